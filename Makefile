@@ -14,7 +14,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export HEADWATER_JARS := $(CURDIR)/.cache/jars
 
-.PHONY: help setup demo test check unit integration long sim soak fuzz docs docs-tools integrations suite-kafka-python suite-copier suite-clients suite-recipes bench-kafka bench-tier bench-source bench-scale clean
+.PHONY: help setup demo test check unit integration long sim soak fuzz docs docs-tools integrations suite-kafka-python suite-copier suite-clients suite-recipes bench-kafka bench-tier bench-source bench-scale bench-transactions clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +90,9 @@ bench-source: setup ## The Spark source against spark-sql-kafka
 
 bench-scale: setup ## Start, 1,000 topics, 10,000 partitions, failover, a 50 GB log, 100,000 parked fetches
 	@PYTHONPATH=tests:bench $(BIN)/python bench/bench_scale.py $(ARGS)
+
+bench-transactions: setup ## Transactions against Apache Kafka: rates, latency, send_offsets, 100,000 open ids
+	@$(BIN)/python bench/bench_transactions.py $(ARGS)
 
 clean: ## Remove .venv, caches and outputs
 	@rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \

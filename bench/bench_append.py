@@ -1,4 +1,4 @@
-"""What an append as leader costs: one small batch, uncompressed, CreateTime, on a real file.
+"""The cost of an append as leader: one small batch, uncompressed, CreateTime, on a real file.
 
 Usage: python bench/bench_append.py [RECORD_BYTES [FOLDER]]. Prints the whole append, the part of
 it that is CRC and pwrite alone, and the difference: the price of validation, state and indexes.

@@ -1,4 +1,4 @@
-"""What a start and a failover cost: commits of one record each, as consumers write them.
+"""The cost of loading committed offsets at a start and a failover: batches of one record each.
 
 Usage: python bench/bench_load.py [COMMITS]. Prints microseconds a commit: read by a coordinator, as
 keys and values (what it does) and as whole records (what it did), by turns; scanned at the start of

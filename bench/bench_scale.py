@@ -1,4 +1,4 @@
-"""What a broker and a cluster hold at scale, each figure against its bar: `make bench-scale`.
+"""Benches of scale, each figure against its bar: `make bench-scale`.
 
     start       a clean restart with 100 partitions, from the process's birth to a ready `/health`
     topics      1,000 topics on three brokers: one per request, and all in one

@@ -1,4 +1,4 @@
-"""What the benches share: figures, ratios pair by pair, the table, topics."""
+"""Shared by the benches: figures, ratios pair by pair, their table, topics."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -64,6 +65,7 @@ KAFKA_JVM = (
     "-Djava.awt.headless=true",
 )
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+RESTART_S = 60.0
 
 
 def spark_home() -> Path:
@@ -160,6 +162,12 @@ def cpu_seconds(pids: list[int]) -> float:
     return total / CLOCK_TICKS
 
 
+def age_seconds(pid: int) -> float:
+    """How long ago the process was started."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / CLOCK_TICKS
+
+
 def rss_megabytes(pid: int) -> float:
     """Resident memory of one process."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
@@ -175,6 +183,8 @@ class KafkaPeer:
     folder: Path
     brokers: int = 1
     name: str = "kafka"
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Broker configs in addition to those below."""
     ports: list[int] = field(default_factory=list)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -209,7 +219,7 @@ class KafkaPeer:
                 capture_output=True,
             )
             with (home / "out.log").open("wb") as out:
-                command = ["java", *KAFKA_JVM, "-cp", classpath, "kafka.Kafka", str(config)]
+                command = [*_kafka_command(), str(config)]
                 self.processes.append(
                     subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
                 )
@@ -217,12 +227,27 @@ class KafkaPeer:
             wait_for_port(port, process)
         return self
 
+    def restart(self) -> None:
+        """End the only server as an operator would, and start it again; its port may be closed
+        yet."""
+        (old,) = self.processes
+        old.terminate()
+        old.wait()
+        home = self.folder / "kafka-0"
+        with (home / "out.log").open("ab") as out:
+            command = [*_kafka_command(), str(home / "server.properties")]
+            self.processes = [subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)]
+
     def stop(self) -> None:
         """End the servers and remove their folders."""
         for process in self.processes:
             process.send_signal(signal.SIGKILL)
             process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _kafka_command() -> list[str]:
+    return ["java", *KAFKA_JVM, "-cp", kafka_classpath(), "kafka.Kafka"]
 
 
 def _kafka_properties(
@@ -246,6 +271,7 @@ def _kafka_properties(
             "group.initial.rebalance.delay.ms=0",
             "log.segment.delete.delay.ms=100",
             "broker.session.timeout.ms=60000",  # it may be stopped while the other is measured
+            *(f"{key}={value}" for key, value in peer.properties.items()),
         )
     )
 
@@ -267,10 +293,25 @@ class HeadwaterPeer:
         self._run("up", "--brokers", str(self.brokers), "--port", str(port))
         status = json.loads(self._run("status", "--json"))
         self.bootstrap = status["bootstrap_servers"]
+        self.pids = self._broker_pids()
+        return self
+
+    def restart(self) -> None:
+        """End the only broker as an operator would; its supervisor starts it again. Its port may be
+        closed yet."""
+        (old,) = self.pids
+        os.kill(old, signal.SIGTERM)
+        end = time.monotonic() + RESTART_S
+        while self.pids == [old] or not self.pids:
+            if time.monotonic() > end:
+                raise RuntimeError(f"broker {old} was not started again in {RESTART_S:.0f} s")
+            time.sleep(0.02)
+            self.pids = self._broker_pids()
+
+    def _broker_pids(self) -> list[int]:
         known = cluster_file.load(self.folder)
         assert known is not None
-        self.pids = [p.pid for p in known.processes if p.name.startswith("broker")]
-        return self
+        return [p.pid for p in known.processes if p.name.startswith("broker")]
 
     @property
     def ports(self) -> list[int]:

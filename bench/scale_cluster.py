@@ -1,4 +1,4 @@
-"""What the benches of scale share: a cluster to do things to, and one figure with its bar."""
+"""Shared by the benches of scale: a local cluster, and a figure with its bar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a long log cost more than a short one? 50 GB beside 1 GB, on one broker, turn by turn.
+"""The cost of a long log: 50 GB beside 1 GB, on one broker, turn by turn.
 
 The history is made, not sent: while the broker is down, closed segments are laid into both
 partitions' folders. Every 512 KiB of a segment hold one large batch, of which only the header was

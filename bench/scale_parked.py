@@ -1,4 +1,4 @@
-"""What 100,000 parked fetches cost a broker's other requests: raw produce, with and without.
+"""The cost of 100,000 parked fetches to other requests: raw produce, with and without them.
 
 Two brokers work at once, each as fast as it can, one of which holds the fetches: whatever else the
 machine does in a round slows down both. The one that starts first is slower by a few percent even

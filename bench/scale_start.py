@@ -1,4 +1,4 @@
-"""From a broker's birth, as a process, to a `/health` that says ready, after a clean stop."""
+"""The start of a broker after a clean stop: from its process to a `/health` that says ready."""
 
 from __future__ import annotations
 

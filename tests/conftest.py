@@ -1,5 +1,5 @@
-"""What holds for every test: no example of a property may fail for the machine being busy, and each
-run tries the same examples. Others are tried with `--hypothesis-profile=random`.
+"""Settings of all tests: a busy machine fails no example of a property, and each run tries the same
+examples. `--hypothesis-profile=random` tries others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The parts of `docs/` that are made from the code, so that they cannot go stale.
+"""Generates the parts of `docs/` that come from the code, so that they cannot go stale.
 
 `make docs` (`python tests/docs_pages.py`) rewrites the blocks between `<!-- NAME:begin -->` and
 `<!-- NAME:end -->`; `tests/unit/docs` fails when a block is not what the code says.
@@ -23,6 +23,7 @@ from headwater_broker.api.registry import load_handlers
 from headwater_broker.api.request_meters import Meters
 from headwater_broker.api.unserved_keys import ADVERTISED_REFUSALS
 from headwater_broker.controller.controller import ControllerService
+from headwater_broker.coordinator.transaction.marker_sender import MarkerTotals
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.runtime.histogram import Histogram
 from headwater_broker.runtime.loop_lag import LagProbe
@@ -179,6 +180,11 @@ def _families() -> list[Metric]:
         cleaner=CleanerMeter(),
         quotas=SimpleNamespace(throttled={}, throttled_ms={}),
         view=_Idle(),
+        transactions=SimpleNamespace(
+            counts=list, max_timeout_ms=0, markers=SimpleNamespace(totals=MarkerTotals(0, 0, 0))
+        ),
+        verifier=SimpleNamespace(verifications_total=0, failures_total={}),
+        clock=SimpleNamespace(now_ms=lambda: 0),
     )
     lag, controller = cast(LagProbe, _Idle()), cast(ControllerService, _Idle())
     ends = cast(LeaderEndOffsets, SimpleNamespace(get=lambda topic, partition: None))

@@ -16,7 +16,8 @@ from peers import KAFKA_VERSION
 from docs_pages import DOCS, table
 from integration.cluster import LocalCluster
 from integration.conftest import next_base_port
-from integration.kafka_tools import NOT_SERVED, USES, Bench, Use
+from integration.kafka_tools import NOT_SERVED, USES, Use
+from integration.tool_bench import Bench
 
 PAGE = DOCS / "kafka-tools.md"
 WORKS = "yes"

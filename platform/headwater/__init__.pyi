@@ -1,10 +1,14 @@
 from headwater.client.admin.client import Admin as Admin
+from headwater.client.checkpoint_state import CheckpointState as CheckpointState
+from headwater.client.checkpointed_producer import CheckpointedProducer as CheckpointedProducer
 from headwater.client.consumer import Consumer as Consumer
+from headwater.client.errors import AbortableTransactionError as AbortableTransactionError
 from headwater.client.errors import AuthorizationError as AuthorizationError
 from headwater.client.errors import BufferExhaustedError as BufferExhaustedError
 from headwater.client.errors import ClosedError as ClosedError
 from headwater.client.errors import CommitFailedError as CommitFailedError
 from headwater.client.errors import CorruptRecordError as CorruptRecordError
+from headwater.client.errors import FatalTransactionError as FatalTransactionError
 from headwater.client.errors import GroupIdNotFoundError as GroupIdNotFoundError
 from headwater.client.errors import IllegalStateError as IllegalStateError
 from headwater.client.errors import InvalidConfigError as InvalidConfigError
@@ -22,7 +26,10 @@ from headwater.client.errors import OffsetOutOfRangeError as OffsetOutOfRangeErr
 from headwater.client.errors import OptionError as OptionError
 from headwater.client.errors import ProducerFencedError as ProducerFencedError
 from headwater.client.errors import RebalanceInProgressError as RebalanceInProgressError
+from headwater.client.errors import RetriableTransactionError as RetriableTransactionError
 from headwater.client.errors import TopicAlreadyExistsError as TopicAlreadyExistsError
+from headwater.client.errors import TransactionAbortedError as TransactionAbortedError
+from headwater.client.errors import TransactionError as TransactionError
 from headwater.client.errors import UnknownServerError as UnknownServerError
 from headwater.client.errors import UnknownTopicOrPartitionError as UnknownTopicOrPartitionError
 from headwater.client.errors import (
@@ -30,11 +37,19 @@ from headwater.client.errors import (
 )
 from headwater.client.futures import SendFuture as SendFuture
 from headwater.client.futures import TableFuture as TableFuture
+from headwater.client.prepared import PreparedTransaction as PreparedTransaction
 from headwater.client.producer import Producer as Producer
+from headwater.client.transaction_values import HangingTransaction as HangingTransaction
+from headwater.client.transaction_values import MarkerFailure as MarkerFailure
+from headwater.client.transaction_values import ProducerIdAndEpoch as ProducerIdAndEpoch
+from headwater.client.transaction_values import TransactionBlocker as TransactionBlocker
+from headwater.client.transaction_values import TransactionDescription as TransactionDescription
+from headwater.client.transaction_values import TransactionListing as TransactionListing
 from headwater.client.values import Broker as Broker
 from headwater.client.values import ClientQuotas as ClientQuotas
 from headwater.client.values import ClusterDescription as ClusterDescription
 from headwater.client.values import ConfigEntry as ConfigEntry
+from headwater.client.values import ConsumerGroupMetadata as ConsumerGroupMetadata
 from headwater.client.values import ConsumerRecord as ConsumerRecord
 from headwater.client.values import ConsumerStatistics as ConsumerStatistics
 from headwater.client.values import GroupDescription as GroupDescription
@@ -63,7 +78,10 @@ from headwater.errors import UsageError as UsageError
 __version__: str
 __all__ = [
     "Admin",
+    "CheckpointState",
+    "CheckpointedProducer",
     "Consumer",
+    "PreparedTransaction",
     "Producer",
     "SendFuture",
     "TableFuture",
@@ -71,6 +89,7 @@ __all__ = [
     "ClientQuotas",
     "ClusterDescription",
     "ConfigEntry",
+    "ConsumerGroupMetadata",
     "ConsumerRecord",
     "ConsumerStatistics",
     "GroupDescription",
@@ -91,6 +110,12 @@ __all__ = [
     "SendSummary",
     "TopicDescription",
     "TopicPartition",
+    "HangingTransaction",
+    "MarkerFailure",
+    "ProducerIdAndEpoch",
+    "TransactionBlocker",
+    "TransactionDescription",
+    "TransactionListing",
     "ErrorCode",
     "HeadwaterError",
     "KafkaError",
@@ -121,5 +146,10 @@ __all__ = [
     "UnknownServerError",
     "UnknownTopicOrPartitionError",
     "UnsupportedCompressionTypeError",
+    "AbortableTransactionError",
+    "FatalTransactionError",
+    "RetriableTransactionError",
+    "TransactionAbortedError",
+    "TransactionError",
     "__version__",
 ]

@@ -9,7 +9,9 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 OFFSETS_TOPIC = "__consumer_offsets"
 """Committed offsets and the metadata of groups."""
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state"})
+TRANSACTION_TOPIC = "__transaction_state"
+"""The states of transactional ids."""
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC})
 """Only coordinators write to them. The partition of a group or a transactional id depends on the
 number of partitions, so they cannot grow."""
 KRAFT_TOPIC = "__cluster_metadata"

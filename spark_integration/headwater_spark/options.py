@@ -117,7 +117,7 @@ _RETRY_TIMEOUT = ("headwater.retry.timeout.ms", "kafka.default.api.timeout.ms")
 _REQUEST_TIMEOUT = "kafka.request.timeout.ms"
 _CLIENT_ID = "kafka.client.id"
 _SERVERS = ("kafka.bootstrap.servers", "bootstrap.servers", "bootstrap_servers")
-_SOURCE_NAMES = (
+SOURCE_NAMES = (
     *_SERVERS,
     "subscribe",
     "subscribePattern",
@@ -143,7 +143,7 @@ _SOURCE_NAMES = (
     _REQUEST_TIMEOUT,
     _CLIENT_ID,
 )
-_SINK_NAMES = (
+SINK_NAMES = (
     *_SERVERS,
     "topic",
     "kafka.compression.type",
@@ -173,9 +173,9 @@ class _Side:
 
 
 _SOURCE = _Side(
-    "source", _SOURCE_NAMES, kafka_options.SOURCE_WITHOUT_EFFECT, kafka_options.SOURCE_REFUSED
+    "source", SOURCE_NAMES, kafka_options.SOURCE_WITHOUT_EFFECT, kafka_options.SOURCE_REFUSED
 )
-_SINK = _Side("sink", _SINK_NAMES, kafka_options.SINK_WITHOUT_EFFECT, kafka_options.SINK_REFUSED)
+_SINK = _Side("sink", SINK_NAMES, kafka_options.SINK_WITHOUT_EFFECT, kafka_options.SINK_REFUSED)
 
 
 class _OptionReader:

@@ -1,4 +1,4 @@
-"""One suite over both file systems: what `headwater.ports.files` promises."""
+"""The contract of `headwater.ports.files`: one suite over both file systems."""
 
 from __future__ import annotations
 

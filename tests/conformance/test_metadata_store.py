@@ -1,4 +1,4 @@
-"""One suite over the store in memory and a real ZooKeeper: both behave the same."""
+"""The contract of the metadata store: one suite over the double in memory and a real ZooKeeper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One suite over both remote logs: the double in memory and the one on Delta tables."""
+"""The contract of the remote log: one suite over the double in memory and Delta tables."""
 
 from __future__ import annotations
 

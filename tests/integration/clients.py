@@ -1,4 +1,4 @@
-"""One face over four Python clients and Kafka's console tools: write records, read them back.
+"""One interface to four Python clients and Kafka's console tools: write records, read them back.
 
 Every client is stock, with its own defaults, but for what a test varies. A reader gives what it
 saw as `Seen` rows, so that a test can compare any writer with any reader.
@@ -89,6 +89,20 @@ def same(seen: Iterable[Seen], records: Sequence[Rec]) -> None:
 
 
 # Writers: (bootstrap, topic, records, codec, acks) -> offsets as told by the client.
+
+
+def begin_transaction(
+    bootstrap: str, transactional_id: str, topic: str, **settings: Any
+) -> confluent_kafka.Producer:
+    """librdkafka; an open transaction with one record in partition 0."""
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, **settings}
+    )
+    producer.init_transactions(READ_MS / 1000)
+    producer.begin_transaction()
+    producer.produce(topic, b"v", b"k", partition=0)
+    assert producer.flush(READ_MS / 1000) == 0
+    return producer
 
 
 def write_confluent(

@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools in JVMs that are made for a second of life.
+"""Kafka's own command-line tools in JVMs that are tuned to start fast.
 
 A tool's time is nearly all start: classes that are read, checked and compiled. A first run that
 tells of nothing leaves its classes in an archive, which all tools map (class data sharing); none

@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools, each with what it is used for against our brokers.
+"""Uses of Kafka's own command-line tools against our brokers, one function each.
 
 The rows are the table of docs/kafka-tools.md, which `make docs-tools` writes by running every one;
 the integration test runs those that are `tested`.
@@ -12,47 +12,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from headwater import Consumer, Producer
+from headwater import Consumer
 from headwater.cli.reassign.throttles import LEADER_LIST, LEADER_RATE
 from integration import clients
 from integration.clients import CANONICAL, CODECS
 from integration.cluster import LocalCluster
 from integration.conftest import next_base_port
 from integration.jvm_tools import kafka_tool
+from integration.tool_bench import TOOLS, Bench, refused
+from integration.transaction_tools import hanging_transaction, live_transaction
 
-TOOLS = "org.apache.kafka.tools"
 PERF_RECORDS = 20_000
 SEGMENT_BYTES = 1 << 20
-
-
-class Bench(NamedTuple):
-    """What a use may work with: three brokers, and a folder for its files."""
-
-    cluster: LocalCluster
-    folder: Path
-
-    def tool(self, name: str, *arguments: str) -> str:
-        """Run a tool that wants --bootstrap-server; its output. Raises RuntimeError on failure."""
-        return kafka_tool(name, "--bootstrap-server", self.cluster.bootstrap, *arguments)
-
-    def file(self, name: str, document: object) -> str:
-        """A JSON file for a tool."""
-        path = self.folder / name
-        path.write_text(json.dumps(document))
-        return str(path)
-
-    def topic(self, name: str, *, filled: bool = True, **options: object) -> str:
-        """A topic of the use's own, with the canonical records in partition 0."""
-        self.cluster.create_topic(name, **options)  # type: ignore[arg-type]
-        if filled:
-            clients.write_confluent(self.cluster.bootstrap, name, CANONICAL)
-        return name
-
-    def fill(self, topic: str, count: int) -> None:
-        """So many records."""
-        with Producer(self.cluster.bootstrap) as producer:
-            for number in range(count):
-                producer.send(topic, str(number).encode())
 
 
 class Use(NamedTuple):
@@ -81,16 +52,6 @@ def use(
 
 NOT_SERVED = (("kafka-acls.sh", "ACLs: no security yet"),)
 """Tools whose feature is not there: (script, why)."""
-
-
-def refused(run: Callable[[], str], words: str) -> None:
-    """The tool must fail, saying so."""
-    try:
-        told = run()
-    except RuntimeError as error:
-        assert re.search(words, str(error)), error
-    else:
-        raise AssertionError(f"it was not refused: {told}")
 
 
 @use("kafka-topics.sh", "create, list, add partitions, describe, delete", tested=True)
@@ -323,13 +284,9 @@ def log_dirs(b: Bench) -> None:
         assert (partition["offsetLag"], partition["isFuture"]) == (0, False)
 
 
-@use("kafka-transactions.sh", "describe the idempotent producers of a partition")
-def producers(b: Bench) -> None:
-    topic = b.topic("written", filled=False)
-    clients.write_kafka_python(b.cluster.bootstrap, topic, clients.writable("kafka-python"))
-    asked = ("describe-producers", "--topic", topic, "--partition", "0")
-    told = b.tool(f"{TOOLS}.TransactionsCommand", *asked)
-    assert re.search(r"^\d+\s+0\s", told.strip().splitlines()[-1]), told
+use("kafka-transactions.sh", "list, describe, describe producers, refuse to abort a live one",
+    tested=True)(live_transaction)  # fmt: skip
+use("kafka-transactions.sh", "find a hanging transaction, abort it")(hanging_transaction)
 
 
 @use("kafka-get-offsets.sh", "first, last, by time, of the newest record", tested=True)

@@ -1,4 +1,4 @@
-"""A real producer under a byte rate: librdkafka is told, and slowed down (KIP-219)."""
+"""A real producer over a byte rate: librdkafka gets throttle_time_ms and slows down (KIP-219)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad input from clients: each gets a clear error, nobody else notices, nothing is lost."""
+"""Bad input from clients: a clear error for its sender, no effect on others, no lost record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stock clients that tell their rack read from a follower there, and go on without it (KIP-392)."""
+"""Stock clients with a rack read from a follower there, and go on without it (KIP-392)."""
 
 from __future__ import annotations
 

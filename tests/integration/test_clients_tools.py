@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from integration.cluster import LocalCluster
-from integration.kafka_tools import USES, Bench, Use
+from integration.kafka_tools import USES, Use
+from integration.tool_bench import Bench
 
 pytestmark = pytest.mark.integration
 

@@ -1,4 +1,4 @@
-"""What real clients ask of all topics at once: their list, and patterns to subscribe to."""
+"""Requests of stock clients about all topics: their list, and subscriptions by pattern."""
 
 from __future__ import annotations
 

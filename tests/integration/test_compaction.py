@@ -1,5 +1,5 @@
-"""Compaction in real brokers, by the worker process: what every client then reads, failovers, and
-the groups' own topic."""
+"""Compaction in real brokers, by the worker process: reads of every client, failovers, and
+`__consumer_offsets`."""
 
 from __future__ import annotations
 

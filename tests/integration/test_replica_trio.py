@@ -1,4 +1,4 @@
-"""Three real logs, listeners and fetch loops in one process: elections, cuts, catching up."""
+"""Three real logs, listeners and fetch loops in one process: elections, truncation, catching up."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from headwater import Consumer, Producer
+from integration import clients
 from integration.cluster import LocalCluster
 from integration.headless_browser import dump_dom, find_browser, screenshot
 
@@ -26,6 +27,8 @@ RECORDS = 3000
 KEPT_S = 0.6
 """A little longer than a broker caches its documents."""
 PAGE_MS = 4000
+BLOCKED_SHOWN_MS = 3000
+"""The page shows transactions that are open for so long."""
 IDLE_RSS_MAX = 100_000_000
 
 
@@ -66,8 +69,10 @@ class Rows(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
         if tag == "tr":
-            broker, partition = given.get("data-broker"), given.get("data-partition")
-            self._row = f"broker {broker}" if broker is not None else partition or ""
+            broker, blocked = given.get("data-broker"), given.get("data-blocked")
+            self._row = given.get("data-partition") or ""
+            if broker is not None or blocked is not None:
+                self._row = f"broker {broker}" if blocked is None else f"blocked {blocked}"
             self.rows.setdefault(self._row, [])
         width = re.search(r"width: ([\d.]+)%", given.get("style") or "")
         if tag == "i" and width:
@@ -186,14 +191,50 @@ setInterval(() => {
 </script>"""
 
 
+def block(document: Any, topic: str) -> None:
+    """Enter readers of three partitions that wait: for two transactions, and for one that hangs."""
+    leader, coordinator = document["brokers"][0]["document"], document["brokers"][1]["document"]
+    at_ms = leader["now_ms"]
+    leader["blocked"] = [
+        {
+            "topic": topic,
+            "partition": n,
+            "last_stable_offset": 0,
+            "high_watermark": 1_234_567,
+            "producer_id": 7_000 + n,
+            "producer_epoch": n,
+            "first_offset": 0,
+            "last_timestamp_ms": at_ms - 3_600_000,
+        }
+        for n in range(3)
+    ]
+    coordinator["transactions"] = [
+        {
+            "transactional_id": f"a-transactional-id-with-a-rather-long-name-{n}",
+            "producer_id": 7_000 + n,
+            "producer_epoch": n,
+            "state": ("Ongoing", "PrepareCommit")[n],
+            "start_ms": at_ms - 40_000,
+            "last_update_ms": at_ms - 20_000,
+            "timeout_ms": 10_000 if n == 0 else None,
+            "principal": "User:app",
+            "client_id": "app-1",
+            "client_host": "10.0.0.9",
+            "markers_due": 2 * n,
+        }
+        for n in range(2)
+    ]
+
+
 @contextmanager
-def measured(cluster: LocalCluster) -> Iterator[str]:
+def measured(cluster: LocalCluster, topic: str) -> Iterator[str]:
     """The URL of broker 0's page with a script that counts the tables wider than their card.
 
-    The brokers' counters rise fast: the rates have many digits.
+    The brokers' counters rise fast: the rates have many digits. Readers of `topic` are blocked.
     """
     page = get(cluster, "/")[1] + MEASURE
     document = get_json(cluster, "/cluster.json")
+    block(document, topic)
 
     def busy() -> str:
         for row in (broker["document"] for broker in document["brokers"]):
@@ -233,11 +274,55 @@ def test_no_table_is_cut_in_a_narrow_window(
     topic = shared_cluster.create_topic(f"a-topic-with-a-rather-long-name-{width}", partitions=3)
     produce(shared_cluster, topic)
     time.sleep(KEPT_S)
-    with measured(shared_cluster) as url:
+    with measured(shared_cluster, topic) as url:
         dom = dump_dom(url, tmp_path / "profile", PAGE_MS, width)
     found = re.search(r'data-cut="(\d+) of (\d+) (\w+)"', dom)
     assert found is not None, dom[-2000:]
     assert found[1] == "0" and int(found[2]) >= 6 and found[3] == "false", found[0]
+
+
+def test_the_page_names_the_transactions_that_block_readers(
+    shared_cluster: LocalCluster, tmp_path: Path
+) -> None:
+    find_browser()
+    topic = shared_cluster.create_topic("blocked-readers", partitions=3)
+    with measured(shared_cluster, topic) as url:
+        page = Rows()
+        page.feed(dump_dom(url, tmp_path / "profile", PAGE_MS))
+    first, second, third = (page.rows[f"blocked {topic}-{n}"] for n in range(3))
+    assert first[:3] == [f"{topic}-0", "a-transactional-id-with-a-rather-long-name-0", "Ongoing"]
+    assert "overdue" in first and "1.2 M" in first, first
+    assert "7000, 0" in first and "User:app, app-1, 10.0.0.9" in first, first
+    assert "PrepareCommit" in second and "overdue" not in second, second
+    assert third[1] == "no coordinator knows it" and "60 min" in third, third
+    assert list(page.rows).index(f"blocked {topic}-2") < list(page.rows).index(f"blocked {topic}-0")
+
+
+def test_an_open_transaction_is_in_documents_metrics_and_page(
+    shared_cluster: LocalCluster, tmp_path: Path
+) -> None:
+    find_browser()
+    topic = shared_cluster.create_topic("held-back")
+    producer = clients.begin_transaction(shared_cluster.bootstrap, "holds-back", topic)
+
+    def seen() -> bool:
+        documents = [b["document"] for b in get_json(shared_cluster, "/cluster.json")["brokers"]]
+        blocked = [row for d in documents for row in d["blocked"] if row["topic"] == topic]
+        for owner in (row for d in documents for row in d["transactions"]):
+            if owner["transactional_id"] == "holds-back":
+                is_old = documents[0]["now_ms"] - owner["start_ms"] > BLOCKED_SHOWN_MS
+                return is_old and [row["producer_id"] for row in blocked] == [owner["producer_id"]]
+        return False
+
+    shared_cluster.wait_until(seen, "the documents show it")
+    texts = [get(shared_cluster, "/metrics", broker_id)[1] for broker_id in range(3)]
+    lag = f'headwater_last_stable_offset_lag{{partition="0",topic="{topic}"}} 1.0'
+    assert [lag in text for text in texts].count(True) == 1, texts[0]
+    ages = re.findall(r'oldest_open_transaction_seconds{two_phase="false"} (\S+)', "".join(texts))
+    assert len(ages) == 3 and max(map(float, ages)) > BLOCKED_SHOWN_MS / 1000
+    row = look(shared_cluster, tmp_path / "profile").rows[f"blocked {topic}-0"]
+    assert row[:3] == [f"{topic}-0", "holds-back", "Ongoing"], row
+    producer.commit_transaction(20)
 
 
 def test_the_page_shows_a_kill_and_a_restart(start_cluster: Any, tmp_path: Path) -> None:

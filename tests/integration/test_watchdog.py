@@ -1,4 +1,4 @@
-"""A broker whose loop hangs is ended by its watchdog, so that others may lead."""
+"""The watchdog ends a broker whose loop hangs, so that other brokers become leaders."""
 
 from __future__ import annotations
 

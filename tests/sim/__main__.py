@@ -26,13 +26,15 @@ def main(seeds: int, first: int, single: int | None, lines: int) -> None:
     if single is not None:
         sys.exit(_tell(run(single, tells=True), lines))
     began, events, failed = time.perf_counter(), 0, []
-    acked, faults, administered = 0, Counter[str](), Counter[str]()
+    acked, faults = 0, Counter[str]()
+    administered, transactions = Counter[str](), Counter[str]()
     with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
         for outcome in pool.imap(_live, range(first, first + seeds)):
             events += outcome.events
             acked += outcome.acked
             faults.update(outcome.counts)
             administered.update(outcome.administered)
+            transactions.update(outcome.transactions)
             if outcome.violation is not None:
                 failed.append(outcome.seed)
                 click.echo(f"seed {outcome.seed}: {outcome.violation}")
@@ -40,7 +42,8 @@ def main(seeds: int, first: int, single: int | None, lines: int) -> None:
     click.echo(
         f"{seeds} seeds, {len(failed)} failed; {events:,} events in {elapsed:.1f} s "
         f"({events / elapsed:,.0f}/s); {acked:,} batches acked; "
-        f"faults: {_listed(faults)}; admin: {_listed(administered)}"
+        f"faults: {_listed(faults)}; admin: {_listed(administered)}; "
+        f"transactions: {_listed(transactions)}"
     )
     if failed:
         click.echo(f"\nthe log of seed {failed[0]} (again: make sim SEED={failed[0]}):\n")

@@ -57,6 +57,8 @@ CONFIG_MIN = 1_000_000
 class Admin(Client):
     """Sends one request after the other, and repeats each until its outcome is known."""
 
+    is_awaited = True
+
     def __init__(self, world: World) -> None:
         super().__init__(world, "admin")
         self._made: list[str] = []

@@ -1,5 +1,4 @@
-"""Clients of the world: producers that repeat batches until acked, and consumers that read all
-along.
+"""Clients of the world: producers that repeat batches until acked, and consumers.
 
 They use the protocol over `headwater.client.connection`, in processes of their own, and record
 every reply in the ledger.
@@ -58,6 +57,9 @@ RETRIED = frozenset({ErrorCode.BROKER_NOT_AVAILABLE})
 class Client:
     """A client: connections to brokers, and the look-up of a partition's leader."""
 
+    is_awaited = False
+    """Whether the healed cluster is whole only once this client has ended."""
+
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
@@ -85,14 +87,19 @@ class Client:
         try:
             connection = self._connections.get(host)
             if connection is None or not connection.is_open:
-                connection = await open_connection(
-                    host, DATA_PORT, timeout_s=CALL_TIMEOUT_S, negotiate=False
-                )
-                self._connections[host] = connection
+                connection = await self.connect(host)
             return await connection.call(request, reply, version=version, timeout_s=CALL_TIMEOUT_S)
         except LOST:
             self._connections.pop(host, None)
             raise
+
+    async def connect(self, host: str) -> Connection:
+        """Open the connection to a broker anew. Raises OSError, TimeoutError."""
+        connection = await open_connection(
+            host, DATA_PORT, timeout_s=CALL_TIMEOUT_S, negotiate=False
+        )
+        self._connections[host] = connection
+        return connection
 
     async def any_broker(self) -> str:
         """The host of any broker."""
@@ -151,6 +158,8 @@ class Creator(Client):
 
 class Producer(Client):
     """Writes to one partition with acks=all, one batch after the other."""
+
+    is_awaited = True
 
     def __init__(self, world: World, name: str, topic: str, index: int, pause_s: float) -> None:
         super().__init__(world, name)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from headwater_broker.metadata import znodes
 from headwater_broker.replica.partition import Partition
-from sim.ledger import Acked, Batch, Cursor, Ledger, batches
+from sim.ledger import Acked, Batch, Cursor, Key, Ledger, batches
 from sim.plan import CONFIG, MOVED
 
 if TYPE_CHECKING:
@@ -65,6 +65,9 @@ class Invariant:
 
     def read(self, ledger: Ledger, offset: int, value: bytes) -> None:
         """A consumer got a record."""
+
+    def read_committed(self, key: Key, offset: int, value: bytes) -> None:
+        """A read_committed consumer got a record."""
 
     def administered(self) -> None:
         """The admin got a successful reply."""

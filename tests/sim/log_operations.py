@@ -207,11 +207,9 @@ class Kept(World):
         NoAckedRecordIsLostFromTheStart, ReplicasEndEqualFromTheStart,
     )  # fmt: skip
 
-    def __init__(self, seed: int, plan: Plan | None = None) -> None:
-        super().__init__(seed, plan)
-        chosen = [rule for rule in rules.ALL if rule not in self.left_out]
-        self.rules = [rule(self) for rule in (*chosen, *self.added)]
-        self._by_event = {name: rules.overriding(self.rules, name) for name in self._by_event}
+    def invariants(self) -> tuple[type[rules.Invariant], ...]:
+        chosen = [rule for rule in super().invariants() if rule not in self.left_out]
+        return (*chosen, *self.added)
 
     def _start_clients(self) -> None:
         if hasattr(self, "operator"):

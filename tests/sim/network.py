@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections import deque
+from collections.abc import Callable
 from typing import Any, cast
 
 from sim.loop import ProcessLoop, Scheduler
@@ -36,6 +37,8 @@ class Network:
         """Host -> additional delay of each of its messages, in seconds."""
         self.loss = 0.0
         """The probability that a segment or a control message is lost."""
+        self.tap: Callable[[Transport, bytes], bool] | None = None
+        """Sees what callers write to their streams; True: it takes the data off the stream."""
         self._listening: dict[tuple[str, int], Server] = {}
         self._streams: dict[ProcessLoop, list[Transport]] = {}
 
@@ -98,6 +101,7 @@ class Network:
             ours = Transport(self, loop, host)
             theirs = Transport(self, server.loop, loop.host)
             ours.peer, theirs.peer = theirs, ours
+            ours.is_caller = True
             server.loop.call_soon(lambda: theirs.open(server.factory()))
             way_back_s = self.delay(host, loop.host)
             self.scheduler.later(way_back_s, lambda: loop.call_soon(settle, answered, ours))
@@ -184,7 +188,11 @@ class Transport(asyncio.Transport):
         self.loop = loop
         self.peer_host = peer_host
         self.peer: Transport | None = None
+        self.is_caller = False
+        """Whether this end opened the connection."""
         self.is_closed = False
+        self.is_pinned = False
+        """Data for it is on its way that was sent before its peer ended: it is open until then."""
         self.is_orphan = False
         """The peer's host lost its power: it answers no more."""
         self._network = network
@@ -223,7 +231,10 @@ class Transport(asyncio.Transport):
     # -- writing
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not self.is_closed and not self.is_orphan:
+        if self.is_closed or self.is_orphan:
+            return
+        tap = self._network.tap
+        if tap is None or not self.is_caller or not tap(self, bytes(data)):
             self._send(bytes(data))
 
     def writelines(self, parts: Any) -> None:
@@ -332,7 +343,7 @@ class Transport(asyncio.Transport):
         network.scheduler.later(delay_s, arrive)
 
     def _end(self, error: Exception | None) -> None:
-        if self.is_closed:
+        if self.is_closed or self.is_pinned:
             return
         self.is_closed = True
         self._network.leave(self)

@@ -34,11 +34,26 @@ FOLDERS_CHANCE = 0.2
 
 ADMIN_CHANCE = 0.3
 """The share of seeds with an admin client."""
+TRANSACTIONS_CHANCE = 0.4
+"""The share of seeds with transactional clients."""
 REPLICAS = 3
 MOVED = "moved"
 """The admin's topic: its two replicas move between three brokers, and it grows."""
 CONFIG = "max.message.bytes"
 """The config of that topic that the admin sets."""
+TRANSACTED = "transacted"
+"""The topic of the transactional producers."""
+COPIED = "copied"
+"""The topic of the copier, which reads the first partition of the other."""
+TRANSACTION_PROPERTIES = {
+    "transaction.state.log.num.partitions": "2",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "3",
+    "min.insync.replicas": "2",
+}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,6 +77,8 @@ class Plan:
     topic_configs: dict[str, str] = field(default_factory=dict)
     is_administered: bool = False
     """Whether an admin client works meanwhile (`sim.admin`)."""
+    transactional_producers: int = 0
+    """Applications with a transactional id; with any, a copier and consumers work, too."""
     properties: dict[str, str] = field(default_factory=dict)
 
 
@@ -97,6 +114,9 @@ def make_plan(random: Random) -> Plan:
     apart = Random(f"administrator {plan.chaos_s}")
     if apart.random() < ADMIN_CHANCE:
         administer(plan)
+    apart = Random(f"transactions {plan.chaos_s}")
+    if apart.random() < TRANSACTIONS_CHANCE:
+        transact(plan, apart.randint(1, 3))
     return plan
 
 
@@ -105,3 +125,10 @@ def administer(plan: Plan) -> None:
     plan.is_administered = True
     plan.topics = {**plan.topics, MOVED: 2}
     plan.replicas[MOVED] = 2
+
+
+def transact(plan: Plan, producers: int = 2) -> None:
+    """Add transactional producers and a copier with their topics."""
+    plan.transactional_producers = producers
+    plan.topics = {**plan.topics, TRANSACTED: 2, COPIED: 1}
+    plan.properties.update(TRANSACTION_PROPERTIES)

@@ -27,13 +27,16 @@ from sim.broker import Broker
 from sim.clients import Client, Consumer, Creator, IdempotentProducer, Producer
 from sim.control import ControlPlane
 from sim.fault_injection import FaultInjector
-from sim.invariants import ALL, Seen, ViolationError, overriding
+from sim.invariants import ALL, Invariant, Seen, ViolationError, overriding
 from sim.ledger import Acked, AdminLedger, Key, Ledger
 from sim.loop import ProcessLoop, Scheduler, set_running_loop
 from sim.network import Network
 from sim.plan import Plan, make_plan
 from sim.releases import Release
 from sim.store import Ensemble
+from sim.transaction_ledger import TransactionLedger
+from sim.transaction_rules import TRANSACTIONAL
+from sim.transactional import transactional_clients
 
 START_S = 30.0
 """Limit on the time until the topics exist."""
@@ -42,6 +45,9 @@ HEAL_S = 120.0
 LOOK_EVERY = 50
 """Turns between two checks of the admin's work."""
 COLLECTIONS_MAX = 10
+EVENTS = ("replica", "store", "acked", "read", "read_committed", "administered", "ended")
+INTERNAL_TOPICS = {"__transaction_state": 2, "__consumer_offsets": 1}
+"""Of worlds with transactional clients, with their partitions. Their first use creates them."""
 
 
 @dataclass(slots=True)
@@ -59,6 +65,8 @@ class Outcome:
     """Faults, by kind."""
     administered: dict[str, int] = field(default_factory=dict)
     """The admin's successful requests, by kind."""
+    transactions: dict[str, int] = field(default_factory=dict)
+    """Events of transactional clients, by kind."""
 
 
 class World:
@@ -71,6 +79,7 @@ class World:
         self.topics = dict(self.plan.topics)
         """The partitions of topics that stay; their number may grow."""
         self.admin_ledger = AdminLedger()
+        self.transactions = TransactionLedger()
         self.today = Release()
         self.scheduler = Scheduler(self.random)
         self.network = Network(self.scheduler)
@@ -79,11 +88,8 @@ class World:
         self.ensemble.tree.on_change = self._store_changed
         self.ledgers: dict[Key, Ledger] = {}
         self._passing: dict[tuple[UUID, int], Ledger] = {}
-        self.rules = [rule(self) for rule in ALL]
-        self._by_event = {
-            name: overriding(self.rules, name)
-            for name in ("replica", "store", "acked", "read", "administered", "ended")
-        }
+        self.rules = [rule(self) for rule in self.invariants()]
+        self._by_event = {name: overriding(self.rules, name) for name in EVENTS}
         self.log: list[str] = []
         self.registered: dict[int, int] = {}
         self.wiped: set[int] = set()
@@ -102,6 +108,10 @@ class World:
         self.injector = FaultInjector(self)
 
     # -- parts
+
+    def invariants(self) -> tuple[type[Invariant], ...]:
+        """The invariants of this world."""
+        return (*ALL, *(TRANSACTIONAL if self.plan.transactional_producers else ()))
 
     @property
     def now_ms(self) -> int:
@@ -133,7 +143,7 @@ class World:
 
     def ledger(self, topic: str, index: int, topic_id: UUID | None = None) -> Ledger:
         """The ledger of a partition; of topics that are deleted and re-created, by topic id."""
-        if topic_id is not None and topic not in self.topics:
+        if topic_id is not None and topic not in self.topics and topic not in INTERNAL_TOPICS:
             passing = self._passing.get((topic_id, index))
             if passing is None:
                 passing = self._passing[topic_id, index] = Ledger(topic, index)
@@ -198,6 +208,11 @@ class World:
         ledger = self.ledger(topic, index)
         for rule in self._by_event["read"]:
             rule.read(ledger, offset, value)
+
+    def read_committed(self, key: Key, offset: int, value: bytes) -> None:
+        """A read_committed consumer got a record."""
+        for rule in self._by_event["read_committed"]:
+            rule.read_committed(key, offset, value)
 
     def administered(self) -> None:
         """The admin got a successful reply."""
@@ -271,7 +286,9 @@ class World:
     def partitions(self) -> list[Key]:
         """Every partition that should exist; of topics that are created and deleted, those in
         ZooKeeper."""
-        found = [(t, index) for t, count in self.topics.items() for index in range(count)]
+        there = {t: n for t, n in INTERNAL_TOPICS.items() if self.assignment(t) is not None}
+        topics = {**self.topics, **there}
+        found = [(t, index) for t, count in topics.items() for index in range(count)]
         if self.plan.is_administered:
             for topic in self.ensemble.tree.children(znodes.TOPICS):
                 assignment = self.assignment(topic)
@@ -326,6 +343,8 @@ class World:
                 self.clients += self._clients_of(topic, index)
         if self.plan.is_administered:
             self.clients.append(Admin(self))
+        if self.plan.transactional_producers:
+            self.clients += transactional_clients(self)
         for client in self.clients:
             client.run()
 
@@ -353,9 +372,9 @@ class World:
 
     def _not_whole(self) -> str:
         """What is missing; empty if the cluster is whole and all brokers have the same metadata."""
-        busy = [c.name for c in self.clients if isinstance(c, Producer | Admin) and not c.is_done]
+        busy = [c.name for c in self.clients if c.is_awaited and not c.is_done]
         if busy:
-            return f"{busy} wait for their acks"
+            return f"{busy} wait for their replies"
         missing = self.not_joined() or self._not_equal()
         return missing or (unfinished(self) if self.plan.is_administered else "")
 
@@ -446,7 +465,7 @@ def run(
         outcome = Outcome(
             seed, world.scheduler.events, world.scheduler.now, world.log, world.violation,
             sum(len(ledger.acked) for ledger in world.ledgers.values()), world.injector.counts,
-            world.admin_ledger.counts,
+            world.admin_ledger.counts, world.transactions.counts,
         )  # fmt: skip
         world.note(f"{outcome.events} events, digest {world.scheduler.digest:x}")
         del world, listener

@@ -14,6 +14,7 @@
 | aborted read | a record of an aborted transaction, or of a send that failed for sure, was read |
 | torn read | the bytes of a value are not those that were sent |
 | torn transaction | some records of a transaction are in the log and others are not |
+| wrong copy | the copiers' output is not their input, each record once and in order |
 | divergent replicas | in-sync replicas of a partition have different bytes at the end |
 | thrown off | a client got an error that no correct broker sends |
 | stuck | the cluster or a client did not go on in time after the faults were healed |
@@ -26,7 +27,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from soak.history import TORN, Event
+from soak.history import COPIED_FROM, TORN, TRANSACTED_FROM, Event
 
 Place = tuple[int, int]
 """(partition, offset)"""
@@ -52,6 +53,8 @@ class Findings:
     acked: int = 0
     failed: int = 0
     commits: int = 0
+    transactions: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """Transactions by their end."""
     read: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     """Records read, by client (a group's members count as the group)."""
     stood_still: list[str] = field(default_factory=list)
@@ -114,6 +117,8 @@ class _Checker:
         self.at: dict[Place, tuple[str, int]] = {}
         self.final: dict[int, list[int]] = {}
         self.log: dict[str, tuple[Place, int]] = {}
+        self.values: dict[int, tuple[list[str], int]] = {}
+        """The values of transacted partitions and of their copies."""
         self.copies: dict[str, list[Place]] = {}
         """The places of each value that has several."""
         self.txn_of: dict[str, str] = {}
@@ -154,6 +159,7 @@ class _Checker:
             self.failures[event["v"]] = line
 
     def _on_end(self, line: int, event: Event) -> None:
+        self.found.transactions[event["how"]] += 1
         self.ends[event["x"]] = (event["how"], line)
 
     def _on_thrown(self, line: int, event: Event) -> None:
@@ -223,6 +229,8 @@ class _Checker:
     def _on_final(self, line: int, event: Event) -> None:
         partition = event["p"]
         self.final[partition] = [row[0] for row in event["rows"]]
+        if partition >= TRANSACTED_FROM:
+            self.values[partition] = ([row[1] for row in event["rows"]], line)
         self.found.read["final"] += len(event["rows"])
         order: dict[str, tuple[int, str]] = {}
         for offset, value in event["rows"]:
@@ -269,6 +277,7 @@ class _Checker:
                 lines = (line, self.seen[value])
                 self.tell("aborted read", f"{value} failed, and was read", lines, value)
         self._transactions()
+        self._copies()
         self._skipped()
         self.found.anomalies += self.commits.lost(self.final)
 
@@ -301,6 +310,25 @@ class _Checker:
                 lines = tuple(n for n in (line, self.log[there[0]][1], self.sends[gone]) if n >= 0)
                 what = f"transaction {txn}: {there[0]} is in the log, {gone} is not"
                 self.tell("torn transaction", what, lines, there[0], gone)
+
+    def _copies(self) -> None:
+        """The n-th copy is that of the n-th record."""
+        for partition, (copies, line) in self.values.items():
+            if partition < COPIED_FROM:
+                continue
+            source, there = self.values.get(partition - COPIED_FROM + TRANSACTED_FROM, ([], line))
+            found = [copy.split(":", 2)[2] for copy in copies]
+            if found != source:
+                pairs = zip(found, source, strict=False)
+                at = next(
+                    (n for n, (a, b) in enumerate(pairs) if a != b), min(len(found), len(source))
+                )
+                what = (
+                    f"{len(found)} copies of {len(source)} records of {partition - COPIED_FROM}; "
+                    f"number {at} is of {found[at : at + 1]}, not of {source[at : at + 1]}"
+                )
+                about = (*found[at : at + 1], *source[at : at + 1])
+                self.tell("wrong copy", what, (there, line), *about)
 
     def _skipped(self) -> None:
         for skip in self.skips:

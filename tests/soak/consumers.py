@@ -10,6 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable
+from typing import ClassVar
 
 from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import KafkaException, Message
@@ -144,9 +145,10 @@ class ConfluentReader(Reader):
 class SdkReader(Reader):
     """The SDK's consumer by assignment: every partition from its start."""
 
+    settings: ClassVar[dict[str, object]] = SDK_SETTINGS | {"auto_offset_reset": "none"}
+
     def live(self) -> None:
-        settings = SDK_SETTINGS | {"auto_offset_reset": "none"}
-        with Consumer(bootstrap_servers=self.bootstrap, **settings) as consumer:
+        with Consumer(bootstrap_servers=self.bootstrap, **self.settings) as consumer:
             places = [TopicPartition(self.topic, p) for p in range(self.partitions)]
             consumer.assign(places)
             self.assigned(range(self.partitions))

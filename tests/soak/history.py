@@ -18,6 +18,9 @@ partition, `v` a value's identity, `o` an offset, `x` a transaction.
 | fault | what | an injection or a healing |
 | stuck | why | the cluster or a client did not go on within its limit |
 | stood_still | c | a client of librdkafka whose own main thread no longer ran |
+
+Partitions of the transacted topic are numbered from `TRANSACTED_FROM` on, those of its copies from
+`COPIED_FROM` on.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ from typing import Any
 Event = dict[str, Any]
 
 VALUE_BYTES = 100
+TRANSACTED_FROM = 100
+COPIED_FROM = 200
 TORN = "!"
 """The first character of the identity of a value with other bytes than were sent."""
 EXCERPT_ROWS_MAX = 5

@@ -1,4 +1,4 @@
-"""A network per broker, whose cables can be cut: Linux network namespaces joined by a bridge.
+"""A network per broker whose links can be cut: Linux network namespaces joined by a bridge.
 
     10.77.0.1 .. n       the brokers, each in a namespace of its own
     10.77.0.254          clients (the harness)

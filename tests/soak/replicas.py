@@ -6,6 +6,8 @@ import hashlib
 import time
 from pathlib import Path
 
+from soak.history import COPIED_FROM, TRANSACTED_FROM
+from soak.transactions import COPIED, PARTITIONS, TRANSACTED
 from soak.world import WHOLE_S, World
 
 EQUAL_S = 20.0
@@ -17,19 +19,22 @@ def record(world: World) -> None:
     if not world.wait_whole(WHOLE_S):
         world.history.add("stuck", why=f"replicas are not in sync {WHOLE_S:.0f} s after the end")
     deadline = time.monotonic() + EQUAL_S
-    for partition in range(world.partitions):
+    places = [(p, world.topic, p) for p in range(world.partitions)]
+    for topic, first in ((TRANSACTED, TRANSACTED_FROM), (COPIED, COPIED_FROM)):
+        places += [(first + p, topic, p) for p in range(PARTITIONS)]
+    for place, topic, partition in places:
         while True:
-            found = {b: digest(world, b, partition) for b in world.brokers}
+            found = {b: digest(world, b, topic, partition) for b in world.brokers}
             if len(set(found.values())) == 1 or time.monotonic() > deadline:
                 break
             time.sleep(POLL_S)
         for broker_id, (size, sha) in found.items():
-            world.history.add("replica", p=partition, b=broker_id, bytes=size, sha=sha)
+            world.history.add("replica", p=place, b=broker_id, bytes=size, sha=sha)
 
 
-def digest(world: World, broker_id: int, partition: int) -> tuple[int, str]:
+def digest(world: World, broker_id: int, topic: str, partition: int) -> tuple[int, str]:
     """(bytes, SHA-256) of a replica's batches, however they are cut into segments."""
-    folder = Path(world.cluster.spec.slot(broker_id).folder) / f"{world.topic}-{partition}"
+    folder = Path(world.cluster.spec.slot(broker_id).folder) / f"{topic}-{partition}"
     hasher, size = hashlib.sha256(), 0
     for path in sorted(folder.glob("*.log")):
         data = path.read_bytes()

@@ -39,6 +39,8 @@ def print_findings(
         f"records: {findings.sent} sent, {findings.acked} acked, {findings.failed} told as failed; "
         f"{findings.commits} offset commits"
     )
+    ends = ", ".join(f"{count} {how}" for how, count in sorted(findings.transactions.items()))
+    print(f"transactions: {ends or 'none'}")
     reads = ", ".join(f"{name} {count}" for name, count in sorted(findings.read.items()))
     print(f"reads: {reads}")
     if findings.stood_still:

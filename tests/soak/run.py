@@ -27,6 +27,7 @@ from soak.faults import KINDS, FaultKind, Injected
 from soak.history import History, read
 from soak.pauses import Pauses, longest_gap_s
 from soak.report import print_findings
+from soak.transactions import COPIED, PARTITIONS, TRANSACTED, TransactionLoad
 from soak.workload import Load
 from soak.world import WHOLE_S, NotNowError, World, build
 
@@ -207,6 +208,7 @@ def soak(stage: World, options: argparse.Namespace, seed: int) -> Schedule:
             cluster.bootstrap, stage.topic, stage.partitions, stage.history, options.rate, seed
         )
         schedule = Schedule(stage, load, seed, options.only)
+        transactions = start_transactions(stage, seed)
         load.start()
         try:
             if left := load.silent(FIRST_ACKS, range(stage.partitions), RECOVER_S):
@@ -219,8 +221,18 @@ def soak(stage: World, options: argparse.Namespace, seed: int) -> Schedule:
             traceback.print_exc()
             stage.history.add("stuck", why=f"the harness failed: {error!r}"[:300])
         load.stop()
+        transactions.stop()
         replicas.record(stage)
     return schedule
+
+
+def start_transactions(stage: World, seed: int) -> TransactionLoad:
+    """Create the topics of the transactional clients, and start these."""
+    for topic in (TRANSACTED, COPIED):
+        stage.cluster.create_topic(topic, PARTITIONS, 3, min_insync_replicas="2")
+    load = TransactionLoad(stage.cluster.bootstrap, stage.history, seed)
+    load.start()
+    return load
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ SHORT_TIMES = {
     "zookeeper.session.timeout.ms": "4000",
     "replica.lag.time.max.ms": "2000",
     "offsets.topic.replication.factor": "3",
+    "transaction.state.log.num.partitions": "6",
     "log.flush.offset.checkpoint.interval.ms": "5000",
 }
 """Short times, so that a fault of seconds exceeds every timeout."""

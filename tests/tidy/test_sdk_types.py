@@ -1,4 +1,4 @@
-"""What a type checker and an editor see of the SDK: exports, and wrong options."""
+"""The SDK for type checkers and editors: exports, and wrong options."""
 
 from __future__ import annotations
 

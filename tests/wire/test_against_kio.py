@@ -21,6 +21,7 @@ from kio.serial import entity_reader, entity_writer
 
 from headwater.wire import apis
 from headwater.wire.schema import FieldSpec, Message, Struct, decoder, encoder
+from wire.kio_newer_versions import NEWER_VERSIONS
 
 INTS = {
     "int8": (-(2**7), 2**7 - 1),
@@ -30,6 +31,8 @@ INTS = {
     "uint32": (0, 2**32 - 1),
     "int64": (-(2**63), 2**63 - 1),
 }
+OWN_TAGS_FROM = 10_000
+"""Tagged fields from here on are Headwater's own: other implementations pass them by."""
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
@@ -80,12 +83,15 @@ def struct_of(cls: type[Struct], version: int) -> st.SearchStrategy[Any]:
     fields = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         spec: FieldSpec = field.metadata["wire"]
-        if version in spec.versions:
+        if version in spec.versions and (spec.tag or 0) < OWN_TAGS_FROM:
             fields[field.name] = value_of(field.name, spec, version)
     return st.builds(cls, **fields)
 
 
 def kio_class(cls: type[Message], version: int) -> Any:
+    newer = NEWER_VERSIONS.get((cls.__name__, version))
+    if newer is not None:
+        return newer
     module = re.sub(r"_(request|response)$", "", snake(cls.__name__))
     side = "request" if cls.__name__.endswith("Request") else "response"
     found = importlib.import_module(f"kio.schema.{module}.v{version}.{side}")

@@ -20,6 +20,7 @@ from headwater_broker.api.request_meters import Meters
 from headwater_broker.coordinator.common.service import Coordinators
 from headwater_broker.coordinator.group.service import GroupService
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
+from headwater_broker.coordinator.transaction.service import TransactionService
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.log_manager import LogManager
 from headwater_broker.metadata.cache import MetadataCache
@@ -29,8 +30,10 @@ from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
 from headwater_broker.replica.append_service import AppendService
 from headwater_broker.replica.delayed_operations import Purgatories
 from headwater_broker.replica.manager import ReplicaManager
+from headwater_broker.replica.marker_writer import MarkerWriter
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.read_service import ReadService
+from headwater_broker.replica.transaction_verification import Enlistment, TransactionVerifier
 from headwater_broker.runtime.broker_loggers import BrokerLoggers
 from headwater_broker.security.session import Session
 
@@ -46,11 +49,18 @@ class Services:
     replicas: ReplicaManager
     logs: LogManager
     appends: AppendService
+    markers: MarkerWriter
+    enlistment: Enlistment
+    verifier: TransactionVerifier
     reads: ReadService
     alter_log_dirs: AlterLogDirsManager
     view: MetadataCache
     controller: ControllerChannel
     groups: GroupService
+    transactions: TransactionService
+    claimed_partitions: Callable[[int], Awaitable[frozenset[tuple[str, int]]]]
+    """Producer id -> partitions of its open transaction that a coordinator will still end. Raises
+    KafkaError when a coordinator does not answer."""
     coordinators: Coordinators
     producer_ids: ProducerIds
     authorizer: Authorizer

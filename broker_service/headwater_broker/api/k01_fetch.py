@@ -13,7 +13,7 @@ from headwater_broker.api.fetch.response_codec import with_throttle_time
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import handles_raw
 from headwater_broker.api.replies import Answer
-from headwater_broker.quota.throttle_time import RequestQuota
+from headwater_broker.quota.client_quotas import RequestQuota
 
 
 @handles_raw(FetchRequest, FetchResponse, versions=(4, 18), with_throttle_time=with_throttle_time)

@@ -211,7 +211,8 @@ def creatable(services: Services, name: str) -> CreatableTopic:
     for ever, and groups would lose their committed offsets with that broker.
     """
     config = services.config
-    if name not in INTERNAL_TOPICS:
+    internal = config.internal_topics.get(name)
+    if internal is None:
         return CreatableTopic(
             name=name,
             num_partitions=config.num_partitions,
@@ -219,13 +220,9 @@ def creatable(services: Services, name: str) -> CreatableTopic:
         )
     return CreatableTopic(
         name=name,
-        num_partitions=config.offsets_partitions,
-        replication_factor=config.offsets_replication_factor,
-        configs=(
-            CreatableTopicConfig(name="cleanup.policy", value="compact"),
-            CreatableTopicConfig(name="compression.type", value="producer"),
-            CreatableTopicConfig(name="segment.bytes", value=str(config.offsets_segment_bytes)),
-        ),
+        num_partitions=internal.num_partitions,
+        replication_factor=internal.replication_factor,
+        configs=tuple(CreatableTopicConfig(name=k, value=v) for k, v in internal.configs),
     )
 
 

@@ -2,7 +2,8 @@
 
 A partition without a commit has offset -1 and no error. Version 10 names topics by id. Member
 epochs (version 9) belong to the groups of KIP-848, which are not served: classic members send none.
-`require_stable` (KIP-447) always holds: without transactions no offset is pending.
+With `require_stable` (version 7, KIP-447) an offset that an open transaction may change is answered
+as UNSTABLE_OFFSET_COMMIT, which clients retry.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ TOP_LEVEL_ERROR_SINCE = 2
 async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """One error code or the offsets per group. Only the shape differs between versions."""
     if ctx.api_version >= GROUPS_SINCE:
-        found = await each_group(request.groups, lambda group: _group(ctx, group))
+        stable = request.require_stable
+        found = await each_group(
+            request.groups, lambda group: _group(ctx, group, require_stable=stable)
+        )
         return OffsetFetchResponse(groups=tuple(found))
     topics = request.topics
     requested = OffsetFetchRequestGroup(
@@ -52,7 +56,7 @@ async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Offs
             for t in topics
         ),
     )
-    group = await _group(ctx, requested)
+    group = await _group(ctx, requested, require_stable=request.require_stable)
     rows = group.topics
     if group.error_code and ctx.api_version < TOP_LEVEL_ERROR_SINCE:
         rows = tuple(_failed(t, ErrorCode(group.error_code)) for t in requested.topics or ())
@@ -78,21 +82,25 @@ async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Offs
 
 
 async def _group(
-    ctx: RequestContext, requested: OffsetFetchRequestGroup
+    ctx: RequestContext, requested: OffsetFetchRequestGroup, *, require_stable: bool
 ) -> OffsetFetchResponseGroup:
     try:
         require_group(ctx, Operation.DESCRIBE, requested.group_id)
         if requested.topics is None:
-            rows = await _all(ctx, requested.group_id)
+            rows = await _all(ctx, requested.group_id, require_stable=require_stable)
         else:
-            rows = await _some(ctx, requested.group_id, requested.topics)
+            rows = await _some(
+                ctx, requested.group_id, requested.topics, require_stable=require_stable
+            )
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=requested.group_id, error_code=error.code)
     return OffsetFetchResponseGroup(group_id=requested.group_id, topics=tuple(rows))
 
 
-async def _all(ctx: RequestContext, group_id: str) -> list[OffsetFetchResponseTopics]:
-    found = await ctx.broker.groups.fetch(group_id, None)
+async def _all(
+    ctx: RequestContext, group_id: str, *, require_stable: bool
+) -> list[OffsetFetchResponseTopics]:
+    found = await ctx.broker.groups.fetch(group_id, None, require_stable=require_stable)
     by_topic: dict[str, list[OffsetFetchResponsePartitions]] = {}
     for (topic, partition), row in found.items():
         if ctx.allowed(Operation.DESCRIBE, ResourceType.TOPIC, topic):
@@ -112,7 +120,11 @@ async def _all(ctx: RequestContext, group_id: str) -> list[OffsetFetchResponseTo
 
 
 async def _some(
-    ctx: RequestContext, group_id: str, topics: Iterable[OffsetFetchRequestTopics]
+    ctx: RequestContext,
+    group_id: str,
+    topics: Iterable[OffsetFetchRequestTopics],
+    *,
+    require_stable: bool,
 ) -> list[OffsetFetchResponseTopics]:
     names: dict[int, str] = {}
     rows: dict[int, OffsetFetchResponseTopics] = {}
@@ -128,7 +140,7 @@ async def _some(
         else:
             rows[at] = _failed(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     wanted = tuple((names[at], p) for at in names for p in topics[at].partition_indexes)
-    found = await ctx.broker.groups.fetch(group_id, wanted)
+    found = await ctx.broker.groups.fetch(group_id, wanted, require_stable=require_stable)
     for at, name in names.items():
         rows[at] = OffsetFetchResponseTopics(
             name=topics[at].name,
@@ -144,6 +156,7 @@ def _row(partition: int, row: Committed) -> OffsetFetchResponsePartitions:
         committed_offset=row.offset,
         committed_leader_epoch=row.leader_epoch,
         metadata=row.metadata,
+        error_code=row.error,
     )
 
 

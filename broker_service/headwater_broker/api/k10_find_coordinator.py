@@ -1,9 +1,8 @@
 """FindCoordinator: the broker that leads a key's partition of its internal topic.
 
 The internal topic is created when the first coordinator of its kind is looked up. Version 4 has
-several keys per request (KIP-699). Transactional ids and share groups have no coordinator yet;
-their refusal is final, so that clients do not retry for ever. Of all errors for a transactional id
-librdkafka takes only an authorization error as final, here and from InitProducerId.
+several keys per request (KIP-699). Share groups have no coordinator; their refusal is final, so
+that clients do not retry for ever.
 """
 
 from __future__ import annotations
@@ -22,12 +21,17 @@ from headwater_broker.api.listener_endpoints import Endpoint, endpoints
 from headwater_broker.api.registry import handles
 from headwater_broker.coordinator.common.service import Coordinator as CoordinatorPort
 from headwater_broker.coordinator.common.service import CoordinatorType
+from headwater_broker.coordinator.transaction.service import check_transactional_id
 
 KEY_TYPES = frozenset(CoordinatorType)
-NO_TRANSACTIONS = "Headwater has no transactions: leave transactional.id out"
 BATCH_SINCE = 4
 RESOURCES = {
     CoordinatorType.GROUP: (ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED, "group"),
+    CoordinatorType.TRANSACTION: (
+        ResourceType.TRANSACTIONAL_ID,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        "transactional id",
+    ),
 }
 """Key type -> resource whose DESCRIBE is needed, the error without it, the name in messages."""
 
@@ -40,7 +44,9 @@ async def find_coordinator(
     is_batch = ctx.api_version >= BATCH_SINCE
     keys = request.coordinator_keys if is_batch else (request.key,)
     if any(_may_describe(ctx, request.key_type, key) for key in keys):
-        await _create_topic(ctx, request.key_type)
+        coordinator = _service(ctx, request.key_type)
+        if coordinator is not None:
+            await create_coordinator_topic(ctx, coordinator)
     rows = tuple(_find(ctx, request.key_type, key) for key in keys)
     if is_batch:
         return FindCoordinatorResponse(coordinators=rows)
@@ -64,18 +70,15 @@ def _may_describe(ctx: RequestContext, key_type: int, key: str) -> bool:
     return ctx.allowed(Operation.DESCRIBE, RESOURCES[CoordinatorType(key_type)][0], key)
 
 
-async def _create_topic(ctx: RequestContext, key_type: int) -> None:
+async def create_coordinator_topic(ctx: RequestContext, coordinator: CoordinatorPort) -> None:
     """Create the internal topic, and wait until its leaders are known.
 
     Called once for all keys of a request: while it cannot be created, each key would wait in turn.
     The creation is repeated when more brokers are live: there may have been too few for its
     replicas.
     """
-    services, coordinator = ctx.broker, _service(ctx, key_type)
-    if coordinator is None or not services.view.is_complete:
-        return
-    topic = coordinator.topic
-    if topic in services.view.topics:
+    services, topic = ctx.broker, coordinator.topic
+    if topic in services.view.topics or not services.view.is_complete:
         return
     wanted = [(topic, creatable(services, topic).num_partitions)]
     tried_with_brokers = 0
@@ -108,14 +111,15 @@ def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
 def _endpoint(ctx: RequestContext, key_type: int, key: str) -> Endpoint:
     services, coordinator = ctx.broker, _service(ctx, key_type)
     if coordinator is None:
-        if key_type == CoordinatorType.TRANSACTION:
-            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
         raise KafkaError(
-            ErrorCode.UNSUPPORTED_VERSION, f"no coordinators of key type {key_type}, only of groups"
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"no coordinators of key type {key_type}, only of groups and transactional ids",
         )
     resource, code, noun = RESOURCES[CoordinatorType(key_type)]
     if not ctx.allowed(Operation.DESCRIBE, resource, key):
         raise KafkaError(code, f"no DESCRIBE on {noun} {key}")
+    if key_type == CoordinatorType.TRANSACTION:
+        check_transactional_id(key)
     partition = coordinator.partition_of(key)
     state = services.view.partition(coordinator.topic, partition)
     leader_id = -1 if state is None else state.leader_id

@@ -1,4 +1,8 @@
-"""ApiVersions: the API keys and versions in the registry (KIP-35, KIP-511, KIP-584)."""
+"""ApiVersions: the API keys and versions in the registry (KIP-35, KIP-511, KIP-584).
+
+`transaction.version` 2 is finalized, so that clients use the second version of the transaction
+protocol (KIP-890) as soon as they support it; those that do not use the first one.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +13,36 @@ from headwater.wire.apis.k18_api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
 )
+from headwater.wire.apis.k22_init_producer_id import InitProducerIdRequest
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles, rows
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """KIP-511: both names end up in metrics and logs."""
+TRANSACTION_VERSION = "transaction.version"
+TRANSACTION_VERSION_MAX = 2
+FEATURES_EPOCH = 1
+"""Of the finalized features, which never change while a broker runs; -1 means unknown."""
+ZERO_LOW_SINCE = 4
+"""Earlier versions leave out features whose lowest version is 0: clients would refuse these."""
+TWO_PHASE_SINCE = 6
+"""InitProducerId version of KIP-939: it is advertised when it is enabled."""
 
 
-def served_versions() -> tuple[ApiVersion, ...]:
+def served_versions(*, two_phase: bool = False) -> tuple[ApiVersion, ...]:
     """One row per registered API key."""
+
+    def highest(key: int, high: int) -> int:
+        is_hidden = key == InitProducerIdRequest.api_key and not two_phase
+        return min(high, TWO_PHASE_SINCE - 1) if is_hidden else high
+
     return tuple(
-        ApiVersion(api_key=row.key, min_version=row.advertised_low, max_version=row.high)
+        ApiVersion(
+            api_key=row.key, min_version=row.advertised_low, max_version=highest(row.key, row.high)
+        )
         for row in rows().values()
     )
 
@@ -33,8 +55,22 @@ def unsupported_version() -> ApiVersionsResponse:
 
 @handles(ApiVersionsRequest, ApiVersionsResponse)
 def api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """All ranges, without features: none is finalized (epoch -1 means unknown)."""
+    """All ranges, and the features."""
     names = (request.client_software_name, request.client_software_version)
     if ctx.api_version >= 3 and not all(map(_SOFTWARE.fullmatch, names)):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=served_versions())
+    supported = SupportedFeatureKey(
+        name=TRANSACTION_VERSION, min_version=0, max_version=TRANSACTION_VERSION_MAX
+    )
+    finalized = FinalizedFeatureKey(
+        name=TRANSACTION_VERSION,
+        max_version_level=TRANSACTION_VERSION_MAX,
+        min_version_level=TRANSACTION_VERSION_MAX,
+    )
+    return ApiVersionsResponse(
+        error_code=ErrorCode.NONE,
+        api_keys=served_versions(two_phase=ctx.broker.transactions.is_two_phase_enabled),
+        supported_features=(supported,) if ctx.api_version >= ZERO_LOW_SINCE else (),
+        finalized_features_epoch=FEATURES_EPOCH,
+        finalized_features=(finalized,),
+    )

@@ -1,15 +1,16 @@
 """Errors that only the leader may answer: the metadata store confirms that this broker leads.
 
-A broker that stood still (a stopped process, a frozen machine, a network that was cut) may have
-been replaced without knowing it yet. Its log lacks what was written to its successor, so two of its
-errors may be wrong, and clients take both as final:
+A broker that was paused (a stopped process, a frozen machine, a lost network) may be a deposed
+leader that does not know it yet. Its log lacks the records of its successor, so two of its errors
+may be wrong, and clients treat both as fatal:
 
-- OUT_OF_ORDER_SEQUENCE_NUMBER: to a deposed leader the records that a producer wrote to the
-  successor look like a gap. The producer takes them for lost: it fails, or begins a new epoch and
-  so writes twice what only this broker lacks.
-- OFFSET_OUT_OF_RANGE beyond the end: a consumer that goes on with what another member of its group
-  committed takes the records for lost. It begins at the start or the end, and so reads all again or
-  skips records. In Kafka only leader epochs prevent this (KIP-320), which not all clients send.
+- OUT_OF_ORDER_SEQUENCE_NUMBER: to a deposed leader the batches that a producer sent to the
+  successor look like a gap. The producer takes them for lost: it fails, or bumps its epoch and
+  writes them twice.
+- OFFSET_OUT_OF_RANGE beyond the end: a consumer that continues from an offset committed by another
+  member of its group takes the records for lost. It resets to the earliest or latest offset, and so
+  reads all records again or skips some. In Kafka only leader epochs prevent this (KIP-320), which
+  not all clients send.
 
 A broker that does not lead, or cannot confirm it, answers NOT_LEADER_OR_FOLLOWER instead: the
 client looks for the leader and repeats its request there.
@@ -31,7 +32,7 @@ class Failable(Protocol):
     """One partition of a response."""
 
     def fail(self, code: ErrorCode, message: str) -> None:
-        """Answer this error instead."""
+        """Replace the error of the partition."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headwater.config.layers import BrokerSettings
@@ -23,6 +24,15 @@ PARTITIONS_PER_REPLY_MAX = 2000
 
 
 @dataclass(frozen=True, slots=True)
+class InternalTopicConfig:
+    """How an internal topic is created."""
+
+    num_partitions: int = 50
+    replication_factor: int = 3
+    configs: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ApiConfig:
     """Broker settings that handlers read (Kafka's names in the comments)."""
 
@@ -32,9 +42,8 @@ class ApiConfig:
     min_insync_replicas: int = 1  # min.insync.replicas
     fetch_max_bytes: int = 55 * 1024 * 1024  # fetch.max.bytes
     fetch_session_slots: int = 1000  # max.incremental.fetch.session.cache.slots
-    offsets_partitions: int = 50  # offsets.topic.num.partitions
-    offsets_replication_factor: int = 3  # offsets.topic.replication.factor
-    offsets_segment_bytes: int = 100 << 20  # offsets.topic.segment.bytes
+    internal_topics: Mapping[str, InternalTopicConfig] = field(default_factory=dict)
+    """By name: offsets.topic.*, transaction.state.log.*."""
     internal_topic_wait_ms: int = 3_000
     """How long FindCoordinator waits for the internal topic that it had created; then the client
     asks again."""

@@ -1,7 +1,8 @@
 """Counters of the data plane and times of its requests, read by the metrics when they are scraped.
 
-Every request is counted. Of Produce and Fetch, the hot path, only those of some turns of the loop
-are timed, and stand for those since: so a histogram's count is the number of requests all the same.
+Every request is counted. Of those that are answered within their turn of the loop (Produce, Fetch,
+Metadata, ...) only those of some turns are timed, and stand for those since: so a histogram's count
+is the number of requests all the same. Of the others each one is timed and stands for itself.
 """
 
 from __future__ import annotations
@@ -35,13 +36,14 @@ class RequestTiming:
     )
 
     def __init__(
-        self, meter: ApiMeter, weight: int, arrived: float, now: Callable[[], float]
+        self, meter: ApiMeter, weight: int, arrived: float, now: Callable[[], float], began: float
     ) -> None:
+        """`weight`: for how many requests it stands; 0: for itself alone."""
         self._meter = meter
         self._weight = weight
         self._now = now
         self._arrived = arrived
-        self._began = now()
+        self._began = began
         self._handled: float | None = None
         self._ready: float | None = None
         self._is_sent = False
@@ -51,6 +53,12 @@ class RequestTiming:
         """The handler returned; for how many seconds it ran."""
         self._handled = self._now()
         return self._handled - self._began
+
+    def stand_alone(self) -> None:
+        """The request is awaited: it stands for itself alone, not for those that are not."""
+        if self._weight:
+            self._meter.give_back(self._weight)
+            self._weight = 0
 
     def ready(self) -> None:
         """The reply is complete: it was parked until now."""
@@ -120,11 +128,24 @@ class ApiMeter:
         self._of_turn += 1
         weight = min(left, self._weight_max)
         self._accounted += weight
-        return RequestTiming(self, weight, arrived, now)
+        return RequestTiming(self, weight, arrived, now, now())
+
+    def begin_alone(self, arrived: float, began: float, now: Callable[[], float]) -> RequestTiming:
+        """Time the request that was counted just now and whose handler began at `began`; it stands
+        for itself alone."""
+        self._accounted += 1
+        return RequestTiming(self, 0, arrived, now, began)
+
+    def give_back(self, weight: int) -> None:
+        """A timed request that stood for `weight` requests stands for itself alone."""
+        self._accounted -= weight - 1
 
     def record(self, weight: int, total: float, stages: tuple[float, ...]) -> None:
-        """A timed request is over; `stages` in the order of STAGES."""
-        self._last = total, stages
+        """A timed request is over; `weight` as in RequestTiming, `stages` in the order of
+        STAGES."""
+        if weight or self._last is None:
+            self._last = total, stages
+        weight = weight or 1
         self.total.observe(total, weight)
         for histogram, seconds in zip(self.stages, stages, strict=True):
             histogram.observe(seconds, weight)

@@ -1,4 +1,4 @@
-"""API keys that this broker does not serve, and answers all the same: UNSUPPORTED_VERSION.
+"""API keys that this broker does not serve but answers, with UNSUPPORTED_VERSION.
 
 ApiVersions does not list them, but some clients send them without looking there: they read an error
 in the key's own shape instead of the end of the connection. A key that stands neither here nor in
@@ -11,16 +11,12 @@ from typing import Any
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis import k17_sasl_handshake as k17
-from headwater.wire.apis import k24_add_partitions_to_txn as k24
-from headwater.wire.apis import k25_add_offsets_to_txn as k25
-from headwater.wire.apis import k26_end_txn as k26
 from headwater.wire.apis import k29_describe_acls as k29
 from headwater.wire.apis import k30_create_acls as k30
 from headwater.wire.apis import k31_delete_acls as k31
 from headwater.wire.apis import k36_sasl_authenticate as k36
 from headwater.wire.apis import k50_describe_user_scram_credentials as k50
 from headwater.wire.apis import k51_alter_user_scram_credentials as k51
-from headwater.wire.apis import k66_list_transactions as k66
 from headwater.wire.schema import Message
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import ApiRow, Handler
@@ -87,9 +83,6 @@ UNSERVED_ROWS = {
     row.key: row
     for row in (
         _row(k17.SaslHandshakeRequest, k17.SaslHandshakeResponse, refuse_sasl),
-        _row(k24.AddPartitionsToTxnRequest, k24.AddPartitionsToTxnResponse, refuse),
-        _row(k25.AddOffsetsToTxnRequest, k25.AddOffsetsToTxnResponse, refuse),
-        _row(k26.EndTxnRequest, k26.EndTxnResponse, refuse),
         _row(k29.DescribeAclsRequest, k29.DescribeAclsResponse, refuse),
         _row(k30.CreateAclsRequest, k30.CreateAclsResponse, create_acls),
         _row(k31.DeleteAclsRequest, k31.DeleteAclsResponse, delete_acls),
@@ -104,7 +97,6 @@ UNSERVED_ROWS = {
             k51.AlterUserScramCredentialsResponse,
             alter_user_scram_credentials,
         ),
-        _row(k66.ListTransactionsRequest, k66.ListTransactionsResponse, refuse),
     )
 }
 """By API key. A key that is registered (`headwater_broker.api.registry`) is served instead."""

@@ -19,19 +19,31 @@ from headwater.config.rows_broker import RACK_AWARE_SELECTOR
 from headwater.ports.authorizer import Authorizer
 from headwater.ports.remote_log import RemoteLog, TieredTopic
 from headwater.system_files import disk_space
+from headwater.topic_names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from headwater_broker.api.background_calls import Background
 from headwater_broker.api.context import Services
 from headwater_broker.api.fetch_session.cache import FetchSessionCache
 from headwater_broker.api.page_cache_port import Warmer
 from headwater_broker.api.registry import load_handlers
-from headwater_broker.api.request_limits import ApiConfig
+from headwater_broker.api.request_limits import ApiConfig, InternalTopicConfig
 from headwater_broker.api.request_meters import Meters
+from headwater_broker.app.broker_connections import BrokerConnections
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.dynamic_config import DynamicConfigs
-from headwater_broker.coordinator.common.service import CoordinatorParts, CoordinatorType
+from headwater_broker.app.enlistment import TransactionEnlistment
+from headwater_broker.app.marker_channel import IsDeleted, MarkerChannel, deleted_for_all
+from headwater_broker.app.transaction_channel import TransactionChannel
+from headwater_broker.app.transaction_claims import TransactionClaims
+from headwater_broker.coordinator.common.service import (
+    CoordinatorParts,
+    Coordinators,
+    CoordinatorType,
+)
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.service import GroupService
+from headwater_broker.coordinator.transaction.config import TransactionConfig
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
+from headwater_broker.coordinator.transaction.service import TransactionService
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.log_manager import LogManager
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
@@ -44,9 +56,11 @@ from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
 from headwater_broker.replica.append_service import AppendService
 from headwater_broker.replica.delayed_operations import Purgatories
 from headwater_broker.replica.manager import ReplicaManager
+from headwater_broker.replica.marker_writer import EndTransaction, MarkerWriter
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.read_service import ReadService
 from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.replica.transaction_verification import TransactionVerifier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +82,7 @@ class DataPlaneParts:
     remote_log: RemoteLog | None = None
     cleaner: CleanerMeter = field(default_factory=CleanerMeter)
     disk_space: Callable[[str], tuple[int, int]] = disk_space
+    is_topic_deleted: IsDeleted = deleted_for_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +93,7 @@ class DataPlane:
     appends: AppendService
     replicas: ReplicaManager
     services: Services
+    transaction_channel: TransactionChannel
 
 
 def build_data_plane(parts: DataPlaneParts) -> DataPlane:
@@ -93,11 +109,7 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         ports,
         on_leadership=appends.leadership_changed,
     )
-    groups = GroupService(
-        CoordinatorParts(replicas, appends, view, ports.clock, ports.entropy),
-        GroupConfig.from_values(config.values),
-    )
-    meters, quotas = Meters(), ClientQuotas(ports.clock, _windows(config.values))
+    coordinators = _build_coordinators(parts, replicas, appends)
     api_config = CurrentApiConfig(dynamic)
     services = Services(
         broker_id=config.broker_id,
@@ -107,28 +119,27 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         replicas=replicas,
         logs=parts.logs,
         appends=appends,
+        markers=coordinators.markers,
+        enlistment=coordinators.enlistment,
+        verifier=TransactionVerifier(coordinators.enlistment),
         reads=ReadService(parts.remote_log, parts.tiered_topic, ports.tiered_end),
-        alter_log_dirs=AlterLogDirsManager(
-            parts.logs,
-            replicas,
-            ports.clock,
-            off_loop=ports.off_loop,
-            assign=parts.controller.assign_directory,
-        ),
+        alter_log_dirs=_alter_log_dirs(parts, replicas),
         view=view,
         controller=parts.controller,
-        groups=groups,
-        coordinators={CoordinatorType.GROUP: groups.coordinator},
+        groups=coordinators.groups,
+        transactions=coordinators.transactions,
+        coordinators=coordinators.by_type(),
+        claimed_partitions=coordinators.claims.partitions_of,
         producer_ids=parts.producer_ids,
         authorizer=parts.authorizer,
         purgatories=purgatories,
         sessions=FetchSessionCache(
             api_config.value.fetch_session_slots, ports.clock, ports.entropy
         ),
-        meters=meters,
+        meters=Meters(),
         warmer=parts.warmer,
         background=Background(),
-        quotas=quotas,
+        quotas=ClientQuotas(ports.clock, _windows(config.values)),
         remote_log=parts.remote_log,
         config_now=api_config.now,
         disk_space=parts.disk_space,
@@ -139,7 +150,59 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
     )
     _subscribe_to_configs(dynamic, parts.logs, replicas)
     _subscribe_to_metadata(view, services)
-    return DataPlane(purgatories, appends, replicas, services)
+    return DataPlane(purgatories, appends, replicas, services, coordinators.channel)
+
+
+def _alter_log_dirs(parts: DataPlaneParts, replicas: ReplicaManager) -> AlterLogDirsManager:
+    return AlterLogDirsManager(
+        parts.logs,
+        replicas,
+        parts.replication.clock,
+        off_loop=parts.replication.off_loop,
+        assign=parts.controller.assign_directory,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Coordinators:
+    """The coordinators, and how they reach partitions and each other."""
+
+    groups: GroupService
+    transactions: TransactionService
+    markers: MarkerWriter
+    enlistment: TransactionEnlistment
+    claims: TransactionClaims
+    channel: TransactionChannel
+
+    def by_type(self) -> Coordinators:
+        return {
+            CoordinatorType.GROUP: self.groups.coordinator,
+            CoordinatorType.TRANSACTION: self.transactions.coordinator,
+        }
+
+
+def _build_coordinators(
+    parts: DataPlaneParts, replicas: ReplicaManager, appends: AppendService
+) -> _Coordinators:
+    view, ports, config = parts.view, parts.replication, parts.dynamic.config
+    coordinator_parts = CoordinatorParts(replicas, appends, view, ports.clock, ports.entropy)
+    connections = BrokerConnections(view, ports.connect, parts.limits.listener)
+    view.on_brokers.append(connections.live_brokers_changed)
+    channel = TransactionChannel(config.broker_id, connections)
+    # Markers reach groups through their coordinator, which is built last: it enlists its partition.
+    replaying: dict[str, EndTransaction] = {}
+    markers = MarkerWriter(replicas, appends, ports.clock, replaying)
+    transactions = TransactionService(
+        coordinator_parts,
+        TransactionConfig.from_values(config.values),
+        parts.producer_ids,
+        MarkerChannel(config.broker_id, view, markers, channel, parts.is_topic_deleted),
+    )
+    enlistment = TransactionEnlistment(config.broker_id, view, transactions, channel)
+    groups = GroupService(coordinator_parts, GroupConfig.from_values(config.values))
+    replaying[groups.coordinator.topic] = groups.coordinator.runtime.end_transaction
+    claims = TransactionClaims(config.broker_id, view, transactions, connections)
+    return _Coordinators(groups, transactions, markers, enlistment, claims, channel)
 
 
 def _subscribe_to_configs(
@@ -233,6 +296,35 @@ class CurrentApiConfig:
         self.value = api_config(config, self._dynamic.settings)
 
 
+def internal_topics(v: Values) -> dict[str, InternalTopicConfig]:
+    """How the coordinators' topics are created, by name."""
+    transaction_replicas = v.integer("transaction.state.log.replication.factor")
+    # A cluster of one broker would refuse every write with more than one in-sync replica.
+    min_isr = min(v.integer("transaction.state.log.min.isr"), transaction_replicas)
+    return {
+        OFFSETS_TOPIC: InternalTopicConfig(
+            v.integer("offsets.topic.num.partitions"),
+            v.integer("offsets.topic.replication.factor"),
+            (
+                ("cleanup.policy", "compact"),
+                ("compression.type", "producer"),
+                ("segment.bytes", str(v.integer("offsets.topic.segment.bytes"))),
+            ),
+        ),
+        TRANSACTION_TOPIC: InternalTopicConfig(
+            v.integer("transaction.state.log.num.partitions"),
+            transaction_replicas,
+            (
+                ("unclean.leader.election.enable", "false"),
+                ("compression.type", "uncompressed"),
+                ("cleanup.policy", "compact"),
+                ("min.insync.replicas", str(min_isr)),
+                ("segment.bytes", str(v.integer("transaction.state.log.segment.bytes"))),
+            ),
+        ),
+    }
+
+
 def api_config(config: NodeConfig, settings: BrokerSettings) -> ApiConfig:
     """The settings that handlers read, out of a broker's settings."""
     v = config.values
@@ -243,9 +335,7 @@ def api_config(config: NodeConfig, settings: BrokerSettings) -> ApiConfig:
         min_insync_replicas=v.integer("min.insync.replicas"),
         fetch_max_bytes=v.integer("fetch.max.bytes"),
         fetch_session_slots=v.integer("max.incremental.fetch.session.cache.slots"),
-        offsets_partitions=v.integer("offsets.topic.num.partitions"),
-        offsets_replication_factor=v.integer("offsets.topic.replication.factor"),
-        offsets_segment_bytes=v.integer("offsets.topic.segment.bytes"),
+        internal_topics=internal_topics(v),
         request_timeout_ms=v.integer("request.timeout.ms"),
         selects_by_rack=v.string("replica.selector.class") == RACK_AWARE_SELECTOR,
         settings=settings,

@@ -306,6 +306,9 @@ class Lifecycle:
         if server.status_server is not None:
             yield "status", server.status_server.close
         yield "groups", server.services.groups.close
+        yield "transactions", server.services.transactions.close
+        yield "transaction channel", server.transaction_channel.close
+        yield "transaction verification", server.services.verifier.close
         yield "appends", server.services.appends.close
         yield "background", server.services.background.close
         yield "tiered", server.tiered.close

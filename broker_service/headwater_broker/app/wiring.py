@@ -33,6 +33,7 @@ from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.metadata.leader_lookup import LeaderLookup
 from headwater_broker.metadata.registration import RegistrationManager
+from headwater_broker.metadata.topic_lookup import TopicLookup
 from headwater_broker.network.http_server import HttpStatusServer
 from headwater_broker.network.page_cache import PageCache
 from headwater_broker.quota.rate import Windows
@@ -98,6 +99,7 @@ class BrokerServer:
         replication = self._replication_ports(cluster_id, connect)
         plane = build_data_plane(self._data_plane_parts(replication, tiered_topics))
         self.replicas, self.services = plane.replicas, plane.services
+        self.transaction_channel = plane.transaction_channel
         self.tiered = TieredOffsets(self.tiered_ranges, self.replicas)
         self.listeners = [
             build_listener(self.dynamic, self.services, address.name)
@@ -197,6 +199,7 @@ class BrokerServer:
             remote_log=environment.remote_log,
             tiered_topic=tiered_topics.locate,
             cleaner=self.cleaner.meter,
+            is_topic_deleted=TopicLookup(environment.store).is_deleted,
         )
 
     def _control_table(self, stop: Callable[[str], None]) -> dict[type[Message], ControlHandler]:

@@ -19,7 +19,7 @@ from headwater.clock import Clock
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.ordered import OrderedSet
 from headwater.ports.files import Files
-from headwater_broker.log.cleanable import Cleanable, SegmentSpan, cleanable
+from headwater_broker.log.cleanable_offsets import Cleanable, SegmentSpan, cleanable
 from headwater_broker.log.compaction_job import (
     CleanedSegment,
     CleanError,
@@ -147,6 +147,10 @@ class LogCleaner:
                 if log.is_closed:
                     _clear(log.context.files, folder)
                 del self._busy[log]
+
+    async def settled(self) -> None:
+        """Return when no compaction that `tick` started runs any more."""
+        await asyncio.gather(*self._tasks)
 
     async def close(self) -> None:
         """Stop the compactions under way; their results are not used."""

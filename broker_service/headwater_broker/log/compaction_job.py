@@ -13,7 +13,7 @@ from headwater.errors import HeadwaterError
 from headwater.ports.files import File, Files
 from headwater.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, read_header
 from headwater.records.record import check_batch
-from headwater_broker.log.cleanable import group_segments
+from headwater_broker.log.cleanable_offsets import group_segments
 from headwater_broker.log.compaction_rules import CompactionPass, OffsetMap, Producer, Transactions
 from headwater_broker.log.log_segment import (
     CLEANED_SUFFIX,

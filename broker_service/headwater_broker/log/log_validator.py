@@ -1,10 +1,13 @@
-"""Checks of an append as leader that the hot path needs only for some batches (LogValidator)."""
+"""Checks of appends as leader that only some batches need (Kafka's LogValidator)."""
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections.abc import Sequence
+
+from crc32c import crc32c
 
 from headwater.records.batch import (
+    AT_ATTRIBUTES,
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     BatchHeader,
@@ -16,6 +19,8 @@ from headwater_broker.log.producer_snapshots import read_marker
 from headwater_broker.log.producer_state_manager import ProducerBatch, Producers
 from headwater_broker.log.record_validation import (
     check_client_header,
+    check_magic,
+    check_not_transactional,
     check_records,
     check_timestamp_type,
     check_timestamps,
@@ -40,10 +45,33 @@ def split(view: memoryview, where: str) -> list[memoryview]:
     return parts
 
 
-def reject_header(header: BatchHeader, where: str) -> NoReturn:
-    """Raise the KafkaError that says what is wrong with a header."""
-    check_client_header(header, where)
-    check_timestamp_type(header, where)
+def check_several(
+    producers: Producers, parts: Sequence[memoryview], origin: AppendOrigin, where: str
+) -> list[BatchHeader]:
+    """Check a coordinator's batches before any of them is written; their headers. Raises
+    KafkaError. Markers are checked against the log alone: each is of another producer."""
+    headers = []
+    for part in parts:
+        header = read_header(part)
+        check_magic(header.magic, where)
+        if crc32c(part[AT_ATTRIBUTES:]) != header.crc:
+            raise corrupt(where, "the CRC does not match")
+        if header.last_offset_delta < 0:
+            raise invalid(where, f"last offset delta {header.last_offset_delta}")
+        if header.producer_id >= 0:
+            check_producer(producers, header, part, origin, where)
+        headers.append(header)
+    return headers
+
+
+def check_header(header: BatchHeader, origin: AppendOrigin, where: str) -> None:
+    """Check a header that the hot path does not know to be valid. Raises KafkaError."""
+    if origin is not AppendOrigin.COORDINATOR:
+        check_client_header(header, where)
+        check_timestamp_type(header, where)
+        if origin is AppendOrigin.TRANSACTION and header.is_transactional:
+            return
+        check_not_transactional(header, where)
     raise invalid(where, f"header {header} is not valid")
 
 
@@ -62,7 +90,7 @@ def check_by_config(
     """
     if header.is_control:
         return view, -1
-    if origin is AppendOrigin.CLIENT and (config.is_compacted or config.bounds_age):
+    if origin is not AppendOrigin.COORDINATOR and (config.is_compacted or config.bounds_age):
         check_records(view, header, config, now_ms, where)
     if config.compression_type != "producer":
         view = recompress(view, header, config) or view
@@ -71,7 +99,7 @@ def check_by_config(
     if config.is_log_append_time:
         patch_append_time(view, 0, len(view), now_ms)
         return view, now_ms
-    if origin is AppendOrigin.CLIENT:
+    if origin is not AppendOrigin.COORDINATOR:
         check_timestamps(view, read_header(view), config, now_ms, where)
     return view, -1
 
@@ -83,9 +111,11 @@ def check_producer(
     if header.is_control:
         marker = read_marker(view, header)
         if marker is not None:
-            producers.check_marker(header.producer_id, header.producer_epoch, marker, where)
+            producers.check_marker(
+                header.producer_id, header.producer_epoch, marker.coordinator_epoch, where
+            )
         return None
-    if origin is not AppendOrigin.CLIENT:
+    if origin is AppendOrigin.COORDINATOR:
         return None
     pid, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
     entry = producers.entries.get(pid)

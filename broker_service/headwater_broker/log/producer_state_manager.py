@@ -1,21 +1,23 @@
 """Idempotent and transactional producers of one log (Kafka's ProducerStateManager). Pure.
 
 The state of a producer is its epoch, its last five batches, and the first offset of its open
-transaction. Only batches in the log change it, so a replay of the log rebuilds it (KIP-98, KIP-360,
-KIP-890).
+transaction. Only batches in the log change the state, so a replay of the log rebuilds it (KIP-98,
+KIP-360, KIP-890).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.log.transaction_index import AbortedTransaction
 
 BATCHES_KEPT = 5
-"""A producer has at most this many batches in flight, so duplicates of these must be known."""
+"""A producer has at most this many batches in flight: any of them may be sent again."""
 SEQUENCE_MAX = 2**31 - 1
+EPOCH_PER_TRANSACTION = 2
+"""Since this transaction.version every transaction has a producer epoch of its own (KIP-890)."""
 NO_EPOCH = -1
 NO_SEQUENCE = -1
 NO_TIMESTAMP = -1
@@ -87,7 +89,8 @@ class Marker(NamedTuple):
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction whose marker is in the log; it counts once the HW has passed `last_offset`."""
+    """A transaction whose marker, at `last_offset`, is in the log. It is stable when the high
+    watermark has passed the marker."""
 
     producer_id: int
     first_offset: int
@@ -119,6 +122,11 @@ class Producers:
     def all_decided(self) -> bool:
         """Whether no transaction is open and all markers are replicated."""
         return not self._open and not self._unreplicated
+
+    @property
+    def open_transactions(self) -> Mapping[int, int]:
+        """Producer id -> first offset of its open transaction, in the order of the offsets."""
+        return self._open
 
     @property
     def first_undecided_offset(self) -> int | None:
@@ -173,23 +181,41 @@ class Producers:
                 f"{entry.transaction_first_offset}, but this batch is not transactional",
             )
 
-    def check_marker(self, producer_id: int, epoch: int, marker: Marker, where: str) -> None:
-        """Check that a coordinator's marker may be appended. Raises KafkaError."""
+    def check_marker(
+        self,
+        producer_id: int,
+        epoch: int,
+        coordinator_epoch: int,
+        where: str,
+        *,
+        transaction_version: int = 1,
+    ) -> bool:
+        """True when a coordinator's marker is to be appended; False when the log has it already.
+
+        Version 2 bumps the epoch with every marker (KIP-890): one of the known epoch repeats the
+        marker that ended the transaction, unless a transaction is open in that epoch, which then
+        is a later one. A higher epoch is appended even when no transaction is open, as it fences
+        the producer's late batches. Raises INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
         entry = self.entries.get(producer_id)
         if entry is None:
-            return
-        if epoch < entry.epoch:
+            return True
+        is_repeated = transaction_version >= EPOCH_PER_TRANSACTION and epoch == entry.epoch
+        began = entry.transaction_first_offset
+        if epoch < entry.epoch or (is_repeated and began is not None):
+            state = "" if began is None else f", with a transaction open since offset {began}"
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"{where}: marker of producer {producer_id} has epoch {epoch}, "
-                f"but epoch {entry.epoch} is known",
+                f"but epoch {entry.epoch} is known{state}",
             )
-        if marker.coordinator_epoch < entry.coordinator_epoch:
+        if coordinator_epoch < entry.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"{where}: marker of producer {producer_id} comes from coordinator epoch "
-                f"{marker.coordinator_epoch}, but {entry.coordinator_epoch} is known",
+                f"{coordinator_epoch}, but {entry.coordinator_epoch} is known",
             )
+        return not is_repeated
 
     def apply_batch(
         self,
@@ -252,10 +278,10 @@ class Producers:
         return completed
 
     def aborted_entry(self, completed: CompletedTransaction) -> AbortedTransaction:
-        """Its entry in the transaction index, with the last stable offset right after its marker.
+        """The entry of the transaction index, with the last stable offset right after the marker.
 
-        As in Kafka the high watermark does not count: it is the first offset of the oldest open
-        transaction, or else the offset after the marker.
+        As in Kafka that is the first offset of the oldest open transaction, or else the offset
+        after the marker, whatever the high watermark is.
         """
         undecided = self.first_undecided_offset
         stable = completed.last_offset + 1 if undecided is None else undecided
@@ -264,7 +290,8 @@ class Producers:
         )
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers without open transaction that were silent for `expiration_ms`."""
+        """Forget producers that wrote nothing for `expiration_ms`; never one with an open
+        transaction."""
         for producer_id, entry in list(self.entries.items()):
             silent_ms = now_ms - entry.last_timestamp
             if entry.transaction_first_offset is None and silent_ms >= expiration_ms:

@@ -12,6 +12,7 @@ class AppendOrigin(Enum):
     """The origin of an append as leader: a client, or a coordinator of this broker (KIP-98)."""
 
     CLIENT = "client"
+    TRANSACTION = "a client, whose transaction is open on the partition or verified (KIP-890)"
     COORDINATOR = "coordinator"
 
 

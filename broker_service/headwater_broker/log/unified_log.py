@@ -56,6 +56,7 @@ _unpack_header = HEADER.unpack_from
 _place = struct.Struct(">qii").pack_into
 """Base offset, batch length and leader epoch, in one write; the CRC does not cover them."""
 _CLIENT = AppendOrigin.CLIENT
+_COORDINATOR = AppendOrigin.COORDINATOR
 _make = tuple.__new__
 """Makes a named tuple from a tuple faster than its class does."""
 ALL_BATCHES = 2**31
@@ -67,7 +68,8 @@ logger = logging.getLogger(__name__)
 
 
 class UnifiedLog(LocalLog):
-    """One replica's log. `log_start_offset` counts tiered history, `local_log_start_offset` not."""
+    """One replica's log. Tiered history begins at `log_start_offset`, the local segments at
+    `local_log_start_offset`."""
 
     def __init__(
         self,
@@ -111,7 +113,7 @@ class UnifiedLog(LocalLog):
         )
 
     def update_config(self, config: LogConfig) -> None:
-        """Replace the settings; they count from the next append or tick on."""
+        """Replace the settings; they apply from the next append or tick on."""
         super().update_config(config)
         self._flush_messages = config.flush_messages
         self._batch_bytes_max = config.batch_bytes_max
@@ -140,7 +142,7 @@ class UnifiedLog(LocalLog):
     ) -> AppendResult:
         """Validate, assign offsets (patched in place in `view`), append. Raises KafkaError.
 
-        One batch from clients; coordinators may append several, which are validated one by one.
+        A client appends one batch. A coordinator may append several: all of them in one write.
         """
         size = len(view)
         if size < HEADER_BYTES:
@@ -151,12 +153,12 @@ class UnifiedLog(LocalLog):
         base, length, _, magic, crc, flags, delta, first, timestamp, pid, epoch, seq, count = header
         if magic != MAGIC_V2:
             check_magic(magic, self._where())
-        if size > self._batch_bytes_max:
+        if size > self._batch_bytes_max and not flags & CONTROL_MASK:
             raise too_large(size, self.config, self._where())
         if crc32c(view[21:]) != crc:
             raise corrupt(self._where(), "the CRC does not match")
         if delta < 0 or (
-            origin is _CLIENT
+            origin is not _COORDINATOR
             and (
                 delta + 1 != count
                 or base != 0
@@ -165,8 +167,8 @@ class UnifiedLog(LocalLog):
                 or (pid >= 0 and (seq < 0 or epoch < 0))
             )
         ):
-            validator.reject_header(BatchHeader._make(header), self._where())
-        if timestamp < first and origin is _CLIENT:
+            validator.check_header(BatchHeader._make(header), origin, self._where())
+        if timestamp < first and origin is not _COORDINATOR:
             header, timestamp = correct_max_timestamp(view, BatchHeader._make(header))
         offset, append_time = self.log_end_offset, -1
         if self._needs_checks:
@@ -176,7 +178,7 @@ class UnifiedLog(LocalLog):
             size = len(view)
             length = size - LOG_OVERHEAD_BYTES
             timestamp = timestamp if append_time < 0 else append_time
-        elif timestamp - now_ms > self._after_max_ms and origin is _CLIENT:
+        elif timestamp - now_ms > self._after_max_ms and origin is not _COORDINATOR:
             check_timestamps(view, BatchHeader._make(header), self.config, now_ms, self._where())
         if pid >= 0:
             known = validator.check_producer(
@@ -203,15 +205,34 @@ class UnifiedLog(LocalLog):
     def _append_several(
         self, view: memoryview, leader_epoch: int, now_ms: int, origin: AppendOrigin
     ) -> AppendResult:
-        """A coordinator's batches, one after the other; a client's are refused (KIP-98)."""
+        """A coordinator's batches, all in one write or none; a client's are refused (KIP-98)."""
         parts = validator.split(view, self._where())
-        if origin is _CLIENT or not parts:
+        if origin is not _COORDINATOR or not parts:
             raise invalid(self._where(), f"a write holds one whole batch, this one {len(parts)}")
+        headers = validator.check_several(self.producers, parts, origin, self._where())
+        if len(view) > self._batch_bytes_max or self._rewrites(headers):
+            found = [self.append_as_leader(p, leader_epoch, now_ms, origin=origin) for p in parts]
+            return found[0]._replace(last_offset=found[-1].last_offset)
+        base = end = self.log_end_offset
+        for part, header in zip(parts, headers, strict=True):
+            _place(part, 0, end, header.batch_length, leader_epoch)
+            end += header.last_offset_delta + 1
+        if leader_epoch != self.epochs.latest:
+            self.assign_epoch_start(leader_epoch, base)
+        timestamp = max(header.max_timestamp for header in headers)
+        self._append(view, len(view), end - 1, timestamp, now_ms)
         for part in parts:
-            if crc32c(part[21:]) != read_header(part).crc:
-                raise corrupt(self._where(), "the CRC does not match")
-        results = [self.append_as_leader(p, leader_epoch, now_ms, origin=origin) for p in parts]
-        return results[0]._replace(last_offset=results[-1].last_offset)
+            self._learn(read_header(part), part)
+        if end - self.flusher.recovery_point >= self._flush_messages:
+            self.fsync_now()
+        return AppendResult(base, end - 1, -1, self.log_start_offset, False)
+
+    def _rewrites(self, headers: list[BatchHeader]) -> bool:
+        """True when the topic's config changes the bytes of some of these batches."""
+        config = self.config
+        return (config.compression_type != "producer" or config.is_log_append_time) and not all(
+            header.is_control for header in headers
+        )
 
     def _learn(self, header: BatchHeader, view: memoryview) -> None:
         aborted = apply_header(self.producers, header, view)
@@ -270,7 +291,8 @@ class UnifiedLog(LocalLog):
     # -- producers and transactions
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Where read_committed ends: min(HW, first unstable offset), and never below the start."""
+        """The bound of read_committed: min(high watermark, first unstable offset), and never below
+        the log start."""
         producers = self.producers
         if producers.all_decided:
             return high_watermark
@@ -279,6 +301,12 @@ class UnifiedLog(LocalLog):
         if first is None or first > high_watermark:
             return high_watermark
         return max(first, self.log_start_offset)  # DeleteRecords, retention: its start may be gone
+
+    def high_watermark_moved(self, high_watermark: int) -> None:
+        """Forget ended transactions whose markers are replicated. `last_stable_offset` does so,
+        too, but nobody may ask for it."""
+        if not self.producers.all_decided:
+            self.producers.high_watermark_moved(high_watermark)
 
     def producer_snapshot_bytes(self, offset: int) -> bytes:
         """The producer state of everything below `offset`, in Kafka's snapshot format."""

@@ -18,8 +18,8 @@ from typing import Any, ClassVar, cast
 from headwater.sockets import tune
 from headwater.wire.schema import Message
 from headwater_broker.api.context import RequestContext, Services
-from headwater_broker.api.produce.rejected_batches import RefusedBatches
 from headwater_broker.api.registry import ApiRow
+from headwater_broker.api.rejected_batches import RejectedBatches
 from headwater_broker.api.replies import CloseConnectionError, ParkedReply, Part
 from headwater_broker.api.request_meters import ApiMeter, RequestTiming
 from headwater_broker.network import hold_reasons as hold
@@ -62,7 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         self.session = Session(listener.services.authorizer, listener=listener.name)
         self.client_id = ""
         self.is_exempt = False
-        self.refused: RefusedBatches | None = None
+        self.rejected: RejectedBatches | None = None
         self.last_active_tick = listener.tick
         self._rows: dict[int, ApiRow]
         self._handle_frames: Callable[[], int]
@@ -78,7 +78,8 @@ class Connection(asyncio.BufferedProtocol):
         self._mute: asyncio.TimerHandle | None = None
         self._spent_s = 0.0
         self.raw_meters: Mapping[int, ApiMeter] = listener.services.meters.of_clients
-        self._timer = RequestTimer(listener.loop.time, listener.turn)
+        self._now = listener.loop.time
+        self._timer = RequestTimer(self._now, listener.turn)
         self._closed = False
         self._transport: asyncio.Transport
         self._send_queue: SendQueue
@@ -335,18 +336,23 @@ class Connection(asyncio.BufferedProtocol):
         client_id = request_dispatch.client_id_of(frame, 8)
         body = request_dispatch.skip_client_id(frame, 8, version >= row.flexible)
         context = RequestContext(self.services, self.session, client_id, version, correlation_id)
-        meter = self.services.meters.api(key)
+        meter, timer = self.services.meters.api(key), self._timer
         meter.requests += 1
-        timing = self._timer.begin(meter)
+        timing = timer.begin(meter)
+        began = self._now()
         response = request_dispatch.run_handler(row, context, frame, body)
-        self._spent_s = timing.handled()
         if self.services.quotas.is_active:
+            self._spent_s = self._now() - began
             self.client_id = client_id or ""
             self.is_exempt |= throttling.asks_as_replica(self, key, version, frame, body)
         if isinstance(response, Message):
+            if timing is not None:
+                timing.handled()
+                timer.written.append(timing)
             self._append_ready([self._framed(row, version, correlation_id, response, timing)])
-            self._timer.written.append(timing)
             return
+        timing = timer.awaited(meter, timing, began)
+        timing.handled()
         self._set_hold(hold.HANDLER)
         reply = self.park()
         reply.timing = timing
@@ -393,7 +399,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _framed(
         self, row: ApiRow, version: int, correlation_id: int, response: Message,
-        timing: RequestTiming,
+        timing: RequestTiming | None,
     ) -> bytes:  # fmt: skip
         """The framed reply of a general request, once the client is charged for it."""
         if code := getattr(response, "error_code", 0):

@@ -1,4 +1,4 @@
-"""Why a connection takes no further request for now: bits that may be set together."""
+"""Reasons for which a connection reads no further request for now: bits, several may be set."""
 
 TURN = 1
 """This turn's share of work, or the turn itself, is used up. Bytes are still received."""

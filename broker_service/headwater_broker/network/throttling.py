@@ -1,8 +1,8 @@
-"""The quota stage of requests: measure, set throttle_time_ms, mute the connection (KIP-219).
+"""Throttles clients over a quota: sets throttle_time_ms and mutes the connection (KIP-219).
 
-It is passed by while no client has a quota. Request time is that of handlers on the broker's one
-loop, without what they await. Connections of brokers are exempt: those that fetch, or ask for
-offsets, as a replica.
+Requests skip it while no client has a quota. Request time is the time that handlers take on the
+broker's one loop, without what they await. Connections of brokers are exempt: those that send Fetch
+or ListOffsets as a replica.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headwater_broker.api.admin.forwarding import CLUSTER
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import ApiRow
 from headwater_broker.api.replies import Answer, ParkedReply
-from headwater_broker.quota.throttle_time import RequestQuota
+from headwater_broker.quota.client_quotas import RequestQuota
 
 REPLICA_ID_FIRST = {2: 0, 23: 3}
 """API key -> first version whose body begins with the replica id: ListOffsets,
@@ -49,7 +49,7 @@ def handle_raw(
 
 
 def charge(peer: Peer, response: Message, spent_s: float) -> Message:
-    """Throttle the client for the time of a general request; the response with that time."""
+    """Throttle the client for the time of a general request; the response with throttle_time_ms."""
     delay_ms = 0 if peer.is_exempt else _quota_of(peer).request_delay_ms(spent_s)
     if not delay_ms:
         return response
@@ -73,7 +73,7 @@ def _quota_of(peer: Peer) -> RequestQuota:
 
 
 def _with_throttle_time(answer: Answer, row: ApiRow, version: int, delay_ms: int) -> Answer:
-    """The answer, now or once it is there, with this throttle_time_ms."""
+    """The answer with this throttle_time_ms; a parked one gets it when it is complete."""
     amend = row.with_throttle_time
     assert amend is not None
     if answer is None:

@@ -38,13 +38,21 @@ logger = logging.getLogger(__name__)
 
 
 class AppendGuard(Protocol):
-    """Decides before a producer's batch is appended."""
+    """Decides before a producer's batch is appended. Each method raises KafkaError to refuse it."""
 
     def verify(self, partition: Partition, batch: memoryview) -> Awaitable[None] | None:
         """None: append now. An awaitable: append when it returns, refuse with its KafkaError.
 
         The awaitable ends within a time limit of its own.
         """
+        ...
+
+    def queued(self, partition: Partition, batch: memoryview) -> None:
+        """A batch comes behind one that waits for `verify`, and waits with it."""
+        ...
+
+    def recheck(self, partition: Partition, batch: memoryview) -> None:
+        """A batch that waited is allowed and about to be appended."""
         ...
 
 
@@ -66,6 +74,7 @@ class _Waiting(NamedTuple):
     batch: bytearray
     acks: int
     origin: AppendOrigin
+    guard: AppendGuard
     deliver: Deliver
 
 
@@ -73,13 +82,15 @@ class _Verification:
     """One question of a guard, and the batches that wait for the answer, in order.
 
     The answer counts for this object only: once it was dropped (leadership ended, the transaction
-    was aborted), a later answer to the same question appends nothing.
+    was aborted), a later answer to the same question appends nothing. Nor does it after a
+    truncation, which may have removed the state that led to the question.
     """
 
-    __slots__ = ("leader_epoch", "waiting")
+    __slots__ = ("leader_epoch", "truncations", "waiting")
 
-    def __init__(self, leader_epoch: int) -> None:
-        self.leader_epoch = leader_epoch
+    def __init__(self, partition: Partition) -> None:
+        self.leader_epoch = partition.leader_epoch
+        self.truncations = partition.log.truncations
         self.waiting: list[_Waiting] = []
 
 
@@ -89,7 +100,8 @@ class AppendService:
     def __init__(self, purgatories: Purgatories, clock: Clock) -> None:
         self._purgatories = purgatories
         self._clock = clock
-        self._verifications: dict[ProducerKey, _Verification] = {}
+        self._verifications: dict[tuple[Partition, int], dict[int, _Verification]] = {}
+        """By partition and producer id, then by producer epoch."""
         self._tasks = OrderedSet[asyncio.Task[None]]()
 
     # -- append
@@ -128,14 +140,17 @@ class AppendService:
         key = self._producer_key(partition, batch)
         if key is None:
             return partition.append(batch, acks, self._clock.now_ms(), origin)
-        verification = self._verifications.get(key)
+        verification = self._verification(key)
         if verification is None:
             answer = guard.verify(partition, batch)
             if answer is None:
                 return partition.append(batch, acks, self._clock.now_ms(), origin)
-            verification = self._verifications[key] = _Verification(partition.leader_epoch)
+            verification = _Verification(partition)
+            self._verifications.setdefault(key[:2], {})[key.producer_epoch] = verification
             self._start(self._await_guard(key, verification, answer))
-        verification.waiting.append(_Waiting(bytearray(batch), acks, origin, deliver))
+        else:
+            guard.queued(partition, batch)
+        verification.waiting.append(_Waiting(bytearray(batch), acks, origin, guard, deliver))
         return None
 
     @staticmethod
@@ -158,19 +173,29 @@ class AppendService:
         except Exception as failed:
             logger.exception("%r: the guard of producer %d failed", key.partition, key.producer_id)
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the append guard failed: {failed}")
-        if self._verifications.get(key) is not verification:
+        if self._verification(key) is not verification:
             return  # dropped meanwhile: its batches have their answer
-        del self._verifications[key]
+        self._remove(key)
         for waiting in verification.waiting:
-            _deliver(waiting, error or self._append_waiting(key.partition, verification, waiting))
+            outcome = error or self._append_waiting(key.partition, verification, waiting)
+            if isinstance(outcome, KafkaError) and outcome.code.retriable:
+                error = outcome  # the client sends all of them again, in order
+            _deliver(waiting, outcome)
 
     def _append_waiting(
         self, partition: Partition, verification: _Verification, waiting: _Waiting
     ) -> AppendResult | KafkaError:
+        batch = memoryview(waiting.batch)
         try:
+            check_led(partition, verification.leader_epoch)
+            if partition.log.truncations != verification.truncations:
+                raise KafkaError(
+                    ErrorCode.NOT_ENOUGH_REPLICAS, f"{partition!r}: the log was truncated meanwhile"
+                )
+            waiting.guard.recheck(partition, batch)
             return self.append(
                 partition,
-                memoryview(waiting.batch),
+                batch,
                 origin=waiting.origin,
                 leader_epoch=verification.leader_epoch,
                 acks=waiting.acks,
@@ -182,23 +207,33 @@ class AppendService:
         self, partition: Partition, producer_id: int, below_epoch: int, error: KafkaError
     ) -> None:
         """Refuse what waits of a producer's epochs below `below_epoch`: its transaction ended."""
-        for key in list(self._verifications):
-            if key[:2] == (partition, producer_id) and key.producer_epoch < below_epoch:
-                self._drop(key, error)
+        epochs = self._verifications.get((partition, producer_id), ())
+        for epoch in [epoch for epoch in epochs if epoch < below_epoch]:
+            self._drop(ProducerKey(partition, producer_id, epoch), error)
 
     def leadership_changed(self, partition: Partition) -> None:
         """`Partition.on_leadership`: refuse what waits for a guard, wake what waits for offsets."""
-        for key in [key for key in self._verifications if key.partition is partition]:
-            self._drop(
-                key,
-                KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition!r}: leadership changed"),
-            )
+        error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition!r}: leadership changed")
+        for hosted, producer_id in list(self._verifications):
+            if hosted is partition:
+                for epoch in list(self._verifications[hosted, producer_id]):
+                    self._drop(ProducerKey(partition, producer_id, epoch), error)
         self._purgatories.watches.leadership_changed(partition)
 
     def _drop(self, key: ProducerKey, error: KafkaError) -> None:
         loop = asyncio.get_running_loop()
-        for waiting in self._verifications.pop(key).waiting:
+        for waiting in self._remove(key).waiting:
             loop.call_soon(_deliver, waiting, error)  # not within a callback of the partition
+
+    def _verification(self, key: ProducerKey) -> _Verification | None:
+        by_epoch = self._verifications.get(key[:2])
+        return None if by_epoch is None else by_epoch.get(key.producer_epoch)
+
+    def _remove(self, key: ProducerKey) -> _Verification:
+        by_epoch = self._verifications[key[:2]]
+        if len(by_epoch) == 1:
+            del self._verifications[key[:2]]
+        return by_epoch.pop(key.producer_epoch)
 
     # -- wait for replication
 

@@ -1,4 +1,4 @@
-"""Files for the broker's loop: what is replaced or renamed there is fsynced a moment later.
+"""Files for the broker's loop: the fsync of a replaced or renamed file runs a moment later.
 
 On the loop, a small file is written and renamed in the page cache at once, so that it survives the
 death of the process. Its fsync runs in a disk thread, so that no request waits for it; Kafka does
@@ -25,11 +25,34 @@ GATHER_S = 0.3
 logger = logging.getLogger(__name__)
 
 
+def fsync_path(path: str, flags: int) -> None:
+    """Make a file or folder durable; a failure is logged."""
+    try:
+        fd = os.open(path, flags | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return  # it was renamed away or removed meanwhile
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        logger.error("fsync of %s failed: %s", path, error)
+    finally:
+        os.close(fd)
+
+
 class DeferredFsyncFiles(SystemFiles):
     """Implements `headwater.ports.files.Files`; must be made on the loop's thread."""
 
-    def __init__(self, pool: ThreadPoolExecutor) -> None:
+    def __init__(
+        self,
+        pool: ThreadPoolExecutor,
+        *,
+        gather_s: float = GATHER_S,
+        fsync: Callable[[str, int], None] = fsync_path,
+    ) -> None:
+        """`fsync(path, flags)` makes the file or folder durable that `flags` open."""
         self._pool = pool
+        self._gather_s = gather_s
+        self._fsync = fsync
         self._loop_thread = threading.get_ident()
         self._is_stopping = threading.Event()
         self._hurried = threading.Event()
@@ -111,25 +134,12 @@ class DeferredFsyncFiles(SystemFiles):
             self._job = self._pool.submit(self._sync)
 
     def _sync(self) -> None:
-        self._hurried.wait(GATHER_S)
+        self._hurried.wait(self._gather_s)
         with self._lock:
             self._hurried.clear()
             files, self._files = self._files, set()
             folders, self._folders = self._folders, set()
         for path in sorted(files):
-            _sync(path, os.O_RDONLY)
+            self._fsync(path, os.O_RDONLY)
         for folder in sorted(folders):
-            _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def _sync(path: str, flags: int) -> None:
-    try:
-        fd = os.open(path, flags | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return  # it was renamed away or removed meanwhile
-    try:
-        os.fsync(fd)
-    except OSError as error:
-        logger.error("fsync of %s failed: %s", path, error)
-    finally:
-        os.close(fd)
+            self._fsync(folder, os.O_RDONLY | os.O_DIRECTORY)

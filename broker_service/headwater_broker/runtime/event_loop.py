@@ -60,19 +60,24 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
     _remove_reader: Callable[[object], bool]
     _remove_writer: Callable[[object], bool]
 
-    def __init__(self) -> None:
+    def __init__(self, *, runs_own_turn: bool = True) -> None:
+        """`runs_own_turn`: False runs asyncio's turn, as where its internals are not the known
+        ones."""
         selector = selectors.DefaultSelector()
         super().__init__(selector)
         self.turns = TurnClock()
         self.time = monotonic  # type: ignore[method-assign] # asyncio's is a call of this
-        self._wait_for = _poll_of(selector)
+        self.poll = _poll_of(selector)
+        """Waits for events; on virtual time another one may stand here."""
         self._keys = cast("dict[int, selectors.SelectorKey]", vars(selector).get("_fd_to_key"))
         own = vars(self)
-        self._is_known = (
-            isinstance(self._keys, dict)
+        self.runs_own_turn = (
+            runs_own_turn
+            and isinstance(self._keys, dict)
             and all(name in own for name in _NEEDED_ATTRIBUTES)
             and all(callable(getattr(self, name, None)) for name in _NEEDED_METHODS)
         )
+        """False: asyncio's turn runs, without measurements."""
 
     def close(self) -> None:
         """Close the loop."""
@@ -86,7 +91,7 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
             turns.call_ends()
         turns.number += 1
         turns.ended_s = now = monotonic()
-        if not self._is_known or self._debug:
+        if not self.runs_own_turn or self._debug:
             if turns.ends:
                 self.call_soon(int)  # so that the next turn begins at once
             super()._run_once()  # type: ignore[misc]
@@ -103,7 +108,7 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
             timeout = min(max(scheduled[0]._when - now, 0.0), SELECT_MAX_S)
         else:
             timeout = -1.0
-        events = self._wait_for(timeout, len(keys) or 1)
+        events = self.poll(timeout, len(keys) or 1)
         turns.began_s = began = monotonic()
         if timeout:  # nothing was ready: this is time without work
             turns.idle_s += began - now

@@ -1,4 +1,4 @@
-"""A histogram of times in plain numbers: counted where things happen, read when metrics are."""
+"""A histogram of times in plain numbers: cheap to update, read when metrics are scraped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TIME_BOUNDS_S = (
 
 
 class Histogram:
-    """How many values are at most each bound, and their sum."""
+    """The number of values per bucket, and their sum."""
 
     __slots__ = ("_buckets", "count", "sum_s")
 
@@ -41,5 +41,5 @@ class Histogram:
         self.sum_s += seconds * weight
 
     def cumulative(self) -> Iterator[tuple[float, int]]:
-        """(upper bound, how many values are not above it), up to infinity."""
+        """(upper bound, number of values up to it), the last bound is infinity."""
         yield from zip((*TIME_BOUNDS_S, float("inf")), accumulate(self._buckets), strict=True)

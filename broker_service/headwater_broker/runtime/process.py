@@ -104,15 +104,16 @@ class ProcessTuning(Protocol):
     """Settings of the process that keep the loop's turns short; the simulator's does nothing."""
 
     def loaded(self) -> None:
-        """The logs are loaded, and no client is served yet."""
+        """Call when the logs are loaded, before a client is served."""
         ...
 
     def started(self, loop: asyncio.AbstractEventLoop, still_max_s: float) -> None:
-        """The broker serves; from now on a loop that hangs for `still_max_s` ends the process."""
+        """Call when the broker serves: from then on a loop that hangs for `still_max_s` ends the
+        process."""
         ...
 
     def stopping(self) -> None:
-        """The broker stops, which may take long turns of the loop."""
+        """Call before the broker stops, which may take long turns of the loop."""
         ...
 
     def tick(self) -> None:

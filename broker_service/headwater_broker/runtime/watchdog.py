@@ -40,12 +40,12 @@ class Watchdog:
         self._interval_s = limit_s / CHECKS
         self._give_up = give_up
         self._alive = threading.Event()
+        self._alive.set()  # the first check asks
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def start(self) -> None:
         """Begin to check; called on the loop's thread."""
-        self._alive.set()
         self._thread.start()
 
     def stop(self) -> None:

@@ -13,7 +13,12 @@ from prometheus_client.registry import Collector
 from headwater_broker.api.context import Services
 from headwater_broker.controller.controller import ControllerService
 from headwater_broker.runtime.loop_lag import LagProbe
-from headwater_broker.telemetry import process_metrics, replica_metrics, request_metrics
+from headwater_broker.telemetry import (
+    process_metrics,
+    replica_metrics,
+    request_metrics,
+    transaction_metrics,
+)
 from headwater_broker.telemetry.consumer_lag import end_offsets, partitions_elsewhere
 from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
 
@@ -36,13 +41,13 @@ class BrokerCollector(Collector):
         self._elsewhere = elsewhere
 
     async def prepare(self) -> None:
-        """Ask other brokers for what a scrape needs of them."""
+        """Ask other brokers for the end offsets that the lag of groups needs."""
         services = self._services
         groups = services.groups.coordinated()
         await self._elsewhere.refresh(partitions_elsewhere(groups, services.replicas))
 
     def collect(self) -> Iterator[Metric]:
-        """One pass over the counters."""
+        """All families, from one pass over the counters."""
         services = self._services
         meters, replicas = services.meters, services.replicas
         yield from request_metrics.topic_metrics(meters)
@@ -69,22 +74,27 @@ class BrokerCollector(Collector):
         )
         end_offset = end_offsets(replicas, self._elsewhere.get)
         yield from process_metrics.group_metrics(services.groups.coordinated(), end_offset)
+        transactions, now_ms = services.transactions, services.clock.now_ms()
+        yield from transaction_metrics.coordinator_metrics(transactions.counts(), now_ms)
+        yield from transaction_metrics.marker_metrics(transactions.markers.totals)
+        yield from transaction_metrics.verification_metrics(services.verifier)
+        yield from transaction_metrics.leader_metrics(replicas, transactions.max_timeout_ms, now_ms)
         yield from process_metrics.loop_metrics(self._lag)
         yield from process_metrics.process_metrics()
 
     def describe(self) -> list[Metric]:
-        """Nothing ahead of time: registering must not collect."""
+        """No families: the registration of a collector must not collect."""
         return []
 
 
 class _Collected:
-    """Families that were collected already, as `generate_latest` wants them."""
+    """A collector of families that are collected already, for `generate_latest`."""
 
     def __init__(self, families: list[Metric]) -> None:
         self._families = families
 
     def collect(self) -> list[Metric]:
-        """All of them."""
+        """These families."""
         return self._families
 
 

@@ -16,7 +16,7 @@ from headwater_broker.telemetry.process_stats import rss_bytes
 
 
 def process_metrics() -> Iterator[Metric]:
-    """Which program runs, and how much memory it has."""
+    """The version and the resident memory of the broker."""
     info = GaugeMetricFamily(
         "headwater_build_info", "1; the labels are the versions.", labels=["version", "python"]
     )
@@ -28,7 +28,7 @@ def process_metrics() -> Iterator[Metric]:
 
 
 def loop_metrics(lag: LagProbe) -> Iterator[Metric]:
-    """How busy the event loop is, and how long it keeps requests waiting."""
+    """Load and delays of the event loop."""
     gauges = (
         (
             "loop_delay_seconds",
@@ -69,7 +69,7 @@ def loop_metrics(lag: LagProbe) -> Iterator[Metric]:
 
 
 def controller_metrics(controller: ControllerService) -> Iterator[Metric]:
-    """What only the active controller knows; the sum over all brokers counts."""
+    """Gauges of the active controller; other brokers have 0, so that the sum is the cluster's."""
     gauges = (
         ("active_controller", "1 on the active controller, 0 elsewhere.", controller.is_active),
         (

@@ -41,7 +41,7 @@ def topic_metrics(meters: Meters) -> Iterator[Metric]:
 
 
 def request_metrics(meters: Meters) -> Iterator[Metric]:
-    """Requests by API: how many, how long in all and by stage, with which errors."""
+    """Requests by API: their number, total time, time per stage, errors."""
     count = CounterMetricFamily("headwater_requests", "Requests by API.", labels=["api"])
     errors = CounterMetricFamily(
         "headwater_request_errors",
@@ -85,7 +85,7 @@ def api_names() -> dict[tuple[int, bool], str]:
 
 
 def buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    """(upper bound in seconds, count up to it), as the Prometheus client wants them."""
+    """(upper bound in seconds, count up to it), in the form of the Prometheus client."""
     return [
         ("+Inf" if bound == float("inf") else str(bound), float(count))
         for bound, count in histogram.cumulative()
@@ -106,7 +106,7 @@ def connection_metrics(meters: Meters) -> Iterator[Metric]:
 
 
 def purgatory_metrics(purgatories: Purgatories) -> Iterator[Metric]:
-    """Requests that wait, and those that waited until their time was over."""
+    """Requests parked in the purgatories, and those that expired there."""
     produce, fetch = purgatories.produce, purgatories.fetch
     yield GaugeMetricFamily(
         "headwater_parked_produce", "Produce requests that wait.", value=produce.parked
@@ -125,7 +125,7 @@ def purgatory_metrics(purgatories: Purgatories) -> Iterator[Metric]:
 
 
 def quota_metrics(quotas: ClientQuotas) -> Iterator[Metric]:
-    """Clients that were throttled by a quota."""
+    """Throttled clients, by quota."""
     families = (
         ("throttled", "Requests of clients over a quota.", quotas.throttled, 1),
         (

@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from headwater.clock import Clock
@@ -20,6 +21,13 @@ from headwater_broker.replica.partition import Partition
 from headwater_broker.runtime.loop_lag import LagProbe
 from headwater_broker.telemetry.broker_events import BrokerEvents
 from headwater_broker.telemetry.consumer_lag import describe_group, shown_groups
+from headwater_broker.telemetry.open_transactions import (
+    ROWS_MAX,
+    blocked_partitions,
+    describe_blocked,
+    describe_open,
+    oldest,
+)
 from headwater_broker.telemetry.process_stats import rss_bytes
 
 FORMAT = 1
@@ -73,10 +81,16 @@ class StatusDocument:
 
         shown, left_out = shown_groups(services.groups.coordinated())
         groups = await _rows(describe_group, shown)
+        counts = services.transactions.counts()
+        open_here = oldest(t for shard in counts for t in shard.open.values())
+        transactions = await _rows(describe_open, open_here)
+        blocked_here = list(islice(blocked_partitions(services.replicas), ROWS_MAX))
+        blocked = await _rows(describe_blocked, blocked_here)
         keys = sorted(services.replicas.partitions.items())
         rows = await _rows(row, (partition for _, partition in keys))
         return (
             f'{head[:-1]},"topics":[{topics}],"groups":[{groups}],"groups_left_out":{left_out},'
+            f'"transactions":[{transactions}],"blocked":[{blocked}],'
             f'"hosted":{hosted[:-1]},"partitions":[{rows}]}}}}'
         )
 
@@ -170,7 +184,7 @@ def _topic(topic: TopicMetadata) -> dict[str, Any]:
 
 
 async def _rows(describe: Callable[[Any], dict[str, Any]], items: Iterable[Any]) -> str:
-    """The items as JSON, separated by commas; the loop has a turn after every SLICE_ROWS rows."""
+    """The items as JSON, separated by commas; other work runs after every SLICE_ROWS rows."""
     texts: list[str] = []
     weight = 0
     for item in items:

@@ -25,7 +25,7 @@ from headwater_broker.telemetry.metrics import CONTENT_TYPE, MetricsText
 
 CLUSTER_FORMAT = 1
 KEEP_S = 0.5
-"""A document is made at most twice a second, however many pages are open."""
+"""A document is encoded at most twice a second, whatever the number of open pages."""
 PEER_TIMEOUT_MS = 700
 """A broker that hangs delays `/cluster.json` by this much."""
 PAGE = "status_page.html"
@@ -33,7 +33,7 @@ PAGE = "status_page.html"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusPageContext:
-    """What the status port needs of the broker."""
+    """The parts of the broker that the status port reads."""
 
     broker_id: int
     clock: Clock
@@ -119,7 +119,7 @@ class StatusPages:
         return f'{head[:-1]},"brokers":[{",".join([own, *texts, *away])}]}}'
 
     async def _own_row(self) -> str:
-        # Before this broker is registered the metadata cache does not have it.
+        # The metadata cache has this broker only once it is registered.
         return _row(self._context.broker_id, "", await self._own.get())
 
     async def _peer_row(self, broker: LiveBroker) -> str:

@@ -148,6 +148,8 @@ class Connection:
         self.client_id = client_id
         self.versions: dict[int, tuple[int, int]] = {}
         """API key -> (lowest, highest) version that the broker serves; `negotiate` sets it."""
+        self.features: dict[str, int] = {}
+        """Finalized feature -> its version (KIP-584); `negotiate` sets it."""
         self._protocol = protocol
         self._correlation_id = 0
         self._throttled_until = 0.0
@@ -218,6 +220,7 @@ class Connection:
         if reply.error_code:
             raise KafkaError(ErrorCode(reply.error_code), f"ApiVersions to {self.host}:{self.port}")
         self.versions = {a.api_key: (a.min_version, a.max_version) for a in reply.api_keys}
+        self.features = {f.name: f.max_version_level for f in reply.finalized_features}
         return self.versions
 
     async def _ask_versions(self, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:

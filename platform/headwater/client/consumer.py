@@ -20,7 +20,6 @@ from headwater.client.cluster import Cluster
 from headwater.client.consumer_coordinator import (
     CALL_TIMEOUT_S,
     ConsumerCoordinator,
-    Offsets,
     RebalanceListener,
     make_coordinator,
     no_commits,
@@ -48,9 +47,10 @@ from headwater.client.errors import (
 )
 from headwater.client.fetcher import Fetcher
 from headwater.client.loop_thread import LoopThread
-from headwater.client.option_rules import as_integer, checked, function, positive
+from headwater.client.option_rules import checked, function, positive
 from headwater.client.outages import OutageLog
 from headwater.client.partition_names import (
+    Offsets,
     PartitionName,
     named_partition,
     named_partitions,
@@ -64,6 +64,7 @@ from headwater.client.topic_watch import (
     partition_count,
 )
 from headwater.client.values import (
+    ConsumerGroupMetadata,
     ConsumerRecord,
     ConsumerStatistics,
     OffsetAndMetadata,
@@ -404,28 +405,18 @@ class Consumer:
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first offset at or after each timestamp (ms); None if there is none."""
         with self._guard:
-            wanted = {
-                named_partition(tp): as_integer("timestamp", at) for tp, at in timestamps.items()
-            }
-            found = self._positions.list_offsets(wanted)
-        return {tp: None if row.offset < 0 else row for tp, row in found.items()}
+            return self._positions.for_times(timestamps)
 
     def beginning_offsets(self, partitions: Iterable[PartitionName]) -> dict[TopicPartition, int]:
         """The first offset of each partition."""
-        return self._offsets_at(partitions, EARLIEST)
+        with self._guard:
+            return self._positions.at(partitions, EARLIEST)
 
     def end_offsets(self, partitions: Iterable[PartitionName]) -> dict[TopicPartition, int]:
         """The offset after the last visible record of each partition (the last stable offset under
         read_committed)."""
-        return self._offsets_at(partitions, LATEST)
-
-    def _offsets_at(
-        self, partitions: Iterable[PartitionName], timestamp: int
-    ) -> dict[TopicPartition, int]:
         with self._guard:
-            wanted = dict.fromkeys(named_partitions(partitions), timestamp)
-            found = self._positions.list_offsets(wanted)
-        return {tp: row.offset for tp, row in found.items()}
+            return self._positions.at(partitions, LATEST)
 
     # --- the group ----------------------------------------------------------------------------
 
@@ -449,6 +440,15 @@ class Consumer:
         with self._guard:
             wanted = [named_partition(tp) for tp in partitions] or self.assignment()
             return self._group().committed(wanted)
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """The group and this member, for `Producer.send_offsets` (KIP-447). Raises
+        InvalidGroupIdError without a `group_id`."""
+        return self._group().metadata()
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The next offset of each assigned partition, as `commit()` commits it."""
+        return self._state.next_offsets()
 
     # --- observation and the end --------------------------------------------------------------
 

@@ -5,26 +5,24 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from headwater.client.cluster import Cluster
 from headwater.client.consumer_options import ConsumerOptions
 from headwater.client.core.classic_group import ClassicMember
-from headwater.client.errors import OptionError
 from headwater.client.group_membership import GroupMembership
 from headwater.client.loop_thread import LoopThread
-from headwater.client.option_rules import as_integer
+from headwater.client.partition_names import Offsets, offset_rows
 from headwater.client.subscription_state import SubscriptionState
 from headwater.client.topic_watch import TopicWatch
-from headwater.client.values import OffsetAndMetadata, TopicPartition
+from headwater.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from headwater.clock import Clock
-from headwater.errors import KafkaError, UsageError
+from headwater.errors import KafkaError
 
 AUTO_COMMIT_TIMEOUT_MS = 5_000
 CALL_TIMEOUT_S = 10.0
 
 RebalanceListener = Callable[[list[TopicPartition]], object]
-Offsets = Mapping[TopicPartition | tuple[str, int], OffsetAndMetadata | int]
 
 log = logging.getLogger(__name__)
 
@@ -133,10 +131,19 @@ class ConsumerCoordinator:
 
     def commit(self, offsets: Offsets | None, timeout_ms: float | None) -> None:
         """Commit these next offsets, or all positions. Raises CommitFailedError, OptionError."""
-        rows = self._state.next_offsets() if offsets is None else _offset_rows(offsets)
+        rows = self._state.next_offsets() if offsets is None else offset_rows(offsets)
         limit = self._options.default_api_timeout_ms if timeout_ms is None else timeout_ms
         self._thread.call(self.membership.commit(rows, limit))
         self._state.committed.update(rows)
+
+    def metadata(self) -> ConsumerGroupMetadata:
+        """The group and this member of it."""
+        member = self.membership.member
+        if member.generation < 0:
+            return ConsumerGroupMetadata(member.group_id)
+        return ConsumerGroupMetadata(
+            member.group_id, member.generation, member.member_id, member.group_instance_id
+        )
 
     async def load_committed(
         self, partitions: list[TopicPartition]
@@ -178,17 +185,3 @@ def make_coordinator(
     )
     membership = GroupMembership(cluster, options, member, watch, state.notify)
     return ConsumerCoordinator(membership, state, thread, options, cluster.clock, assign)
-
-
-def _offset_rows(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
-    if not isinstance(offsets, Mapping):
-        raise OptionError(f"commit of {offsets!r}: give {{TopicPartition(topic, n): offset}}")
-    rows = {}
-    for tp, at in offsets.items():
-        row = (
-            at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(as_integer("offset", at))
-        )
-        if row.offset < 0:
-            raise UsageError(f"commit of {tp[0]}-{tp[1]} at offset {row.offset}: it is negative")
-        rows[TopicPartition(*tp)] = row
-    return rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from headwater.client.admin.topics import TopicCalls
 from headwater.client.cluster import Cluster
@@ -10,7 +10,7 @@ from headwater.client.consumer_options import ConsumerOptions
 from headwater.client.errors import KafkaTimeoutError
 from headwater.client.loop_thread import LoopThread
 from headwater.client.option_rules import as_integer
-from headwater.client.partition_names import PartitionName, named_partition
+from headwater.client.partition_names import PartitionName, named_partition, named_partitions
 from headwater.client.subscription_state import SubscriptionState
 from headwater.client.values import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from headwater.errors import UsageError
@@ -87,7 +87,20 @@ class ConsumerPositions:
                 self._state.entry(named_partition(tp)).is_paused = paused
         self._wake_fetcher()
 
-    def list_offsets(
+    def for_times(
+        self, timestamps: Mapping[PartitionName, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first offset at or after each timestamp; None if there is none."""
+        wanted = {named_partition(tp): as_integer("timestamp", at) for tp, at in timestamps.items()}
+        found = self._list_offsets(wanted)
+        return {tp: None if row.offset < 0 else row for tp, row in found.items()}
+
+    def at(self, partitions: Iterable[PartitionName], timestamp: int) -> dict[TopicPartition, int]:
+        """The offset of each partition at EARLIEST or LATEST."""
+        found = self._list_offsets(dict.fromkeys(named_partitions(partitions), timestamp))
+        return {tp: row.offset for tp, row in found.items()}
+
+    def _list_offsets(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """ListOffsets at the consumer's isolation level."""

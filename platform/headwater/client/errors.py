@@ -6,6 +6,8 @@ errors too (`KafkaTimeoutError` is a `TimeoutError`), so that either `except` cl
 
 from __future__ import annotations
 
+from typing import Literal
+
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError, UsageError
 
 
@@ -21,7 +23,7 @@ class _CodedError(KafkaError):
     def __init__(self, detail: str = "") -> None:
         super().__init__(self.own_code, detail)
 
-    def __reduce__(self) -> tuple[type[_CodedError], tuple[str]]:
+    def __reduce__(self) -> tuple[type[KafkaError], tuple[object, ...]]:
         return type(self), (self.detail,)
 
 
@@ -133,12 +135,6 @@ class InvalidConfigError(_CodedError):
     own_code = ErrorCode.INVALID_CONFIG
 
 
-class ProducerFencedError(_CodedError):
-    """A newer producer uses this producer id."""
-
-    own_code = ErrorCode.PRODUCER_FENCED
-
-
 class UnsupportedCompressionTypeError(_CodedError):
     """The client or the broker does not support the compression type."""
 
@@ -159,6 +155,48 @@ class NoBrokersAvailableError(_CodedError, ConnectionError):
 
 class BufferExhaustedError(KafkaTimeoutError):
     """`send` waited `max_block_ms` for room in `buffer_memory`."""
+
+
+class TransactionError(KafkaError):
+    """A transactional call failed. `remedy` says what the caller does next; `code` is the cause.
+
+    "abort": call `abort_transaction()`, then repeat the transaction. "retry": make the same call
+    again. "close": close the producer; another one with the transactional id may begin anew.
+    """
+
+    remedy: Literal["abort", "retry", "close"] = "close"
+
+    def __reduce__(self) -> tuple[type[KafkaError], tuple[object, ...]]:
+        return type(self), (self.code, self.detail)
+
+
+class AbortableTransactionError(TransactionError):
+    """The transaction can only be aborted. The producer is usable after `abort_transaction()`."""
+
+    remedy = "abort"
+
+
+class TransactionAbortedError(AbortableTransactionError):
+    """The record was not written: its transaction was aborted before the record was sent."""
+
+
+class RetriableTransactionError(TransactionError, TimeoutError):
+    """The outcome of the call is not known in time. The same call, made again, waits for it."""
+
+    remedy = "retry"
+
+
+class FatalTransactionError(TransactionError):
+    """The producer cannot go on: it is fenced, not authorized, or lost its transaction."""
+
+    remedy = "close"
+
+
+class ProducerFencedError(_CodedError, FatalTransactionError):
+    """A newer producer uses the transactional id or producer id, or the coordinator aborted the
+    transaction because it was open for longer than `transaction_timeout_ms`."""
+
+    own_code = ErrorCode.PRODUCER_FENCED
 
 
 class ClosedError(HeadwaterError):

@@ -1,18 +1,22 @@
-"""Topics and partitions as callers write them: "flights", `TopicPartition("flights", 3)` or
-`("flights", 3)`."""
+"""Topics, partitions and offsets as callers write them.
+
+For example "flights", `TopicPartition("flights", 3)` or `("flights", 3)`, `{("flights", 3): 17}`.
+"""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headwater.client.errors import OptionError
-from headwater.client.values import TopicPartition
+from headwater.client.option_rules import as_integer
+from headwater.client.values import OffsetAndMetadata, TopicPartition
 from headwater.errors import UsageError, encoding_error
 from headwater.topic_names import topic_name_fault
 
 PartitionName = TopicPartition | tuple[str, int]
+Offsets = Mapping[TopicPartition | tuple[str, int], OffsetAndMetadata | int]
 
 
 def topic_name(topic: Any) -> str:
@@ -49,3 +53,18 @@ def named_partitions(partitions: Iterable[Any]) -> list[TopicPartition]:
     if isinstance(partitions, TopicPartition):
         raise OptionError(f"{partitions!r} is one partition: give a list of partitions")
     return [named_partition(tp) for tp in partitions]
+
+
+def offset_rows(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Offsets to commit. Raises OptionError, UsageError."""
+    if not isinstance(offsets, Mapping):
+        raise OptionError(f"commit of {offsets!r}: give {{TopicPartition(topic, n): offset}}")
+    rows = {}
+    for tp, at in offsets.items():
+        row = (
+            at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(as_integer("offset", at))
+        )
+        if row.offset < 0:
+            raise UsageError(f"commit of {tp[0]}-{tp[1]} at offset {row.offset}: it is negative")
+        rows[TopicPartition(*tp)] = row
+    return rows

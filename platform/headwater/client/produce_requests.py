@@ -7,6 +7,7 @@ from uuid import UUID
 
 from headwater.client.core.partition_queue import ProducerBatch
 from headwater.client.producer_options import ProducerOptions
+from headwater.records.batch import AT_ATTRIBUTES, TRANSACTIONAL_MASK
 from headwater.records.builder import stamp_producer
 from headwater.records.compression import Compression
 from headwater.wire.apis.k00_produce import (
@@ -19,6 +20,9 @@ from headwater.wire.apis.k00_produce import (
 
 NAMES_PRODUCE_VERSION = 12
 """The last Produce version with topic names; later ones have topic ids (KIP-516)."""
+V1_TRANSACTION_PRODUCE_VERSION = 11
+"""The last Produce version of transactions whose partitions the producer adds; from the next one on
+the leader adds them (KIP-890)."""
 
 
 def built_batch(batch: ProducerBatch, compression: Compression, level: int | None) -> bytearray:
@@ -31,9 +35,12 @@ def built_batch(batch: ProducerBatch, compression: Compression, level: int | Non
             producer_id=batch.producer_id,
             producer_epoch=batch.producer_epoch,
             base_sequence=batch.sequence,
+            transactional=batch.queue.is_transactional,
         )
         batch.builder = None
     elif batch.queue.is_idempotent:
+        if batch.queue.is_transactional:
+            batch.data[AT_ATTRIBUTES + 1] |= TRANSACTIONAL_MASK
         stamp_producer(batch.data, batch.producer_id, batch.producer_epoch, batch.sequence)
     return batch.data
 
@@ -51,6 +58,7 @@ def produce_request(
         row = PartitionProduceData(index=batch.queue.partition, records=memoryview(data))
         topics.setdefault(batch.queue.topic, []).append(row)
     return ProduceRequest(
+        transactional_id=options.transactional_id,
         acks=options.acks,
         timeout_ms=options.request_timeout_ms,
         topic_data=tuple(

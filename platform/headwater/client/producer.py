@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never
@@ -22,6 +23,8 @@ from headwater.client.futures import BatchCompletion, SendFuture, TableFuture
 from headwater.client.loop_thread import LoopThread
 from headwater.client.option_rules import as_integer, checked
 from headwater.client.outages import OutageLog, summary
+from headwater.client.partition_names import Offsets
+from headwater.client.prepared import PreparedTransaction
 from headwater.client.producer_options import (
     Acks,
     CompressionType,
@@ -32,7 +35,9 @@ from headwater.client.producer_options import (
 from headwater.client.record_accumulator import RecordAccumulator
 from headwater.client.sender import Sender
 from headwater.client.topic_routes import TopicRoute, TopicRoutes
-from headwater.client.values import ProducerStatistics
+from headwater.client.transaction_manager import TransactionManager
+from headwater.client.transactional import GroupMember, TransactionalCalls
+from headwater.client.values import ConsumerGroupMetadata, ProducerStatistics
 from headwater.errors import KafkaError, UsageError
 from headwater.records.builder import NO_TIMESTAMP, RECORD_OVERHEAD_MAX_BYTES
 from headwater.records.record import NO_HEADERS
@@ -74,6 +79,9 @@ class Producer:
         compression_type: CompressionType | None = None,
         compression_level: int | None = None,
         enable_idempotence: bool | None = None,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
+        transaction_two_phase_commit_enable: bool = False,
         max_in_flight_requests_per_connection: int = 5,
         partitioner: Partitioner | None = None,
         allow_auto_create_topics: bool = True,
@@ -92,6 +100,9 @@ class Producer:
         """`bootstrap_servers`: `"host:port,host:port"` or a list of such.
 
         `acks`: "all", 1 or 0. `enable_idempotence`: by default, with acks="all".
+        With a `transactional_id` records are sent in transactions only (`begin_transaction`); the
+        coordinator aborts one that is open for `transaction_timeout_ms`. The two-phase option lets
+        it stay open without end (KIP-939; brokers have to allow it).
         `partitioner(key, number of partitions)` replaces the default one, for records with and
         without a key. `allow_auto_create_topics`: `send` and `send_table` create an absent topic if
         the broker's auto.create.topics.enable allows it; `partitions_for` never does. What cannot
@@ -116,8 +127,15 @@ class Producer:
             options, self._clock, self._completion, self._thread, self._outages, self._wake_sender
         )
         self._lock = self._accumulator.lock
+        self._transactions: TransactionalCalls | None = None
+        manager = None
+        if options.transactional_id is not None:
+            manager = TransactionManager(self._cluster, options, self._accumulator)
+            self._transactions = TransactionalCalls(
+                manager, self._thread, self._accumulator, options
+            )
         self._sender = Sender(
-            self._cluster, options, self._accumulator, self._completion, self._outages
+            self._cluster, options, self._accumulator, self._completion, self._outages, manager
         )
         self._routes = TopicRoutes(self._cluster, self._thread, options, self._accumulator)
         self._by_topic = self._routes.by_topic
@@ -204,6 +222,8 @@ class Producer:
             self._loop.call_soon_threadsafe(sender.drain)
 
     def _find_route(self, topic: str) -> TopicRoute:
+        if self._accumulator.check_send is not None:
+            self._accumulator.check_send()  # before a topic is created
         return self._routes.load(topic, auto_create=self._options.allow_auto_create_topics)
 
     def partitions_for(self, topic: str) -> int:
@@ -277,6 +297,74 @@ class Producer:
             with self._lock:
                 self._accumulator.flushing_threads -= 1
 
+    # --- transactions -------------------------------------------------------------------------
+
+    def _transactional(self) -> TransactionalCalls:
+        if self._transactions is None:
+            raise IllegalStateError("this producer has no transactions: give it a transactional_id")
+        self._check_thread()
+        return self._transactions
+
+    def init_transactions(
+        self, timeout_ms: float | None = None, *, keep_prepared: bool = False
+    ) -> PreparedTransaction | None:
+        """Get the producer id: older producers of the transactional id are fenced, and what they
+        left open is aborted. `begin_transaction` does it where it was not done.
+
+        With `keep_prepared` a prepared transaction stays open and is returned: `commit_transaction`
+        or `abort_transaction` ends it (KIP-939; brokers have to allow it).
+
+        All transactional calls wait for up to `timeout_ms`, by default `max_block_ms`, and raise
+        RetriableTransactionError (make the same call again), AbortableTransactionError (call
+        `abort_transaction()`), FatalTransactionError, ProducerFencedError among them (close the
+        producer), and IllegalStateError for a call that the state does not allow.
+        """
+        return self._transactional().init(timeout_ms, keep_prepared=keep_prepared)
+
+    def begin_transaction(self) -> None:
+        """Open a transaction: `send` and `send_offsets` are part of it."""
+        self._transactional().begin()
+
+    def commit_transaction(self, timeout_ms: float | None = None) -> None:
+        """Send what is queued, then commit: all records become visible, or an error is raised."""
+        self._transactional().commit(timeout_ms)
+
+    def abort_transaction(self, timeout_ms: float | None = None) -> None:
+        """Drop what is queued, then abort. Futures of records that were not sent raise
+        TransactionAbortedError."""
+        self._transactional().abort(timeout_ms)
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """`with producer.transaction():` begins one, commits at the end, aborts at an exception.
+
+        An AbortableTransactionError means that it was aborted: run the block again.
+        """
+        return self._transactional().transaction()
+
+    def send_offsets(
+        self,
+        offsets: Offsets | None,
+        group: ConsumerGroupMetadata | GroupMember,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Commit a group's offsets with the transaction. `group`: the consumer, or its
+        `group_metadata()`. Offsets None: the positions of the consumer.
+
+        The consumer needs enable_auto_commit=False. Raises AbortableTransactionError when the group
+        has assigned the partitions to another member.
+        """
+        self._transactional().send_offsets(offsets, group, timeout_ms)
+
+    send_offsets_to_transaction = send_offsets
+
+    def prepare(self, timeout_ms: float | None = None) -> PreparedTransaction:
+        """Send what is queued and leave the transaction open; a handle with which any process
+        commits or aborts it. Until then the producer only takes `commit_transaction`,
+        `abort_transaction` and `close`, which leaves it open."""
+        return self._transactional().prepare(timeout_ms)
+
+    # --- observation and the end --------------------------------------------------------------
+
     def statistics(self) -> ProducerStatistics:
         """What the producer has done since it was created, and what it waits for now."""
         counters = self._sender.counters
@@ -319,10 +407,13 @@ class Producer:
 
     def close(self, timeout: float | None = CLOSE_TIMEOUT_S) -> None:
         """Send what is queued, then stop; records that are left after `timeout` seconds fail with
-        ClosedError. A second call does nothing."""
+        ClosedError. An open transaction is aborted, a prepared one is not. A second call does
+        nothing."""
         if self._accumulator.is_closed:
             return
         self._check_thread()
+        if self._transactions is not None:
+            self._transactions.close(CLOSE_TIMEOUT_S if timeout is None else timeout)
         self._accumulator.close()
         try:
             self.flush(timeout)

@@ -13,6 +13,7 @@ from headwater.client.option_rules import (
     flag,
     function,
     integer,
+    name_text,
     number,
     one_of,
     option,
@@ -50,6 +51,9 @@ class ProducerOptions:
     compression_type: str | None = option(optional(one_of(_COMPRESSION)))
     compression_level: int | None = option(optional(integer(-131_072, 22)))
     enable_idempotence: bool | None = option(optional(flag))
+    transactional_id: str | None = option(optional(name_text))
+    transaction_timeout_ms: int = option(integer(1))
+    transaction_two_phase_commit_enable: bool = option(flag)
     max_in_flight_requests_per_connection: int = option(integer(1))
     partitioner: Partitioner | None = option(optional(function))
     allow_auto_create_topics: bool = option(flag)
@@ -66,6 +70,12 @@ class ProducerOptions:
 
     def __post_init__(self) -> None:
         in_flight = self.max_in_flight_requests_per_connection
+        if self.transactional_id is not None and not self.is_idempotent:
+            raise UsageError(
+                'transactional_id needs acks="all" and idempotence: leave out enable_idempotence'
+            )
+        if self.transaction_two_phase_commit_enable and self.transactional_id is None:
+            raise UsageError("transaction_two_phase_commit_enable needs a transactional_id")
         if self.is_idempotent and (self.acks != -1 or in_flight > IN_FLIGHT_MAX):
             raise UsageError(
                 'enable_idempotence needs acks="all" and max_in_flight_requests_per_connection of '

@@ -44,6 +44,9 @@ class RecordAccumulator:
         self.blocked_threads = 0
         self.flushing_threads = 0
         self.is_closed = False
+        self.check_send: Callable[[], None] | None = None
+        """Raises when no record may be added now: outside a transaction. It is called once per
+        batch: a transaction's end seals every batch, so that the next record needs a new one."""
         self._options = options
         self._clock = clock
         self._completion = completion
@@ -69,10 +72,14 @@ class RecordAccumulator:
     def add_queues(self, topic: str, count: int) -> list[PartitionQueue]:
         """The queues of partitions 0 to `count` - 1, new ones included."""
         idempotent = self._options.is_idempotent
+        transactional = self._options.transactional_id is not None
         with self.lock:
             known = self.queues
             queues = [
-                known.get((topic, p)) or PartitionQueue(topic, p, is_idempotent=idempotent)
+                known.get((topic, p))
+                or PartitionQueue(
+                    topic, p, is_idempotent=idempotent, is_transactional=transactional
+                )
                 for p in range(count)
             ]
             # The sender iterates over the dict it sees: it is replaced, not changed.
@@ -88,8 +95,7 @@ class RecordAccumulator:
         self._check_size(size, "a record of about")
         yielded = False
         while True:
-            if self.is_closed:
-                raise ClosedError("the producer is closed")
+            self._check_open()
             batch = queue.open
             is_full = batch is not None and batch.bytes_held + size > self._batch_bytes_max
             if batch is not None and batch.count and is_full:
@@ -110,6 +116,22 @@ class RecordAccumulator:
             if batch is None:
                 batch = self._open(queue)
             self._reserve(batch, held + size)
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise ClosedError("the producer is closed")
+        if self.check_send is not None:
+            self.check_send()
+
+    @property
+    def is_finished(self) -> bool:
+        """True when every batch is acknowledged or has failed."""
+        return not self._unfinished
+
+    def seal_all(self) -> None:
+        """Close every open batch. Called with the lock held."""
+        for queue in self.queues.values():
+            queue.seal()
 
     def _yield(self) -> None:
         self.lock.release()
@@ -154,8 +176,7 @@ class RecordAccumulator:
         with self.lock:
             while not self.is_closed and self.reserved_bytes + size > self._buffer_bytes_max:
                 self._wait_for_room(size)
-            if self.is_closed:
-                raise ClosedError("the producer is closed")
+            self._check_open()
             batch = ProducerBatch(queue, self._completion, self._clock.monotonic())
             batch.data, batch.count, batch.bytes_held = data, count, size
             batch.reserved_bytes = size

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from headwater.client.cluster import Cluster
 from headwater.client.connection import Connection
+from headwater.client.coordinator_calls import soon_s
 from headwater.client.core.batch_split import split_batch
 from headwater.client.core.partition_queue import (
     EPOCH_MAX,
@@ -31,6 +32,8 @@ from headwater.client.produce_requests import (
 )
 from headwater.client.producer_options import ProducerOptions
 from headwater.client.record_accumulator import RecordAccumulator
+from headwater.client.sender_counters import SenderCounters
+from headwater.client.transaction_manager import TransactionManager
 from headwater.client.values import Broker
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k00_produce import (
@@ -49,28 +52,6 @@ from headwater.wire.schema import SchemaError
 TRANSACTION_TIMEOUT_MS = 60_000
 
 
-class SenderCounters:
-    """What `Producer.statistics` counts. Written on the loop only."""
-
-    __slots__ = (
-        "batches_retried",
-        "batches_sent",
-        "batches_split",
-        "bytes_sent",
-        "latency_max_s",
-        "latency_sum_s",
-        "records_failed",
-        "records_sent",
-        "requests_sent",
-        "responses",
-    )
-
-    def __init__(self) -> None:
-        self.records_sent = self.bytes_sent = self.batches_sent = self.records_failed = 0
-        self.batches_retried = self.batches_split = self.requests_sent = self.responses = 0
-        self.latency_sum_s = self.latency_max_s = 0.0
-
-
 class Sender:
     """Everything of a producer that runs on the loop."""
 
@@ -81,6 +62,7 @@ class Sender:
         accumulator: RecordAccumulator,
         completion: BatchCompletion,
         outages: OutageLog,
+        transactions: TransactionManager | None = None,
     ) -> None:
         self.wake_is_pending = False
         self.counters = SenderCounters()
@@ -93,6 +75,9 @@ class Sender:
         self._completion = completion
         self._compression = options.compression
         self._idempotent = options.is_idempotent
+        self._transactions = transactions
+        if transactions is not None:
+            transactions.drain, transactions.fail_waiting = self.drain, self.fail_everything
         self._producer_id = -1
         self._producer_epoch = -1
         self._fatal: Exception | None = None
@@ -136,7 +121,10 @@ class Sender:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._idempotent and self._producer_id < 0:
+        if self._transactions is not None:
+            state = self._transactions.state
+            self._producer_id, self._producer_epoch = state.producer_id, state.producer_epoch
+        elif self._idempotent and self._producer_id < 0:
             self._request_producer_id()
             return
         now = self._clock.monotonic()
@@ -165,6 +153,8 @@ class Sender:
                     continue
                 if due > now:
                     next_due = due if next_due is None else min(next_due, due)
+                    continue
+                if self._transactions is not None and not self._transactions.may_send(queue):
                     continue
                 node_id = self._ready_node(queue)
                 if node_id is None or not queue.may_go_to(node_id):
@@ -237,6 +227,12 @@ class Sender:
         topic_ids = {b.queue.topic: self._topic_id(b.queue.topic) for b in batches}
         if ZERO_UUID in topic_ids.values():
             version = min(version, NAMES_PRODUCE_VERSION)
+        if self._transactions is not None:
+            try:
+                version = self._transactions.produce_version(connection, version)
+            except KafkaError as e:
+                self._all_failed(batches, e)
+                return
         request = produce_request(batches, self._options, self._compression, topic_ids)
         correlation_id = connection.next_correlation_id()
         frame = encode_request(request, version, correlation_id, connection.client_id)
@@ -304,6 +300,8 @@ class Sender:
             connection.throttle(response)
             self._apply(batches, names, response)
         except (OSError, SchemaError, ValueError) as e:
+            if self._transactions is not None:
+                self._transactions.on_lost_produce()
             self._request_metadata()
             self._all_failed(batches, e)
         self.drain()
@@ -352,8 +350,8 @@ class Sender:
                 batch,
                 error,
                 self._clock.monotonic(),
-                retry_until=batch.created + self._options.delivery_timeout_ms / 1000,
-                backoff_s=self._cluster.backoff_s(batch.attempts - 1),
+                retry_until=self._retry_until(batch),
+                backoff_s=self._backoff_s(batch, error),
             )
             if action is FailureAction.SPLIT:
                 self.counters.batches_split += 1
@@ -367,6 +365,16 @@ class Sender:
             batch.error = error if is_answer else self._watch.timeout_error(batch, error)
         return [batch]
 
+    def _retry_until(self, batch: ProducerBatch) -> float:
+        if self._transactions is not None and self._transactions.state.gives_up_batches:
+            return 0.0
+        return batch.created + self._options.delivery_timeout_ms / 1000
+
+    def _backoff_s(self, batch: ProducerBatch, error: Exception) -> float:
+        if getattr(error, "code", None) is ErrorCode.CONCURRENT_TRANSACTIONS:
+            return soon_s(batch.attempts - 1)
+        return self._cluster.backoff_s(batch.attempts - 1)
+
     def _all_failed(self, batches: list[ProducerBatch], error: Exception) -> None:
         finished = [done for batch in batches for done in self._one_failed(batch, error)]
         self._finish(finished)
@@ -379,11 +387,15 @@ class Sender:
         for batch in batches:
             if batch.error is not None:
                 counters.records_failed += batch.count
+                if self._transactions is not None:
+                    self._transactions.on_failed(batch.error)
                 continue
             counters.batches_sent += 1
             counters.records_sent += batch.count
             counters.bytes_sent += batch.bytes_held if batch.data is None else len(batch.data)
         self._completion.finish(self._accumulator.finished(batches))
+        if self._transactions is not None:
+            self._transactions.on_finished()
 
     def fail_everything(self, error: Exception) -> None:
         """Fail every batch that waits: the producer is closed, or an error is fatal."""

@@ -58,6 +58,16 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int = -1
 
 
+class ConsumerGroupMetadata(NamedTuple):
+    """A group, and the member that reads for it (KIP-447). Without a member the coordinator does
+    not check that the partitions are still assigned to the one that read them."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
 class ClientQuotas(NamedTuple):
     """The quotas of one entity, as {"client-id": "app"}; the name None is the default entity."""
 

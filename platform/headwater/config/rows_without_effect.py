@@ -135,10 +135,9 @@ _TIERING = _rows(
 )
 
 _TRANSACTIONS = _rows(
-    "Headwater has no transactions yet.",
+    "Headwater aborts a transaction when its timeout ends, and always verifies partitions.",
+    _static("transaction.abort.timed.out.transaction.cleanup.interval.ms", Kind.INT, 10000, 1),
     _dynamic("transaction.partition.verification.enable", Kind.BOOLEAN, True),
-    _static("transaction.remove.expired.transaction.cleanup.interval.ms", Kind.INT, 3600000, 1),
-    _static("transaction.state.log.segment.bytes", Kind.INT, 104857600, 1),
 )
 
 _GROUPS = _rows(

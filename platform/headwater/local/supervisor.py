@@ -29,6 +29,7 @@ from headwater.local.zookeeper import zookeeper_spec
 BROKER_COMMAND = (sys.executable, "-P", "-m", "headwater_broker")
 LOG_CHECK_EVERY_S = 5.0
 OFFSETS_PARTITIONS = 8
+TRANSACTION_STATE_PARTITIONS = 8
 REPLICATION_FACTOR_MAX = 3
 
 
@@ -240,6 +241,8 @@ def broker_properties(spec: ClusterSpec, slot: Slot) -> dict[str, str]:
         "headwater.tables.uri": (spec.directory / "tables").as_uri(),
         "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
         "offsets.topic.replication.factor": factor,
+        "transaction.state.log.num.partitions": str(TRANSACTION_STATE_PARTITIONS),
+        "transaction.state.log.replication.factor": factor,
         "group.initial.rebalance.delay.ms": "0",  # as in Kafka's development settings
         "default.replication.factor": factor,
         **dict(spec.properties),

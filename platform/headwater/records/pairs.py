@@ -105,12 +105,10 @@ class LatestRecords:
 
     def pending(self) -> Iterator[tuple[int, int, bytes, int, bytes | None]]:
         """(producer id, producer epoch, key, offset, value) of every record whose transaction is
-        open, without records that a later committed record of their key replaces."""
+        open; a committed record of the same key may have a higher offset."""
         for producer_id, transaction in self.open.items():
             for key, (offset, value) in transaction.rows.items():
-                committed = self.rows.get(key)
-                if committed is None or committed[0] < offset:
-                    yield producer_id, transaction.producer_epoch, key, offset, value
+                yield producer_id, transaction.producer_epoch, key, offset, value
 
     def _rows_of(self, producer_id: int, producer_epoch: int) -> Rows:
         known = self.open.get(producer_id)

@@ -30,43 +30,44 @@ class MemoryFile:
 
     def __init__(self, owner: MemoryFiles, path: str, node: FileData) -> None:
         self._owner = owner
-        self._node = node
+        self.node = node
+        """The bytes, shared with the other open files of this name."""
         self.path = path
         self.size_bytes = len(node.data)
 
     @property
     def data(self) -> bytearray:
         """The bytes of the file, whatever the faults of its disk."""
-        return self._node.data
+        return self.node.data
 
     def append(self, view: memoryview | bytes) -> None:
         """Append at `size_bytes`. A full or failing disk raises, and nothing is written."""
         self._owner.check(self.path, len(view))
-        self._node.data[self.size_bytes : self.size_bytes + len(view)] = view
-        self._owner.touch(self._node)
+        self.node.data[self.size_bytes : self.size_bytes + len(view)] = view
+        self._owner.touch(self.node)
         self.size_bytes += len(view)
 
     def read_at(self, position: int, size: int) -> bytes:
         """Up to `size` bytes."""
         self._owner.check(self.path, 0)
-        return bytes(memoryview(self._node.data)[position : position + size])
+        return bytes(memoryview(self.node.data)[position : position + size])
 
     def truncate(self, size: int) -> None:
         """Truncate the file, or extend it with zeros as ftruncate does."""
         self._owner.check(self.path, 0)
-        data = self._node.data
+        data = self.node.data
         if size > len(data):
             data.extend(bytes(size - len(data)))
         del data[size:]
-        self._owner.touch(self._node)
-        self._node.durable_bytes = min(self._node.durable_bytes, size)
+        self._owner.touch(self.node)
+        self.node.durable_bytes = min(self.node.durable_bytes, size)
         self.size_bytes = size
 
     def fsync(self) -> None:
         """Make the data durable, unless this disk loses fsyncs."""
         self._owner.check(self.path, 0)
         if not self._owner.loses_fsyncs:
-            self._node.durable_bytes = len(self._node.data)
+            self.node.durable_bytes = len(self.node.data)
 
     def fileno(self) -> int:
         """No descriptor in memory."""

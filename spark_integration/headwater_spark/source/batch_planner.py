@@ -1,4 +1,4 @@
-"""Plans reads: requests offsets from brokers and tables for the functions of `batch_planning`.
+"""Plans reads: requests offsets from brokers and tables for the functions of `micro_batches`.
 
 No pyspark. The batch reader and the stream reader plan through it.
 """
@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError, UsageError
 from headwater_spark.options import EARLIEST, LATEST, Bound, SourceOptions
-from headwater_spark.source.batch_planning import (
+from headwater_spark.source.broker_metadata import CLIENT_ID, Brokers, Topic
+from headwater_spark.source.cold_files import ColdFiles
+from headwater_spark.source.history import History
+from headwater_spark.source.micro_batches import (
     COLD_OFFSETS_MIN,
     BatchPlan,
     Boundary,
@@ -27,9 +30,6 @@ from headwater_spark.source.batch_planning import (
     splits,
     truncated_partitions,
 )
-from headwater_spark.source.broker_metadata import CLIENT_ID, Brokers, Topic
-from headwater_spark.source.cold_files import ColdFiles
-from headwater_spark.source.history import History
 from headwater_spark.source.positions import Position
 
 logger = logging.getLogger(__name__)

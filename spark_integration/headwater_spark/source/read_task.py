@@ -15,9 +15,9 @@ from headwater.client.blocking.record_client import READ_COMMITTED, READ_UNCOMMI
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater_spark import options
 from headwater_spark.blocking_clients import record_client
-from headwater_spark.source.batch_planning import Split
 from headwater_spark.source.cold_files import ColdFiles
 from headwater_spark.source.cold_read import cold_batches
+from headwater_spark.source.micro_batches import Split
 
 FETCH_BYTES = 2 * 1024 * 1024
 """Of one fetch, and about of one Arrow batch: larger batches do not fit the CPU's caches."""

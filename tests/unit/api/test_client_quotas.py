@@ -1,12 +1,11 @@
-"""What is measured and who must wait, on a clock moved by hand."""
+"""Client quotas: measured rates and throttle times, on a manual clock."""
 
 from __future__ import annotations
 
 from headwater.testing.clocks import ManualClock
 from headwater_broker.network.connection_rates import ConnectionRates
-from headwater_broker.quota.client_quotas import ClientQuotas
+from headwater_broker.quota.client_quotas import ClientQuotas, QuotaLimit
 from headwater_broker.quota.rate import Windows
-from headwater_broker.quota.throttle_time import QuotaLimit
 
 PRODUCE, REQUEST = "producer_byte_rate", "request_percentage"
 

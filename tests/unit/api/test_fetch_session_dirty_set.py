@@ -1,4 +1,4 @@
-"""A follower's fetches go over what moved, and pass by nothing that has."""
+"""A follower's fetch reads the partitions that changed, and misses none of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headwater.wire.apis.k01_fetch import (
 from headwater.wire.control import PartitionState
 from headwater_broker.api import k01_fetch
 from headwater_broker.api.fetch_session.cache import FetchSession
-from headwater_broker.api.fetch_session.dirty_set import SessionMoves
+from headwater_broker.api.fetch_session.dirty_set import DirtyPartitions
 from headwater_broker.api.fetch_session.partition import FetchItem
 from headwater_broker.purgatory.purgatory import Purgatory
 from headwater_broker.replica.partition import Partition
@@ -257,8 +257,8 @@ class Session:
         self.item = FetchItem("t", 0, 0, 1000)
         self.session = FetchSession(1, True, True, 0, 0)
         self.session.apply([self.item], ())
-        self.moves = SessionMoves((2, 1), [self.item], Purgatory(self.loop))
-        self.session.moves = self.moves
+        self.dirty = DirtyPartitions((2, 1), [self.item], Purgatory(self.loop))
+        self.session.dirty = self.dirty
         self.host.fetched(3, 0)
 
     def wait(self, seconds: float) -> None:
@@ -267,13 +267,13 @@ class Session:
     def fetch(self, *named: FetchItem, forgotten: tuple[tuple[str, int], ...] = ()) -> bool:
         """A fetch comes; True when it had to look at the partition."""
         self.session.apply(named, forgotten)
-        self.moves.fetched_by((2, 1), self.host.clock.monotonic())
-        looked = self.item in self.moves.due
+        self.dirty.fetched_by((2, 1), self.host.clock.monotonic())
+        looked = self.item in self.dirty.due
         if looked:
             self.host.fetched(2, self.item.fetch_offset)
             self.item.sent_high_watermark = self.partition.high_watermark
             self.item.sent_log_start = self.partition.log.log_start_offset
-            self.moves.keep(self.item, self.partition)
+            self.dirty.mark_read(self.item, self.partition)
         return looked
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
-"""Incremental fetch sessions of consumers: the fast path answers, byte for byte, what a
-`DelayedFetch` would that reads every partition."""
+"""Fetch sessions of consumers: the fast path's response equals that of `DelayedFetch`, byte for
+byte."""
 
 from __future__ import annotations
 

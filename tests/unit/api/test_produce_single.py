@@ -1,4 +1,4 @@
-"""Produce requests of one partition: the short way answers and writes what the long way would."""
+"""Produce requests of one partition: the fast path answers and writes as the general path does."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ import pytest
 from headwater.client.connection import Connection
 from headwater.errors import ErrorCode
 from headwater.wire.apis import k17_sasl_handshake as k17
-from headwater.wire.apis import k25_add_offsets_to_txn as k25
 from headwater.wire.apis import k29_describe_acls as k29
 from headwater.wire.apis import k30_create_acls as k30
 from headwater.wire.apis import k31_delete_acls as k31
@@ -34,7 +33,6 @@ DELETION = k51.ScramCredentialDeletion(name="bob")
 WHOLE: list[tuple[Message, type[Message], ErrorCode]] = [
     (k17.SaslHandshakeRequest(mechanism="PLAIN"), k17.SaslHandshakeResponse, NO_SASL),
     (k36.SaslAuthenticateRequest(auth_bytes=b"x"), k36.SaslAuthenticateResponse, NO_SASL),
-    (k25.AddOffsetsToTxnRequest(), k25.AddOffsetsToTxnResponse, UNSUPPORTED),
     (k29.DescribeAclsRequest(), k29.DescribeAclsResponse, UNSUPPORTED),
     (
         k50.DescribeUserScramCredentialsRequest(),

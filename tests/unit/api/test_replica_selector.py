@@ -1,4 +1,4 @@
-"""Consumers that tell their rack read from a follower there (KIP-392)."""
+"""Consumers with a rack read from a follower there (KIP-392)."""
 
 from __future__ import annotations
 

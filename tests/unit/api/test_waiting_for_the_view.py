@@ -1,4 +1,4 @@
-"""Admin requests are answered when this broker's metadata shows their effect."""
+"""Admin requests are answered once this broker's metadata shows their effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Error codes of refused requests: those of Kafka, as clients act on them."""
+"""Refused requests: the error codes are Kafka's, as clients act on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker's configuration: what is read, and each refusal as one line with a remedy."""
+"""The broker's configuration: its sources, and refusals in one line with a remedy."""
 
 from __future__ import annotations
 

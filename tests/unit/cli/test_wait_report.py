@@ -1,4 +1,4 @@
-"""A command that makes no progress says what it waits for."""
+"""A command without progress says what it waits for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replies of brokers as a test wants them: changed, delayed or refused on their way to a client."""
+"""Changes, delays or refuses brokers' replies on their way to a client, as a test wants."""
 
 from __future__ import annotations
 

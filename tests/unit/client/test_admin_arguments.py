@@ -1,4 +1,4 @@
-"""`Admin` checks what it is given before it sends anything."""
+"""`Admin` checks its arguments before it sends a request."""
 
 from __future__ import annotations
 
@@ -59,6 +59,30 @@ WRONG: list[tuple[Any, str]] = [
     (lambda a: a.alter_replica_log_dirs("1", {TP: "/d"}), "broker is '1'"),
     (lambda a: a.alter_replica_log_dirs(1, {TP: 5}), "log dir: 5 is of type int"),
     (lambda a: a.describe_producers("t"), "give a list of TopicPartition"),
+    (lambda a: a.list_transactions(states=["Sleeping"]), "states 'Sleeping': give one of 'Empty'"),
+    (lambda a: a.list_transactions(states="Ongoing"), "states is 'Ongoing': give a list"),
+    (lambda a: a.list_transactions(producer_ids=[-1]), "producer_ids is -1"),
+    (lambda a: a.list_transactions(producer_ids="7"), "give a list of producer ids"),
+    (lambda a: a.list_transactions(older_than_ms=-1), "older_than_ms is -1"),
+    (lambda a: a.list_transactions(transactional_id_pattern=""), "a name is empty"),
+    (lambda a: a.describe_transactions("id"), "give a list of names"),
+    (lambda a: a.transaction_blockers("t"), "topics is 't': give a list of names"),
+    (lambda a: a.find_hanging_transactions(partitions=TP), "is one partition"),
+    (lambda a: a.find_hanging_transactions(broker=-1), "broker is -1"),
+    (lambda a: a.find_hanging_transactions(max_transaction_timeout_ms=-1), "timeout_ms is -1"),
+    (lambda a: a.abort_transaction(TP), "which transaction?"),
+    (lambda a: a.abort_transaction(TP, first_offset=1, producer=(1, 2)), "which transaction?"),
+    (lambda a: a.abort_transaction(TP, first_offset=-1), "first_offset is -1"),
+    (lambda a: a.abort_transaction("t", first_offset=0), "is no partition"),
+    (
+        lambda a: a.abort_transaction(TP, producer=(1, 40_000)),
+        "producer epoch of producer is 40000",
+    ),
+    (lambda a: a.abort_transaction(TP, producer=7), "give ProducerIdAndEpoch"),
+    (lambda a: a.abort_transaction(TP, first_offset=0, coordinator_epoch=-2), "epoch is -2"),
+    (lambda a: a.fence_producers("id"), "give a list of names"),
+    (lambda a: a.end_transaction("", (1, 2), commit=True), "a name is empty"),
+    (lambda a: a.end_transaction("id", (-1, 2), commit=True), "producer id of producer is -1"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Outgoing connections show the credentials they were given: TLS first, then a SASL exchange."""
+"""Outgoing connections use their credentials: TLS first, then a SASL exchange."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a setting comes from, and which may change while a broker runs."""
+"""The source of a setting, and which settings may change while a broker runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quota entities: their paths, and whose quota counts for a client."""
+"""Quota entities: their paths, and which quota applies to a client."""
 
 from __future__ import annotations
 

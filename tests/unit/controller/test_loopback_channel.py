@@ -1,4 +1,4 @@
-"""Control calls of a broker to itself stay on its loop; other calls go over the network."""
+"""Control calls of a broker to itself stay on its loop; other calls use the network."""
 
 from __future__ import annotations
 

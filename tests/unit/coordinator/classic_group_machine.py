@@ -8,13 +8,16 @@ from typing import Any
 from headwater.errors import KafkaError
 from headwater.wire.apis.k13_leave_group import MemberIdentity
 from headwater.wire.apis.k14_sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from headwater_broker.coordinator.common.shard import Decisions, Now, each
+from headwater_broker.coordinator.common.shard import Decisions, Now, Producer, each
 from headwater_broker.coordinator.group.classic_group import Group
 from headwater_broker.coordinator.group.classic_protocol import MemberJoin
 from headwater_broker.coordinator.group.config import GroupConfig
-from headwater_broker.coordinator.group.offsets import Commit
-from headwater_broker.coordinator.group.records import OffsetCommitValue, offset_record
-from headwater_broker.coordinator.group.shard import GroupShard, OffsetCommit
+from headwater_broker.coordinator.group.offsets import Commit, Committed
+from headwater_broker.coordinator.group.shard import (
+    GroupShard,
+    OffsetCommit,
+    TransactionalCommit,
+)
 
 GROUP = "g"
 START_MS = 1_700_000_000_000
@@ -73,13 +76,34 @@ class Machine:
         assert self.shard.groups == everything.groups
         self.shard.loaded(self.now)
 
+    def transactional_commit(
+        self,
+        offset: int,
+        member_id: str = "",
+        generation: int = -1,
+        producer_id: int = 7,
+        **more: Any,
+    ) -> Any:
+        """A TxnOffsetCommit of t-0 by a verified producer; its code."""
+        ask = TransactionalCommit(
+            group_id=GROUP,
+            generation=generation,
+            member_id=member_id,
+            instance_id=more.get("instance_id"),
+            transactional_id="app",
+            producer=Producer(producer_id, 0),
+            is_enlisting=True,
+            rows=(Commit("t", 0, offset, -1, more.get("metadata", "")),),
+        )
+        verification = self.shard.begin_verification(ask.producer)
+        token = self.run(lambda now, t: self.shard.transactional_commit(ask, verification, now, t))
+        self.shard.end_verification(verification)
+        reply = self.replies[token]
+        return reply[("t", 0)] if isinstance(reply, dict) else reply
+
     def transact(self, offset: int, producer_id: int = 7) -> None:
-        """What a TxnOffsetCommit of t-0 appends."""
-        value = OffsetCommitValue(offset=offset, metadata="", commit_timestamp=self.now.wall_ms)
-        record = offset_record(GROUP, "t", 0, value)
-        self.records.append((b"", None))  # an offset of the log; the key is nobody's
-        at = len(self.records) - 1
-        self.shard.replay(at, producer_id, 0, record.key, record.value)
+        """A TxnOffsetCommit of t-0 that succeeds."""
+        assert self.transactional_commit(offset, producer_id=producer_id) == 0
 
     def end_transaction(self, *, commit: bool, producer_id: int = 7) -> None:
         """A marker."""
@@ -89,9 +113,11 @@ class Machine:
         for decision in each(decisions):
             is_written = not (decision.records and self.refuse_appends)
             if is_written:
+                producer_id, epoch = decision.producer or (-1, -1)
                 for key, value in decision.records:
-                    self.shard.replay(len(self.records), -1, -1, key, value)
-                    self.records.append((key, value))
+                    self.shard.replay(len(self.records), producer_id, epoch, key, value)
+                    # An offset of the log that a restart does not load.
+                    self.records.append((key, value) if producer_id == -1 else (b"", None))
             answers = decision.replies + (decision.confirmations if is_written else [])
             for token, reply in answers:
                 assert token not in self.replies, "answered twice"
@@ -158,9 +184,16 @@ class Machine:
 
     def committed(self) -> int:
         """The offset of t-0; -1 for none."""
-        asks = ((GROUP, (("t", 0),)),)
-        token = self.run(lambda now, t: self.shard.fetch(asks, now, t))
-        return int(self.replies[token][GROUP][("t", 0)].offset)
+        return int(self.fetched().offset)
+
+    def fetched(self, *, require_stable: bool = False) -> Committed:
+        """What OffsetFetch answers for t-0."""
+        wanted = (("t", 0),)
+        token = self.run(
+            lambda now, t: self.shard.fetch(GROUP, wanted, now, t, require_stable=require_stable)
+        )
+        found: Committed = self.replies[token][("t", 0)]
+        return found
 
     def stable_pair(self) -> tuple[str, str]:
         """Two members, stable in generation 2; the leader first."""

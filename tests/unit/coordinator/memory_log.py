@@ -7,6 +7,7 @@ import asyncio
 from headwater.errors import ErrorCode, KafkaError
 from headwater.records.batch import iter_headers, patch_base_offset
 from headwater_broker.coordinator.common.appender import AppendState
+from headwater_broker.coordinator.common.shard import Producer
 
 
 class MemoryLog:
@@ -43,7 +44,9 @@ class MemoryLog:
         self._moved.set()
         self._moved = asyncio.Event()
 
-    def check_append(self, partition: int, epoch: int) -> AppendState:
+    def check_append(
+        self, partition: int, epoch: int, producer: Producer | None = None
+    ) -> AppendState:
         self._check(epoch)
         if self.rejection is not None:
             raise self.rejection

@@ -1,4 +1,4 @@
-"""What each request makes of a transactional id: the table of states, events and replies."""
+"""Requests to a transactional id: the table of states, events and replies."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from headwater_broker.coordinator.transaction.transaction import (
     Busy,
     Changed,
     ProducerIdentity,
+    ProducerInit,
     Refused,
     Transaction,
     Unchanged,
@@ -65,7 +66,10 @@ def known(state: S, **more: object) -> Transaction:
 
 
 def init(state: Transaction | None, expected: ProducerIdentity | None = None) -> object:
-    return init_producer(state, "t", 30_000, expected, FRESH, 2_000)
+    request = ProducerInit(
+        transactional_id="t", timeout_ms=30_000, fresh_producer_id=FRESH, expected=expected
+    )
+    return init_producer(state, request, 2_000)
 
 
 def end(
@@ -154,10 +158,18 @@ def test_a_newer_producer_aborts_the_open_transaction_first() -> None:
 
 
 def test_a_fence_at_the_last_epoch_leads_to_a_rotation() -> None:
-    fenced = fence(known(S.ONGOING, producer_epoch=LAST_EPOCH), 2_000)
+    fenced = fence(known(S.ONGOING, producer_epoch=LAST_EPOCH), 2_000, keeps_last=False)
     assert fenced.producer_epoch == LAST_EPOCH + 1
     made = init(complete(fenced, 3_000))
     assert isinstance(made, Changed) and made.identity == ProducerIdentity(FRESH, 0)
+
+
+def test_a_recovering_producer_at_the_last_epoch_gets_a_new_id_and_its_retry_the_same() -> None:
+    fenced = fence(known(S.ONGOING, producer_epoch=LAST_EPOCH), 2_000, keeps_last=True)
+    exhausted = ProducerIdentity(PID, LAST_EPOCH)
+    made = init(complete(fenced, 3_000), exhausted)
+    assert isinstance(made, Changed) and made.identity == ProducerIdentity(FRESH, 0)
+    assert init(made.after, exhausted) == Unchanged(made.identity)
 
 
 @pytest.mark.parametrize("state", PREPARING)
@@ -285,7 +297,7 @@ def test_who_may_not_end(state: S, version: int) -> None:
 
 def test_a_commit_that_a_timeout_overtook_is_fenced() -> None:
     """KAFKA-20785: INVALID_TXN_STATE would tell the client to go on."""
-    fenced = fence(known(S.ONGOING), 2_000)
+    fenced = fence(known(S.ONGOING), 2_000, keeps_last=True)
     for state in (fenced, complete(fenced, 3_000)):
         assert end(state) == Refused(ErrorCode.PRODUCER_FENCED)
         assert end(state, version=1) == Refused(ErrorCode.PRODUCER_FENCED)
@@ -329,3 +341,109 @@ def test_labels_are_kafkas() -> None:
         "Dead",
         "PrepareEpochFence",
     ]
+
+
+# -- two-phase commits (KIP-939)
+
+PREPARED = {"timeout_ms": NO_TIMEOUT_MS}
+
+
+def keep(state: Transaction, expected: ProducerIdentity | None = None) -> Changed:
+    request = ProducerInit(
+        transactional_id="t",
+        timeout_ms=NO_TIMEOUT_MS,
+        fresh_producer_id=FRESH,
+        expected=expected,
+        keep_prepared=True,
+    )
+    outcome = init_producer(state, request, 2_000)
+    assert isinstance(outcome, Changed)
+    return outcome
+
+
+def ended(state: Transaction, producer: ProducerIdentity) -> Changed:
+    outcome = end(state, producer)
+    assert isinstance(outcome, Changed)
+    return outcome
+
+
+def test_a_kept_transaction_stays_open_and_only_the_next_identity_ends_it() -> None:
+    kept = keep(known(S.ONGOING, **PREPARED))
+    following = ProducerIdentity(PID, EPOCH + 1)
+    assert (kept.identity, kept.ongoing, kept.then_retry) == (following, CURRENT, False)
+    assert (kept.after.state, kept.after.identity) == (S.ONGOING, CURRENT)
+    assert end(kept.after, CURRENT) == Refused(ErrorCode.PRODUCER_FENCED)
+    assert end(kept.after, following, version=1) == Refused(ErrorCode.INVALID_TXN_STATE)
+    outcome = ended(kept.after, following)
+    assert outcome.after.identity == ProducerIdentity(PID, EPOCH + 1), "the epoch of the markers"
+    assert outcome.identity == ProducerIdentity(PID, EPOCH + 2)
+    done = complete(outcome.after, 3_000)
+    assert done.identity == outcome.identity
+    for state in (outcome.after, done):
+        assert end(state, following) == Unchanged(outcome.identity), "a retry"
+        assert end(state, following, commit=False) == Refused(ErrorCode.INVALID_TXN_STATE)
+        assert end(state, CURRENT) == Refused(ErrorCode.PRODUCER_FENCED)
+
+
+def test_a_kept_transaction_takes_no_more_partitions() -> None:
+    kept = keep(known(S.ONGOING, **PREPARED))
+    more = {("weather", 0): TOPIC_ID}
+    fenced, late = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE
+    assert add_partitions(kept.after, CURRENT, more, 2_000) == Refused(fenced)
+    assert add_partitions(kept.after, kept.identity, more, 2_000) == Refused(late)
+    verified = verify_partitions(kept.after, CURRENT, frozenset(PARTITIONS))
+    assert verified == Refused(fenced), "the old producer is a zombie"
+
+
+def test_each_keep_fences_the_one_before() -> None:
+    first = keep(known(S.ONGOING, **PREPARED))
+    second = keep(first.after)
+    assert second.identity == ProducerIdentity(PID, EPOCH + 2)
+    assert second.ongoing == CURRENT
+    assert end(second.after, first.identity) == Refused(ErrorCode.PRODUCER_FENCED)
+    expected = keep(second.after, second.identity)
+    assert expected.identity.epoch == EPOCH + 3
+    stale = init(second.after, first.identity)
+    assert stale == Refused(ErrorCode.PRODUCER_FENCED)
+
+
+def test_a_keep_at_the_last_epoch_gets_a_new_producer_id() -> None:
+    state = known(S.ONGOING, producer_epoch=LAST_EPOCH, **PREPARED)
+    kept = keep(state)
+    assert kept.identity == ProducerIdentity(FRESH, 0)
+    outcome = ended(kept.after, kept.identity)
+    assert outcome.after.identity == ProducerIdentity(PID, LAST_EPOCH + 1)
+    assert outcome.identity == ProducerIdentity(FRESH, 1)
+    done = complete(outcome.after, 3_000)
+    assert (done.identity, done.previous_producer_id) == (outcome.identity, PID)
+    assert end(done, kept.identity) == Unchanged(outcome.identity)
+
+
+def test_an_init_that_does_not_keep_aborts_and_fences_every_earlier_identity() -> None:
+    kept = keep(known(S.ONGOING, **PREPARED))
+    outcome = init(kept.after)
+    assert isinstance(outcome, Changed)
+    assert outcome.then_retry and outcome.after.state is S.PREPARE_ABORT
+    aborted = complete(outcome.after, 3_000)
+    for late in (CURRENT, kept.identity):
+        assert end(aborted, late) == Refused(ErrorCode.PRODUCER_FENCED)
+        fenced = add_partitions(aborted, late, PARTITIONS, 3_000)
+        assert fenced == Refused(ErrorCode.PRODUCER_FENCED)
+
+
+def test_only_prepared_transactions_are_kept() -> None:
+    aborted = keep(known(S.ONGOING))
+    assert aborted.after.state is S.PREPARE_ABORT and aborted.then_retry
+    assert keep(known(S.EMPTY)).ongoing is None
+
+
+def test_a_rotation_without_a_producer_id_in_reserve_is_asked_for_again() -> None:
+    outcome = end_transaction(
+        known(S.ONGOING, producer_epoch=LAST_EPOCH),
+        ProducerIdentity(PID, LAST_EPOCH),
+        commit=True,
+        client_version=TRANSACTION_V2,
+        fresh_producer_id=NO_PRODUCER_ID,
+        now_ms=2_000,
+    )
+    assert outcome == Refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)

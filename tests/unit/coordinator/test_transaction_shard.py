@@ -10,9 +10,14 @@ import pytest
 from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.coordinator.common.shard import Decision, Now, StoredRecord, Token
 from headwater_broker.coordinator.transaction.config import TransactionConfig
-from headwater_broker.coordinator.transaction.shard import MarkersDue, TransactionShard
+from headwater_broker.coordinator.transaction.shard import TransactionShard
 from headwater_broker.coordinator.transaction.states import TransactionState
-from headwater_broker.coordinator.transaction.transaction import TRANSACTION_V2, ProducerIdentity
+from headwater_broker.coordinator.transaction.transaction import (
+    TRANSACTION_V2,
+    ProducerIdentity,
+    ProducerInit,
+    Transaction,
+)
 
 S = TransactionState
 CONFIG = TransactionConfig(expiration_ms=1_000_000, cleanup_interval_ms=3_600_000)
@@ -30,6 +35,7 @@ class Coordinator:
         self.replies: dict[Token, object] = {}
         self.now = Now(1_000_000, 0.0)
         self.refuses = False
+        self._due: list[Transaction] = []
         self._token = 0
         self._fresh = 100
 
@@ -50,9 +56,10 @@ class Coordinator:
         self.log.append(record)
 
     @property
-    def due(self) -> list[MarkersDue]:
-        """Markers to send: everything in the log is committed."""
-        return self.shard.markers_due(len(self.log))
+    def due(self) -> list[ProducerIdentity]:
+        """Producers of the markers to send: everything in the log is committed."""
+        self._due += self.shard.take_markers_due(len(self.log))
+        return [due.identity for due in self._due]
 
     def _answer(self, replies: list[tuple[Token, object]]) -> None:
         for token, reply in replies:
@@ -65,19 +72,36 @@ class Coordinator:
         return self._token
 
     def init(self, expected: ProducerIdentity | None = None, name: str = "t") -> Token:
+        init = ProducerInit(
+            transactional_id=name,
+            timeout_ms=TIMEOUT_MS,
+            fresh_producer_id=self._fresh + 1,
+            expected=expected,
+        )
+        return self.ask(lambda token: self.shard.init_producer_id(init, self.now, token))
+
+    def add(
+        self,
+        producer: ProducerIdentity,
+        name: str = "t",
+        connection: int | None = None,
+        **more: UUID,
+    ) -> Token:
+        partitions = {(topic, 0): made for topic, made in more.items()} or PARTITIONS
         return self.ask(
-            lambda token: self.shard.init_producer_id(
-                name, TIMEOUT_MS, expected, self._fresh, self.now, token
+            lambda token: self.shard.add_partitions(
+                name, producer, partitions, self.now, token, connection
             )
         )
 
-    def add(self, producer: ProducerIdentity, name: str = "t", **more: UUID) -> Token:
-        partitions = {(topic, 0): made for topic, made in more.items()} or PARTITIONS
-        return self.ask(
-            lambda token: self.shard.add_partitions(name, producer, partitions, self.now, token)
-        )
-
-    def end(self, producer: ProducerIdentity, *, commit: bool = True, version: int = 2) -> Token:
+    def end(
+        self,
+        producer: ProducerIdentity,
+        *,
+        commit: bool = True,
+        version: int = 2,
+        connection: int | None = None,
+    ) -> Token:
         return self.ask(
             lambda token: self.shard.end_transaction(
                 "t",
@@ -87,13 +111,15 @@ class Coordinator:
                 fresh_producer_id=self._fresh,
                 now=self.now,
                 token=token,
+                connection=connection,
             )
         )
 
     def markers(self) -> None:
         """The markers of the last outcome are written."""
         [due] = self.due
-        self.take(self.shard.markers_written(due.transactional_id, due.producer, self.now))
+        self.take(self.shard.markers_written("t", due, self.now))
+        self._due = [] if not self.refuses else self._due
 
     def tick(self) -> None:
         self.take(self.shard.tick(self.now))
@@ -125,7 +151,7 @@ def test_a_transaction_from_init_to_complete() -> None:
     assert c.state is S.ONGOING
     after = c.identity(c.end(producer))
     assert after == ProducerIdentity(producer.producer_id, producer.epoch + 1)
-    assert c.due == [MarkersDue("t", after)] and c.state is S.PREPARE_COMMIT
+    assert c.due == [after] and c.state is S.PREPARE_COMMIT
     c.markers()
     assert c.state is S.COMPLETE_COMMIT
     assert len(c.log) == 4
@@ -172,7 +198,10 @@ def test_a_recovering_producer_goes_on_after_the_abort_of_its_own_transaction() 
     again = c.init(producer)
     assert again not in c.replies
     c.markers()
-    assert c.identity(again).epoch > producer.epoch + 1
+    raised = ProducerIdentity(producer.producer_id, producer.epoch + 1)
+    assert c.identity(again) == raised
+    assert c.identity(c.init(producer)) == raised, "a retry, whose reply was lost"
+    assert c.code(c.end(producer, commit=False)) is ErrorCode.PRODUCER_FENCED
 
 
 def test_two_newer_producers_are_served_in_order() -> None:
@@ -202,13 +231,36 @@ def test_an_open_transaction_times_out_once() -> None:
     c.wait(1)
     c.tick()
     assert c.state is S.PREPARE_ABORT
-    assert c.due == [MarkersDue("t", ProducerIdentity(producer.producer_id, producer.epoch + 1))]
+    assert c.due == [ProducerIdentity(producer.producer_id, producer.epoch + 1)]
     c.wait(TIMEOUT_MS)
     c.tick()
     assert len(c.due) == 1
-    assert c.code(c.end(producer)) is ErrorCode.PRODUCER_FENCED
     c.markers()
     assert c.state is S.COMPLETE_ABORT
+
+
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_a_producer_whose_transaction_timed_out_may_abort_and_go_on(is_complete: bool) -> None:
+    c, producer = ongoing()
+    c.wait(TIMEOUT_MS)
+    c.tick()
+    if is_complete:
+        c.markers()
+    assert c.code(c.end(producer)) is ErrorCode.TRANSACTION_ABORTABLE
+    assert c.code(c.end(producer, version=1)) is ErrorCode.PRODUCER_FENCED
+    raised = ProducerIdentity(producer.producer_id, producer.epoch + 1)
+    assert c.identity(c.end(producer, commit=False)) == raised
+    if not is_complete:
+        c.markers()
+    c.identity(c.add(raised))
+    assert c.code(c.end(producer)) is ErrorCode.PRODUCER_FENCED, "the next one has begun"
+
+
+def test_a_producer_that_a_newer_one_aborted_stays_fenced() -> None:
+    c, producer = ongoing()
+    c.init()
+    assert c.code(c.end(producer)) is ErrorCode.PRODUCER_FENCED
+    assert c.code(c.end(producer, commit=False)) is ErrorCode.PRODUCER_FENCED
 
 
 def test_a_timeout_whose_record_is_refused_is_decided_again() -> None:
@@ -262,7 +314,7 @@ def test_a_successor_loads_the_same_and_sends_the_markers_again() -> None:
         successor.replay(record)
     successor.shard.loaded(successor.now)
     assert successor.shard.transactions == c.shard.transactions
-    assert successor.due == [MarkersDue("t", after)]
+    assert successor.due == [after]
     assert successor.identity(successor.end(producer)) == after, (
         "the reply was lost with the leader"
     )
@@ -323,7 +375,48 @@ def test_version_1_and_version_2_share_a_coordinator() -> None:
 def test_markers_are_due_once_the_outcome_is_committed() -> None:
     c, producer = ongoing()
     after = c.identity(c.end(producer))
-    assert c.shard.markers_due(len(c.log) - 1) == [], "the record is not replicated yet"
-    assert c.shard.markers_due(len(c.log)) == [MarkersDue("t", after)]
+    assert c.shard.take_markers_due(len(c.log) - 1) == [], "the record is not replicated yet"
+    assert c.due == [after]
+    assert c.shard.take_markers_due(len(c.log)) == [], "each outcome is returned once"
     c.markers()
     assert c.due == []
+
+
+def test_a_late_end_on_an_older_connection_does_not_end_the_next_transaction() -> None:
+    c = Coordinator()
+    producer = c.identity(c.init())
+    c.identity(c.add(producer, connection=1))
+    c.identity(c.end(producer, version=1, commit=False, connection=2))
+    c.markers()
+    c.identity(c.add(producer, connection=2))
+    late = c.end(producer, version=1, commit=False, connection=1)
+    assert c.code(late) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert c.state is S.ONGOING
+    c.identity(c.end(producer, version=1, connection=3))
+    assert c.state is S.PREPARE_COMMIT
+
+
+def test_a_fenced_producer_or_an_earlier_transaction_does_not_age_a_connection() -> None:
+    c = Coordinator()
+    old = c.identity(c.init())
+    c.identity(c.add(old, connection=9))
+    newer = c.init()
+    c.markers()
+    producer = c.identity(newer)
+    c.identity(c.add(producer, connection=4))
+    assert c.code(c.add(old, connection=9)) is ErrorCode.PRODUCER_FENCED
+    c.identity(c.end(producer, version=1, connection=4))
+    assert c.state is S.PREPARE_COMMIT
+
+
+def test_a_fenced_producer_on_an_older_connection_is_told_that_it_is_fenced() -> None:
+    c = Coordinator()
+    zombie = c.identity(c.init())
+    c.identity(c.add(zombie, connection=1))
+    newer = c.init()
+    c.markers()
+    producer = c.identity(newer)
+    c.identity(c.add(producer, connection=2))
+    late = c.end(zombie, version=1, commit=False, connection=1)
+    assert c.code(late) is ErrorCode.PRODUCER_FENCED
+    assert c.state is S.ONGOING

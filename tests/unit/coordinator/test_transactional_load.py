@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from headwater.records.builder import BatchBuilder
 from headwater.records.control import ControlType, build_marker
@@ -29,11 +32,21 @@ class OffsetsLog:
     def __init__(self) -> None:
         self.box = Box()
         self.log: UnifiedLog = compacted_log(self.box)
+        self.live = GroupShard(GroupConfig())
+        """The shard of the coordinator that appends."""
 
-    def commit(self, offset: int, producer_id: int = -1) -> None:
-        """An offset of t-0: a plain commit, or one within the producer's transaction."""
-        value = OffsetCommitValue(offset=offset, metadata="", commit_timestamp=2000)
-        record = offset_record(GROUP, *T, value)
+    def commit(
+        self, offset: int | None, producer_id: int = -1, partition: tuple[str, int] = T
+    ) -> None:
+        """An offset of t-0: a plain commit (None: its tombstone), or one within the producer's
+        transaction."""
+        value = None
+        if offset is not None:
+            value = OffsetCommitValue(offset=offset, metadata="", commit_timestamp=2000)
+        record = offset_record(GROUP, *partition, value)
+        self.live.replay(
+            self.log.log_end_offset, producer_id, min(producer_id, 0), record.key, record.value
+        )
         builder = BatchBuilder()
         builder.append(2000, record.key, record.value)
         is_open = producer_id >= 0
@@ -44,6 +57,7 @@ class OffsetsLog:
 
     def end(self, kind: ControlType, producer_id: int) -> None:
         """The marker."""
+        self.live.replay_end_transaction(producer_id, 0, commit=kind is ControlType.COMMIT)
         self._append(
             build_marker(
                 kind, producer_id=producer_id, producer_epoch=0, coordinator_epoch=1, timestamp=2000
@@ -113,7 +127,10 @@ def test_a_later_plain_commit_wins_over_an_earlier_transaction() -> None:
     offsets = OffsetsLog()
     offsets.commit(9, producer_id=5)
     offsets.commit(4)
-    assert not offsets.loaded().pending_offsets(GROUP), "it cannot win any more"
+    shard = offsets.loaded()
+    assert committed(shard) == 4 and shard.pending_offsets(GROUP) == {T}
+    shard.replay_end_transaction(5, 0, commit=True)
+    assert committed(shard) == 4 and not shard.pending_offsets(GROUP)
     offsets.end(ControlType.COMMIT, 5)
     assert committed(offsets.loaded()) == 4
 
@@ -134,3 +151,39 @@ def test_the_same_is_loaded_after_compaction() -> None:
         offsets.box.clock.advance(2000)
         after = offsets.loaded()
         assert (after.groups, after.pending_offsets(GROUP)) == (before.groups, set())
+
+
+PARTITIONS = st.sampled_from([("t", 0), ("t", 1)])
+PRODUCERS = st.sampled_from([5, 6])
+STEPS = st.one_of(
+    st.tuples(st.just("commit"), PARTITIONS, st.just(-1)),
+    st.tuples(st.just("delete"), PARTITIONS, st.just(-1)),
+    st.tuples(st.just("transact"), PARTITIONS, PRODUCERS),
+    st.tuples(st.sampled_from([ControlType.COMMIT, ControlType.ABORT]), st.just(T), PRODUCERS),
+    st.tuples(st.just("compact"), st.just(T), st.just(-1)),
+)
+
+
+def state_of(shard: GroupShard) -> dict[str, Any]:
+    """What clients can see of the offsets, now and if every open transaction committed."""
+    rows = {name: dict(group.offsets) for name, group in shard.groups.items()}
+    return {"offsets": rows, "pending": set(shard.pending_offsets(GROUP))}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(STEPS, max_size=25))
+def test_a_successor_has_the_state_of_its_predecessor_after_any_history(steps: list[Any]) -> None:
+    offsets = OffsetsLog()
+    for number, (step, partition, producer_id) in enumerate(steps):
+        if step == "compact":
+            compact(offsets.box)
+        elif isinstance(step, ControlType):
+            offsets.end(step, producer_id)
+        else:
+            offsets.commit(None if step == "delete" else number, producer_id, partition)
+    successor = offsets.loaded()
+    assert state_of(successor) == state_of(offsets.live)
+    for producer_id in (5, 6):
+        successor.replay_end_transaction(producer_id, 0, commit=True)
+        offsets.live.replay_end_transaction(producer_id, 0, commit=True)
+        assert state_of(successor) == state_of(offsets.live)

@@ -1,4 +1,4 @@
-"""The pages of `docs/` say what the code says."""
+"""The pages of `docs/` agree with the code."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     assert [t for t in targets if not (page.parent / t).exists()] == []
 
 
-@pytest.mark.parametrize("name", sorted({*options._SOURCE_NAMES, *options._SINK_NAMES}))
+@pytest.mark.parametrize("name", sorted({*options.SOURCE_NAMES, *options.SINK_NAMES}))
 def test_every_spark_option_is_documented(name: str) -> None:
     assert f"`{name}`" in (DOCS / "spark.md").read_text()
 

@@ -1,4 +1,4 @@
-"""The pages docs/spec-*.md name tests that exist, and together tell of every statement."""
+"""The pages docs/spec-*.md name existing tests and cover every statement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A compacted log over memory files, a cleaner that works in place, and what readers see of it."""
+"""A compacted log over memory files, a cleaner in the same process, and the records readers see."""
 
 from __future__ import annotations
 

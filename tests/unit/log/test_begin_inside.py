@@ -1,4 +1,4 @@
-"""A follower that begins where DeleteRecords has put its leader's log start: inside a batch."""
+"""A follower whose leader's log start (DeleteRecords) is inside a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a segment is closed, and that changed settings count from the next append or tick on."""
+"""When a segment rolls; changed settings apply from the next append or tick on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cleaner on the loop: which log, what happens when it changes meanwhile, what is told."""
+"""The cleaner on the loop: its choice of a log, logs that change meanwhile, its messages."""
 
 from __future__ import annotations
 
@@ -346,7 +346,7 @@ def test_an_idle_log_is_rolled_when_its_oldest_record_is_overdue() -> None:
     async def look() -> None:
         cleaner = LogCleaner(box.manager, Hands(box), box.clock)
         cleaner.tick()
-        await asyncio.gather(*cleaner._tasks)
+        await cleaner.settled()
 
     box.clock.advance(5000)
     asyncio.run(look())

@@ -1,4 +1,4 @@
-"""What a client says of its records' times: bounds hold for each of them, and lookups find them."""
+"""Timestamps of clients' records: bounds for each record, and look-ups that find them."""
 
 from __future__ import annotations
 

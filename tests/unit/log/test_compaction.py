@@ -1,4 +1,4 @@
-"""What compaction keeps: properties over random logs, and each rule by itself."""
+"""Records that survive compaction: properties over random logs, and each rule by itself."""
 
 from __future__ import annotations
 

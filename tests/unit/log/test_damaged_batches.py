@@ -1,4 +1,4 @@
-"""A damaged batch below the recovery point is an error of who reads there: the folder stays."""
+"""A damaged batch below the recovery point fails its reads alone: the log dir stays online."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def rot(log: UnifiedLog, offset: int, flip: str) -> None:
     place = segment.find(offset)
     assert place is not None
     at, form, value = FLIPS[flip]
-    struct.pack_into(form, segment.file._node.data, place.position + at, value)
+    struct.pack_into(form, segment.file.data, place.position + at, value)
 
 
 def refused(work: Callable[[], object]) -> ErrorCode:

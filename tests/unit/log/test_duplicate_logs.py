@@ -1,4 +1,4 @@
-"""A folder was away while its replica was made anew in another, and comes back with the old one."""
+"""A log dir returns with an old log of a replica that was created again in another log dir."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that fails under whatever is asked of a log is an error of that log, with its code."""
+"""A failing disk under any operation of a log: a KafkaError of that log, with its code."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.testing.memory_files import MemoryFiles
+from headwater_broker.log.transaction_index import TransactionIndex
 from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.harness import Box, batch
 
@@ -38,7 +39,8 @@ def test_every_file_of_a_log_may_fail(asked: str) -> None:
     box = Box()
     log = filled(box)
     for segment in log.segments:
-        segment.txn_index._entries = None  # as of a loaded log that has some
+        at = segment.txn_index.path  # as of a loaded log that has aborted transactions
+        segment.txn_index = TransactionIndex(box.files, at, exists=True)
     box.files.failing_prefix = log.path
     with pytest.raises(KafkaError) as raised:
         ASKED[asked](log)

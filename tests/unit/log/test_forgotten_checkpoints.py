@@ -1,4 +1,4 @@
-"""A topic is deleted and made anew: the checkpoints of the old one do not hold for the new."""
+"""A deleted and recreated topic: checkpoints of the old one do not apply to the new one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Golden bytes of Kafka's files."""
+"""The formats of Kafka's files, byte by byte."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Offsets lost in the middle of a log are noticed at start; those that compaction left out are not
-taken for lost."""
+"""A start detects offsets that are lost in the middle of a log, but not those that compaction
+removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Index entries are written after the log: soon, and a failure gives no offset out twice."""
+"""Index entries are written after the log; a failed write assigns no offset twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A leader-epoch-checkpoint that is gone or cannot be read is made anew from the batches."""
+"""A missing or damaged leader-epoch-checkpoint is rebuilt from the batches."""
 
 from __future__ import annotations
 

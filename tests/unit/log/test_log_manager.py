@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
-from headwater import system_files
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.records.batch import iter_headers
 from headwater.system_files import SystemFiles
@@ -412,11 +412,11 @@ def test_that_the_clean_mark_is_used_up_is_durable(
     assert (tmp_path / CLEAN_SHUTDOWN).exists()
     names_when_synced: list[set[str]] = []
 
-    def sync(folder: str) -> None:
-        if folder == str(tmp_path):
+    def sync(descriptor: int) -> None:
+        if os.readlink(f"/proc/self/fd/{descriptor}") == str(tmp_path):
             names_when_synced.append({path.name for path in tmp_path.iterdir()})
 
-    monkeypatch.setattr(system_files, "_sync_folder", sync)
+    monkeypatch.setattr(os, "fsync", sync)
     box.open_manager()
     assert names_when_synced and CLEAN_SHUTDOWN not in names_when_synced[-1]
     assert not list(tmp_path.glob(f"{CLEAN_SHUTDOWN}*"))

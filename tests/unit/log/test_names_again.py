@@ -1,4 +1,4 @@
-"""Names of segments that go, and names of segments that could not be made."""
+"""File names used again: of deleted segments, and of segments whose creation failed."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_the_compaction_of_a_deleted_log_does_not_touch_the_one_that_has_its_nam
         hands.may_write.set()
         await hands.first_ended.wait()
         hands.may_swap.set()
-        await asyncio.gather(*cleaner._tasks)
+        await cleaner.settled()
         assert [job.folder for job in hands.jobs] == ["/d/t-0", "/d/t-0"]
         assert latest(visible(new)) == wanted
         assert new.first_dirty_offset == new.bases[-1]

@@ -1,4 +1,4 @@
-"""A log is shortened while the process may open no more files, or only a few, for over a minute."""
+"""Truncation without free file descriptors, and with only a few, for over a minute."""
 
 from __future__ import annotations
 

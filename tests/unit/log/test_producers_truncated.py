@@ -1,4 +1,4 @@
-"""Cutting batches off the end of a log undoes what they taught about their producers."""
+"""Truncation of the end of a log undoes the producer state of the removed batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scan after a kill finds does not depend on how much it reads at once."""
+"""The result of a recovery scan does not depend on the size of its reads."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class StoppingFiles(MemoryFiles):
 
     def open(self, path: str, *, must_exist: bool = False) -> MemoryFile:
         """A file whose changes are counted."""
-        node = super().open(path, must_exist=must_exist)._node
+        node = super().open(path, must_exist=must_exist).node
         return _StoppingFile(self, path, node)
 
     def write_atomic(self, path: str, data: bytes) -> None:

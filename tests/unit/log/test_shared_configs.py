@@ -1,4 +1,4 @@
-"""Topics without settings of their own share what the broker's properties give."""
+"""Topics without overrides share one config of the broker's defaults."""
 
 from __future__ import annotations
 

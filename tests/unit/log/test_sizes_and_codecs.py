@@ -1,4 +1,4 @@
-"""How large a batch may be, before and after the topic's codec, and which codecs there are."""
+"""The size limit of a batch, before and after the topic's codec, and the codecs."""
 
 from __future__ import annotations
 

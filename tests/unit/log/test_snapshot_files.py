@@ -1,4 +1,4 @@
-"""Producer snapshots go with the segments that they belong to: none is left behind."""
+"""Producer snapshots are deleted with their segments: none is left behind."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_bad_batches_are_refused() -> None:
     assert refused(log, batch(base_offset=3)) is ErrorCode.INVALID_RECORD
     assert refused(log, batch(transactional=True)) is ErrorCode.INVALID_RECORD
     open_for_ever = batch(producer_id=1, epoch=0, sequence=0, transactional=True)
-    assert refused(log, open_for_ever) is ErrorCode.INVALID_TXN_STATE
+    assert refused(log, open_for_ever) is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert refused(log, batch(timestamp=10**13)) is ErrorCode.INVALID_TIMESTAMP
     compacted = Box().log(cleanup_policy="compact")
     assert refused(compacted, batch(key=None)) is ErrorCode.INVALID_RECORD

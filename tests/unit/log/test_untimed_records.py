@@ -1,4 +1,4 @@
-"""Records without timestamps are as old as their file: no restart and no compaction renews them."""
+"""Records without timestamps have their file's age; restart and compaction do not renew it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a newer Headwater left in a data folder is refused by name; what it only added is kept."""
+"""Files of a newer Headwater: unknown formats are refused by name, added fields are kept."""
 
 from __future__ import annotations
 

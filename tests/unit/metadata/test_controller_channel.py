@@ -1,4 +1,4 @@
-"""A broker that finds no controller says so in time, and says why."""
+"""A broker that finds no controller answers in time, with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outcomes per partition of one request, and when they are answered."""
+"""Results per partition of one request, and when they are answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which requests of the hot path are timed, and when each stage begins and ends."""
+"""Which requests of the hot path are timed, and the bounds of each stage."""
 
 from __future__ import annotations
 
@@ -93,6 +93,20 @@ def test_the_first_requests_are_all_timed_then_a_few_of_a_turn() -> None:
     story.timer.sent()
     story.meter.settle()
     assert story.meter.total.count == story.meter.requests
+
+
+def test_of_awaited_requests_each_one_is_timed() -> None:
+    story = Story()
+    story.next_turn()
+    for _ in range(TIMED_FIRST + 10):
+        story.meter.requests += 1
+        sampled, began = story.timer.begin(story.meter), story.loop.now_s
+        story.loop.now_s += 1
+        timing = story.timer.awaited(story.meter, sampled, began)
+        timing.handled()
+        timing.sent()
+    assert story.meter.total.count == story.meter.requests == TIMED_FIRST + 10
+    assert story.sums["local"] == TIMED_FIRST + 10
 
 
 def test_a_reply_is_timed_until_it_is_sent() -> None:

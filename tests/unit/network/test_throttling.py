@@ -1,4 +1,4 @@
-"""Clients over a quota, over real sockets: told how long, and not read from for that time."""
+"""Clients over a quota, over real sockets: throttle_time_ms, and a muted connection."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from headwater.wire.apis.k18_api_versions import ApiVersionsRequest, ApiVersions
 from headwater.wire.apis.k60_describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from headwater.wire.schema import Message
 from headwater_broker.api.fetch.delayed_fetch import DelayedFetch
-from headwater_broker.api.k00_produce import ProduceReply
+from headwater_broker.api.produce.answer import ProduceReply
 from solo_broker import SoloBroker
 from unit.network.test_data_plane import batch, fetch, produce, serve
 

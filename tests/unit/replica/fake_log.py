@@ -46,6 +46,7 @@ class FakeLog:
         self.size_bytes = 0
         self.broken = False
         self.is_closed = False
+        self.truncations = 0
 
     def append_as_leader(
         self,
@@ -91,6 +92,9 @@ class FakeLog:
             return EMPTY
         whole = b"".join(chosen)
         return LogSlice(BytesFile(whole), 0, len(whole), batch.read_header(whole).base_offset)
+
+    def high_watermark_moved(self, high_watermark: int) -> None:
+        """It has no transactions to forget."""
 
     def last_stable_offset(self, high_watermark: int) -> int:
         first = self.first_unstable_offset

@@ -41,6 +41,12 @@ class Asked:
         self.questions.append(asyncio.get_running_loop().create_future())
         return self.questions[-1]
 
+    def queued(self, partition: Partition, batch: memoryview) -> None:
+        """Let it wait."""
+
+    def recheck(self, partition: Partition, batch: memoryview) -> None:
+        """Let it be appended."""
+
 
 class Bench:
     """A led partition and the service over it."""

@@ -1,4 +1,4 @@
-"""A recreated topic takes nothing over from the log of the deleted topic of its name."""
+"""A recreated topic inherits nothing from the log of the deleted topic of its name."""
 
 from __future__ import annotations
 

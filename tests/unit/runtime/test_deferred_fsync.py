@@ -1,4 +1,4 @@
-"""Renames of the loop: the fsync comes later, or as soon as somebody waits for it."""
+"""Files renamed on the loop: the fsync runs later, or at once when a caller waits for it."""
 
 from __future__ import annotations
 
@@ -7,28 +7,19 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
-
-from headwater_broker.runtime import deferred_fsync
-from headwater_broker.runtime.deferred_fsync import DeferredFsyncFiles
+from headwater_broker.runtime.deferred_fsync import DeferredFsyncFiles, fsync_path
 
 
-def test_who_waits_for_a_rename_waits_for_its_fsync_and_no_longer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_waits_for_a_rename_waits_for_its_fsync_and_no_longer(tmp_path: Path) -> None:
     synced: list[str] = []
-    sync = deferred_fsync._sync
 
     def note(path: str, flags: int) -> None:
-        sync(path, flags)
+        fsync_path(path, flags)
         synced.append(os.path.basename(path))
-
-    monkeypatch.setattr(deferred_fsync, "_sync", note)
-    monkeypatch.setattr(deferred_fsync, "GATHER_S", 3600.0)
 
     async def scenario() -> None:
         with ThreadPoolExecutor(1) as pool:
-            files = DeferredFsyncFiles(pool)
+            files = DeferredFsyncFiles(pool, gather_s=3600.0, fsync=note)
             await files.durable()
             for name in ("a", "b"):
                 (tmp_path / name / "log").mkdir(parents=True)

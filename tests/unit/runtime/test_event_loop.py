@@ -1,4 +1,4 @@
-"""The broker's loop does what asyncio's does, and calls who wants to be at the end of a turn."""
+"""The broker's loop behaves as asyncio's, and runs callbacks at the end of a turn."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import selectors
 import socket
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Any, cast
 
@@ -16,14 +16,20 @@ import pytest
 from headwater_broker.runtime import event_loop as node_loop
 from headwater_broker.runtime.event_loop import SCHEDULED_MIN, MeasuredLoop
 
+
+class Silent(selectors.DefaultSelector):  # type: ignore[misc,valid-type]
+    """Finds no event, and does not wait for one."""
+
+    def select(self, _timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        return []
+
+
 Scenario = Callable[[], Coroutine[Any, Any, list[str]]]
 
 
 def unknown_asyncio() -> MeasuredLoop:
     """As with a Python whose asyncio is built otherwise."""
-    loop = MeasuredLoop()
-    loop._is_known = False
-    return loop
+    return MeasuredLoop(runs_own_turn=False)
 
 
 def without_epoll() -> MeasuredLoop:
@@ -179,8 +185,7 @@ def test_timers_are_asyncios_to_the_flag(seed: int, monkeypatch: pytest.MonkeyPa
         now = 0.0
         monkeypatch.setattr(node_loop, "monotonic", lambda: now)
         loop.time = lambda: now
-        loop._wait_for = lambda _timeout, _maxevents: []
-        loop._selector.select = lambda _timeout=None: []
+        loop.poll = lambda _timeout, _maxevents: []
         loop.set_exception_handler(lambda _loop, context: seen.append(context))
         timers: list[asyncio.TimerHandle] = []
         for _ in range(150):
@@ -190,13 +195,14 @@ def test_timers_are_asyncios_to_the_flag(seed: int, monkeypatch: pytest.MonkeyPa
             for _ in range(random.randrange(9) if timers else 0):
                 random.choice(timers).cancel()
             now += random.choice((0, 0, 0.1, 1))
-            loop._run_once()
+            loop.call_soon(loop.stop)
+            loop.run_forever()  # one turn
             flags = sum(cast(Any, timer)._scheduled for timer in timers)
             seen.append((len(loop._scheduled), loop._timer_cancelled_count, flags))
         loop.close()
         return seen
 
-    assert drive(MeasuredLoop) == drive(asyncio.SelectorEventLoop)
+    assert drive(MeasuredLoop) == drive(lambda: asyncio.SelectorEventLoop(Silent()))
 
 
 @pytest.mark.parametrize("make", LOOPS)
@@ -262,9 +268,10 @@ def test_a_loop_gives_its_descriptors_back_and_not_before_it_may_be_closed() -> 
     loop.turns.reset()
 
     def close() -> None:
+        held = len(os.listdir("/proc/self/fd"))
         with pytest.raises(RuntimeError):
             loop.close()
-        assert loop.turns._run_queue is not None
+        assert len(os.listdir("/proc/self/fd")) == held
         loop.stop()
 
     loop.call_soon(close)
@@ -276,8 +283,8 @@ def test_a_loop_gives_its_descriptors_back_and_not_before_it_may_be_closed() -> 
 
 def test_with_this_python_the_loop_runs_its_own_turn() -> None:
     loop = MeasuredLoop()
-    assert loop._is_known
-    assert loop._wait_for.__name__ == "poll"
+    assert loop.runs_own_turn
+    assert loop.poll.__name__ == "poll"
     loop.close()
 
 
@@ -351,19 +358,19 @@ def test_a_turn_knows_when_the_one_before_it_ended() -> None:
         runner.run(scenario())
 
 
-def test_a_day_is_the_longest_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_day_is_the_longest_wait() -> None:
     waits: list[float] = []
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, MeasuredLoop)
-        wait_for = loop._wait_for
+        poll = loop.poll
 
-        def note(timeout: float, maxevents: int) -> object:
+        def note(timeout: float, maxevents: int, /) -> Sequence[tuple[int, int]]:
             waits.append(timeout)
-            return wait_for(min(timeout, 0.01), maxevents)
+            return poll(min(timeout, 0.01), maxevents)
 
-        monkeypatch.setattr(loop, "_wait_for", note)
+        loop.poll = note
         timer = loop.call_later(1e9, waits.clear)
         told = asyncio.Event()
         threading.Timer(0.02, loop.call_soon_threadsafe, (told.set,)).start()

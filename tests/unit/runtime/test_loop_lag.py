@@ -1,4 +1,4 @@
-"""The loop's measures: a turn that holds the loop is seen, what came before `start` is not."""
+"""The loop's measures: turns that hold the loop count, turns before `start` do not."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_wait_in_a_turn_is_seen_behind_a_slow_selector(
         loop = asyncio.get_running_loop()
         assert isinstance(loop, MeasuredLoop)
         if preempted:
-            monkeypatch.setattr(loop, "_wait_for", partial(slowly, loop._wait_for))
+            loop.poll = partial(slowly, loop.poll)
         probe = LagProbe(loop)
         pairs = [socket.socketpair() for _ in range(sockets)]
         found = []

@@ -1,4 +1,4 @@
-"""The watchdog: gives up on a loop that stands still, and on no other."""
+"""The watchdog gives up on a loop that hangs, and on no other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ class Loop:
 def watched(loop: Loop) -> tuple[Watchdog, list[str]]:
     given_up: list[str] = []
     watchdog = Watchdog(cast(Any, loop), 1.0, lambda: given_up.append("now"))
-    watchdog._alive.set()  # as `start` does, without its thread
     return watchdog, given_up
 
 

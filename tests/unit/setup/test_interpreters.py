@@ -1,4 +1,4 @@
-"""Which Python `make setup` takes: a clearly faster one of the same version, else its own."""
+"""The Python of `make setup`: a clearly faster one of the same version, else its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A main thread that stands still is told from one that runs and from one that has ended."""
+"""A main thread that hangs is told from one that runs and from one that has ended."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ import pytest
 from headwater.columnar.schema import KAFKA_SCHEMA, LOG_TABLE_SCHEMA
 from headwater.errors import UsageError
 from headwater_spark.sink.partitioner import by_key, choose
-from headwater_spark.source.batch_planning import Split
 from headwater_spark.source.cold_files import ColdFiles
 from headwater_spark.source.cold_read import cold_batches, in_order
 from headwater_spark.source.columns import checked_schema
+from headwater_spark.source.micro_batches import Split
 from headwater_spark.tiering.job import TASK_OFFSETS_MIN, task_ranges
 from headwater_tier.data_files import write_file
 from headwater_tier.delta import LiveFile

@@ -1,4 +1,4 @@
-"""A query's progress: headwater's offsets are read, other sources' are left out."""
+"""A query's progress: Headwater's offsets are read, other sources' are ignored."""
 
 from __future__ import annotations
 

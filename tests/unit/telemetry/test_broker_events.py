@@ -1,4 +1,4 @@
-"""Who went and came, as one broker saw it; and answers that are made once for many."""
+"""Departures and returns of brokers, as one broker saw them; answers cached for many callers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compaction in the metrics (B1-607): a scrape says what a pass of the cleaner did."""
+"""Compaction in the metrics (B1-607): the counters of a cleaner pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""End offsets of partitions that other brokers lead: asked of each leader, kept when it is away."""
+"""End offsets of partitions led by other brokers: asked of each leader, kept while it is away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scrape says, of a real broker with real requests."""
+"""The text of a scrape of a real broker with real requests."""
 
 from __future__ import annotations
 

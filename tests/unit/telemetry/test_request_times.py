@@ -1,4 +1,4 @@
-"""Times of requests: those that are timed stand for all, and no request is counted twice."""
+"""Times of requests: the timed ones stand for all, and no request counts twice."""
 
 from __future__ import annotations
 
@@ -110,3 +110,41 @@ def test_before_a_scrape_the_rest_counts_as_the_last_timed_one() -> None:
     assert (meter.total.count, meter.total.sum_s) == (11, 22)
     timed(meter, clock, 2).sent()
     assert meter.total.count == meter.requests == 12
+
+
+def test_an_awaited_request_stands_for_itself_alone() -> None:
+    """Metadata that creates a topic takes long: it must not stand for those from the cache."""
+    meter, clock = ApiMeter(), Clock()
+    timed(meter, clock, 1).sent()
+    count(meter, 99)
+    sampled = timed(meter, clock, 2)
+    sampled.stand_alone()
+    sampled.stand_alone()
+    meter.requests += 1
+    other = meter.begin_alone(clock.now_s, clock.now_s, clock)
+    clock.now_s += 10
+    sampled.sent()
+    other.sent()
+    assert (meter.total.count, meter.total.sum_s) == (3, 20)
+    meter.settle()
+    assert meter.total.count == meter.requests == 102
+    assert meter.total.sum_s == 20, "the rest took as long as the one that was not awaited"
+
+
+def test_awaited_requests_leave_the_others_their_weight() -> None:
+    meter, clock = ApiMeter(), Clock()
+    for turn in range(50):
+        count(meter, 9)
+        meter.requests += 1
+        meter.begin_alone(clock.now_s, clock.now_s, clock).sent()
+        timed(meter, clock, turn).sent()
+    assert meter.total.count == meter.requests == 50 * 11
+
+
+def test_the_rest_counts_as_an_awaited_request_where_no_other_was_timed() -> None:
+    meter, clock = ApiMeter(), Clock()
+    meter.requests += 1
+    meter.begin_alone(clock.now_s, clock.now_s, clock).sent()
+    count(meter, 4)
+    meter.settle()
+    assert meter.total.count == meter.requests == 5

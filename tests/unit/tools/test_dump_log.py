@@ -1,4 +1,4 @@
-"""dump-log prints what the log wrote, and says what is damaged."""
+"""dump-log prints the entries of a log's files, and names damage."""
 
 from __future__ import annotations
 

@@ -30,31 +30,31 @@ from headwater_broker.api.fetch_session.cache import (
     NO_SESSION,
     FetchSession,
 )
-from headwater_broker.api.fetch_session.dirty_set import SessionMoves
+from headwater_broker.api.fetch_session.dirty_set import DirtyPartitions
 from headwater_broker.api.fetch_session.partition import FetchItem
 from headwater_broker.api.leadership_confirmation import confirm
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.replies import Answer, FilePart, ParkedReply, Part
 from headwater_broker.api.request_limits import REMOTE_READS_PER_FETCH
 from headwater_broker.purgatory.purgatory import DelayedOperation, WatchedOffset
-from headwater_broker.quota.throttle_time import RequestQuota
+from headwater_broker.quota.client_quotas import RequestQuota
 from headwater_broker.replica.partition import Partition
 
 logger = logging.getLogger(__name__)
 
 
 class DelayedFetch(DelayedOperation):
-    """One fetch, parked between its first read and its response or not.
+    """One fetch, which may be parked between its first read and its response.
 
     `quota`: the quotas of the client; None while no client has any.
     """
 
     __slots__ = (
         "_correlation_id",
+        "_dirty",
         "_frame",
         "_gauges",
         "_is_incremental",
-        "_moves",
         "_parked_reads",
         "_peer",
         "_quota",
@@ -88,12 +88,12 @@ class DelayedFetch(DelayedOperation):
         self._session: FetchSession | None = None
         self._session_id = NO_SESSION
         self._is_incremental = False
-        self._moves: SessionMoves | None = None
-        """Set while this reads what is due in its session, and nothing else."""
+        self._dirty: DirtyPartitions | None = None
+        """Set when this reads only the due partitions of a follower's session."""
         self._reply: ParkedReply | None = None
         self._gauges: dict[WatchedOffset, Partition] = {}
         self._parked_reads: list[PartitionRead] = []
-        """What was read when this was parked, as long as no bound has moved since."""
+        """The reads before this was parked, while no bound has moved since."""
 
     def start(self) -> Answer:
         """Open or continue the session, read once, then answer or park."""
@@ -112,7 +112,7 @@ class DelayedFetch(DelayedOperation):
         return self._first_read(self._due())
 
     def go_on(self, session: FetchSession, items: list[FetchItem] | None = None) -> Answer:
-        """As `start`, in a session that is continued already; `items` are what is to be read."""
+        """As `start`, in a session that is continued already; `items`: the partitions to read."""
         self._continue(session)
         return self._first_read(self._due() if items is None else items)
 
@@ -134,26 +134,26 @@ class DelayedFetch(DelayedOperation):
         return self._reply
 
     def try_complete(self, gauge: WatchedOffset) -> None:
-        """A bound moved: look again, answer, or wait for the next move of that bound."""
+        """A bound moved: read again, and answer or wait for the next move of that bound."""
         watched = self._gauges.pop(gauge, None)
         self._parked_reads = []
         reads, total, is_urgent = self._read_again()
         if is_urgent or total >= self._frame.min_bytes or self._is_mark_due(reads):
             if self._peer.services.purgatories.fetch.complete(self):
                 self._answer(reads)
-        elif self._moves is not None:
-            self._await_moves(self._moves, reads)
+        elif self._dirty is not None:
+            self._await_dirty(self._dirty, reads)
         elif watched is not None:
             self._watch(watched)
 
     def on_expiration(self) -> None:
-        """max_wait_ms is over: answer with what there is now."""
+        """max_wait_ms is over: answer with the records that there are."""
         reads = self._parked_reads
         if reads:
-            # Of thousands of partitions none has any records: only marks may have moved.
+            # No partition, of perhaps thousands, has records: only high watermarks may have moved.
             for read in reads:
                 if read.partition is not None:
-                    read.take_marks(read.partition)
+                    read.set_offsets(read.partition)
         else:
             reads, _, _ = self._read_again()
         self._answer(reads)
@@ -189,7 +189,7 @@ class DelayedFetch(DelayedOperation):
                 )
                 if self._session is not None:
                     self._session_id = self._session.session_id
-                    self._begin_moves(self._session)
+                    self._begin_dirty_set(self._session)
             return
         session = cache.continue_session(
             frame.session_id, frame.session_epoch, uses_topic_ids=by_id
@@ -205,51 +205,52 @@ class DelayedFetch(DelayedOperation):
         self._session = session
         self._session_id = session.session_id
         self._is_incremental = True
-        moves = self._moves = self._moves_of(session)
-        if moves is not None:
+        dirty = self._dirty = self._dirty_set_of(session)
+        if dirty is not None:
             now = self._peer.services.clock.monotonic()
-            moves.fetched_by((frame.replica_id, frame.replica_epoch), now)
+            dirty.fetched_by((frame.replica_id, frame.replica_epoch), now)
 
     def _due(self) -> list[FetchItem]:
         """The partitions to read: in a session those that the response may name."""
         session, frame = self._session, self._frame
         if session is None or not self._is_incremental:
             return frame.items
-        if self._moves is not None:
-            return list(self._moves.due)
+        if self._dirty is not None:
+            return list(self._dirty.due)
         if self._reads_all():
             return list(session.items.values())
         return unsettled(session, self._peer.session, frame.isolation)
 
     def _reads_all(self) -> bool:
-        """True where a read does more than to find what is new: it records how far a follower has
-        replicated, or it selects the replica for a consumer's rack (KIP-392)."""
+        """True when reads have a second purpose: they record a follower's progress, or select the
+        replica for a consumer's rack (KIP-392)."""
         frame = self._frame
         selects = frame.rack_id and self._peer.services.config.selects_by_rack
         return frame.replica_id >= 0 or bool(selects)
 
-    def _begin_moves(self, session: FetchSession) -> None:
-        """The first fetch names all; the next ones of a follower go over what moved."""
+    def _begin_dirty_set(self, session: FetchSession) -> None:
+        """After the first fetch of a follower's session the next ones read dirty partitions."""
         frame, services = self._frame, self._peer.services
         if session.is_follower:
-            session.moves = SessionMoves(
+            session.dirty = DirtyPartitions(
                 (frame.replica_id, frame.replica_epoch),
                 session.items.values(),
                 services.purgatories.fetch,
             )
 
-    def _moves_of(self, session: FetchSession) -> SessionMoves | None:
-        """None for consumers. Where consumers read from followers, these are told each mark, and
-        choosing among them needs to know when each has fetched: all is looked at each time."""
+    def _dirty_set_of(self, session: FetchSession) -> DirtyPartitions | None:
+        """None for consumers, and where consumers read from followers: these need every new high
+        watermark, and replica selection needs the time of each one's last fetch."""
         if self._frame.replica_id < 0 or self._peer.services.config.selects_by_rack:
-            session.moves = None
-        return session.moves
+            session.dirty = None
+        return session.dirty
 
     def _changed_only(
         self, session: FetchSession, reads: list[PartitionRead]
     ) -> list[PartitionRead]:
-        """What an incremental reply names: data, errors, and marks that moved."""
-        moves = self._moves
+        """The partitions of an incremental response: those with records, an error, another high
+        watermark or log start."""
+        dirty = self._dirty
         named = []
         for read in reads:
             item = read.item
@@ -267,17 +268,17 @@ class DelayedFetch(DelayedOperation):
             item.sent_log_start = read.log_start_offset
             if has_data:
                 session.rotate(item)
-            if moves is not None and not read.code and read.diverging is None and not has_data:
+            if dirty is not None and not read.code and read.diverging is None and not has_data:
                 assert read.partition is not None
-                moves.keep(item, read.partition)
+                dirty.mark_read(item, read.partition)
         return named if self._is_incremental else reads
 
     # --- waiting ------------------------------------------------------------------------------
 
     def _park(self, reads: list[PartitionRead]) -> None:
         self._peer.services.purgatories.fetch.park(self, self._frame.max_wait_ms)
-        if self._moves is not None:
-            self._await_moves(self._moves, reads)
+        if self._dirty is not None:
+            self._await_dirty(self._dirty, reads)
             return
         for item in self._waiting_items():
             if item.located is not None:
@@ -287,12 +288,12 @@ class DelayedFetch(DelayedOperation):
         session = self._session
         return self._frame.items if session is None else session.items.values()
 
-    def _await_moves(self, moves: SessionMoves, reads: list[PartitionRead]) -> None:
-        """Wait for whatever stirs in the session: what was read here is told, too."""
+    def _await_dirty(self, dirty: DirtyPartitions, reads: list[PartitionRead]) -> None:
+        """Wait for a change of any partition of the session, those just read included."""
         for read in reads:
             if read.partition is not None:
-                moves.keep(read.item, read.partition)
-        moves.wait(self)
+                dirty.mark_read(read.item, read.partition)
+        dirty.wait(self)
 
     def _watch(self, partition: Partition) -> None:
         """Wait for the bound to rise above what it is now."""
@@ -319,8 +320,8 @@ class DelayedFetch(DelayedOperation):
             gauge.add(threshold, self)
 
     def _is_mark_due(self, reads: list[PartitionRead]) -> bool:
-        """Consumers read from this follower, as far as it knows of the high watermark: a newer one
-        does not wait for data."""
+        """True when a follower that consumers read from lacks a newer high watermark, which bounds
+        their reads."""
         if not self._is_incremental or self._frame.replica_id < 0:
             return False
         return self._peer.services.config.selects_by_rack and any(
@@ -341,7 +342,7 @@ class DelayedFetch(DelayedOperation):
         )
 
     def _answer(self, reads: list[PartitionRead]) -> Answer:
-        """Give the reply, now or after the disk, the table or the metadata store has answered."""
+        """Answer now, or once the disk, the Delta table or the metadata store has answered."""
         if self._quota is not None and self._frame.replica_id < 0:
             delay_ms = self._quota.fetch_delay_ms(sum(read.slice.size_bytes for read in reads))
             if delay_ms:
@@ -359,8 +360,8 @@ class DelayedFetch(DelayedOperation):
         return self._give(parts)
 
     def _throttled(self, delay_ms: int) -> Answer:
-        """No partitions, as Kafka answers: the client asks again, from where it was. A session that
-        this fetch opened is not begun (KIP-219)."""
+        """Answer without partitions, as Kafka does: the client repeats its fetch. A session that
+        this fetch opened is closed (KIP-219)."""
         self._peer.mute(delay_ms)
         if self._reply is not None and self._reply.timing is not None:
             self._reply.timing.throttle_s = delay_ms / 1000
@@ -371,10 +372,10 @@ class DelayedFetch(DelayedOperation):
         return self._give(with_throttle_time(parts, self._version, delay_ms))
 
     def _give(self, parts: list[Part]) -> Answer:
-        """Into the place that was kept for it, or as this call's answer."""
+        """Resolve the parked reply, or return the answer of this call."""
         if self._reply is not None:
             for part in parts:
-                if isinstance(part, FilePart):  # others may be parked before it
+                if isinstance(part, FilePart):  # replies before it may be parked longer
                     part.own()
             self._reply.resolve(parts)
             self._let_go()
@@ -383,16 +384,16 @@ class DelayedFetch(DelayedOperation):
         return only if len(parts) == 1 and isinstance(only, bytes) else parts
 
     def _give_up(self) -> None:
-        """The connection is lost."""
+        """The connection is lost: leave the purgatory."""
         if self._peer.services.purgatories.fetch.complete(self):
             self._let_go()
 
     def _let_go(self) -> None:
-        """Gauges may hold on to an answered job for a while: not to all that it read, too."""
+        """Release what was read: watch lists may keep an answered fetch for a while."""
         self._frame.items = []
         self._parked_reads = []
         self._gauges = {}
-        self._session = self._reply = self._moves = None
+        self._session = self._reply = self._dirty = None
 
     def _encode(self, reads: list[PartitionRead]) -> tuple[list[Part], list[FilePart]]:
         services = self._peer.services
@@ -411,7 +412,7 @@ class DelayedFetch(DelayedOperation):
         return reply.build(named), reply.cold
 
     def _count_error(self, read: PartitionRead) -> None:
-        """A topic that is not hosted here must not become a metric's label: a client chose it."""
+        """Count an error; by topic only if it is hosted here: a client must not create metrics."""
         topic = None if read.partition is None else read.name
         is_follower = self._frame.replica_id >= 0
         self._peer.services.meters.fetch_failed(topic, read.code, is_follower=is_follower)
@@ -419,7 +420,7 @@ class DelayedFetch(DelayedOperation):
     async def _answer_cold(
         self, parts: list[Part], cold: Sequence[FilePart], reply: ParkedReply
     ) -> None:
-        # What is not cold may lose its segment meanwhile.
+        # Slices in the page cache may lose their segments meanwhile.
         for part in parts:
             if isinstance(part, FilePart):
                 part.own()
@@ -442,7 +443,7 @@ class DelayedFetch(DelayedOperation):
             reply.resolve(parts)
 
     def _encode_again(self, settled: list[PartitionRead]) -> tuple[list[Part], list[FilePart]]:
-        """Other slices may have gone meanwhile: read all but the settled partitions anew."""
+        """Read all but the settled partitions again: their slices may be gone meanwhile."""
         due = self._due()
         known = {id(read.item): read for read in settled}
         fresh, _, _ = self._read([item for item in due if id(item) not in known], is_first=False)

@@ -1,12 +1,10 @@
 """The commonest small fetches, answered without a `DelayedFetch`.
 
-A consumer has records to read in one partition that this broker leads.
-
-The consumer either names that partition without a session, or continues an incremental fetch
-session (KIP-227) in which no other partition has anything new. This costs half of what a
-`DelayedFetch` does, whose steps followers, racks, waiting, several partitions and every error need.
-Whatever is not plain is left to it. A test holds each response against that of a `DelayedFetch`,
-byte for byte.
+It serves a consumer with records to read in one partition that this broker leads. The consumer
+either names that partition without a session, or continues an incremental fetch session (KIP-227)
+in which no other partition has anything new. This costs half of a `DelayedFetch`, which serves
+followers, racks, waits, several partitions and errors. A test compares each response with that of a
+`DelayedFetch`, byte for byte.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ _TOPIC = ResourceType.TOPIC
 
 
 def answer_plain(peer: Peer, fetch: PlainFetch, version: int, correlation_id: int) -> Answer:
-    """The response; None when this fetch is for a `DelayedFetch`: nothing has been counted then."""
+    """The response; None when a `DelayedFetch` must serve the fetch: nothing is counted then."""
     _, _, _, _, session_id, epoch, rows = fetch
     if session_id != NO_SESSION:
         return _answer_in_session(peer, fetch, version, correlation_id) if epoch > 0 else None
@@ -64,7 +62,7 @@ def _answer_in_session(peer: Peer, fetch: PlainFetch, version: int, correlation_
         )
     except KafkaError:
         return None
-    if session.moves is not None:  # of a follower
+    if session.dirty is not None:  # of a follower
         frame = FetchFrame.of(fetch)
         session.apply(frame.items, ())
         return DelayedFetch(peer, frame, version, correlation_id).go_on(session)
@@ -90,7 +88,7 @@ def _answer_in_session(peer: Peer, fetch: PlainFetch, version: int, correlation_
 
 
 def _update(session: FetchSession, row: PlainPartition) -> None:
-    """Take over a partition that the request names."""
+    """Update a partition of the session that the request names."""
     _, topic, index, leader_epoch, offset, last_epoch, log_start, most = row
     item = session.items.get((topic, index))
     if item is None:
@@ -114,8 +112,8 @@ def _answer_one(
     version: int,
     correlation_id: int,
 ) -> bytes | list[Part] | None:
-    """The response with the records of one partition; None when there are too few to answer with,
-    when they are on a cold disk, or when they cannot be had."""
+    """The response with the records of one partition; None when they are fewer than min_bytes,
+    not in the page cache, or cannot be read."""
     services, name = peer.services, partition.topic
     if (
         not partition.is_leader
@@ -135,8 +133,10 @@ def _answer_one(
         size = part.size_bytes
         if not size or (size < min_bytes and size < most and wait_ms > 0):
             return None
-        if isolation and partition.log.aborted_transactions(offset, partition.last_stable_offset):
-            return None
+        if isolation:
+            log, stable = partition.log, partition.last_stable_offset
+            if log.aborted_in_slice(offset, part, stable):
+                return None
         payload = part.data if part.data is not None else part_of_file(services, partition, part)
     except (KafkaError, OSError):
         return None  # the DelayedFetch reads it again and answers the error

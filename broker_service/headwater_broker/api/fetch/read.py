@@ -26,7 +26,7 @@ _TOPIC = ResourceType.TOPIC
 
 
 class PartitionRead:
-    """What a fetch gives for one partition."""
+    """The result of a fetch for one partition."""
 
     __slots__ = (
         "aborted",
@@ -59,15 +59,15 @@ class PartitionRead:
         self.diverging: EpochEnd | None = None
         self.slice: LogSlice = EMPTY
         self.preferred = LEADER
-        """Whom the consumer shall ask instead (KIP-392)."""
+        """The replica that the consumer is sent to (KIP-392)."""
         self.is_remote = False
-        """The offset lies below the local start: the table has it."""
+        """True when the offset is below the local log start: the records are in the Delta table."""
         self.remote: tuple[int, int, int] | None = None
-        """Descriptor, position, size of what the table gave."""
+        """Descriptor, position and size of the records from the Delta table."""
 
     @property
     def is_beyond_end(self) -> bool:
-        """True when a leader refuses the offset because its log ends before it."""
+        """True when a leader refuses the offset because it is beyond the log end offset."""
         partition = self.partition
         return (
             self.code == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -86,21 +86,21 @@ class PartitionRead:
             f"offset {self.item.fetch_offset} lies beyond the end",
         )  # fmt: skip
 
-    def take_marks(self, partition: Partition) -> None:
-        """What every answer tells of the partition."""
+    def set_offsets(self, partition: Partition) -> None:
+        """Set the offsets that every response has."""
         self.high_watermark = partition.high_watermark
         self.last_stable_offset = partition.last_stable_offset
         self.log_start_offset = partition.log.log_start_offset
 
     def fail(self, code: ErrorCode, message: str) -> None:
-        """This partition's answer is an error."""
+        """Set the error of this partition."""
         self.code = code
         self.message = message
         self.slice = EMPTY
         self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
 
     def lose_disk(self, error: OSError) -> None:
-        """The records could be found but not read: the disk fails, as at any other read of it."""
+        """The records were found but cannot be read: the disk fails, as at any read of the log."""
         partition = self.partition
         assert partition is not None
         failed = partition.log.storage_error(error)
@@ -143,7 +143,7 @@ def read_all(
         reads.append(read)
         try:
             item.located = None
-            # Rights before existence: without the right a topic that is not here looks the same.
+            # Rights before existence: without the right a missing topic gets the same error.
             if name and frame.replica_id < 0 and not session.allows(_READ, _TOPIC, name):
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no READ on topic {name}")
             if partition is None:
@@ -169,7 +169,7 @@ def read_all(
         item.located = partition
         used += size
         total = counted
-        # One answer holds one segment's batches: what ends an older one does not wait for more.
+        # A response holds batches of one segment: the end of an older one does not wait for more.
         is_urgent = (
             is_urgent
             or read.is_remote
@@ -182,8 +182,8 @@ def read_all(
 def unsettled(session: FetchSession, reader: Session, isolation: int) -> list[FetchItem]:
     """The partitions of a consumer's session that a response may name.
 
-    The others are settled: `read_all` would find no error, no record and no mark that moved since
-    the last response. Most partitions of a session are: this costs a tenth of reading them.
+    The others are settled: `read_all` would find no error, no record and no newer high watermark or
+    log start. Most partitions of a session are; this check costs a tenth of their reads.
     """
     session.check_reader(reader)
     found = []
@@ -208,8 +208,8 @@ def unsettled(session: FetchSession, reader: Session, isolation: int) -> list[Fe
 
 
 def is_unchanged(item: FetchItem) -> bool:
-    """True when a read of this partition may find records, but no error and no mark that moved
-    since the last response: as `unsettled` sees it, but for its offset."""
+    """True when a read of this partition may find records, but no error and no newer high
+    watermark or log start: the check of `unsettled` without the offset."""
     partition = item.located
     return (
         partition is not None
@@ -264,16 +264,15 @@ def read_one(
             and not partition.is_leader
             and not frame.rack_id
         ):
-            # The consumer takes this follower for the leader: beyond its end there may be records.
+            # The consumer takes this follower for the leader, which may have more records.
             raise not_leader(partition, services.broker_id)
         elif budget > 0 or min_one:
             size = budget if budget < item.max_bytes else item.max_bytes
             read.slice = partition.read(offset, size, frame.isolation, min_one, replica)
-    read.take_marks(partition)
+    read.set_offsets(partition)
     if frame.isolation == READ_COMMITTED and replica is None:
-        is_empty = read.slice.size_bytes == 0
-        stable = read.last_stable_offset
-        read.aborted = [] if is_empty else log.aborted_transactions(offset, stable)
+        part, stable = read.slice, read.last_stable_offset
+        read.aborted = log.aborted_in_slice(offset, part, stable) if part.size_bytes else []
 
 
 def _resolve_id(services: Services, topic: bytes, index: int) -> tuple[str, Partition | None]:
@@ -286,9 +285,8 @@ def _resolve_id(services: Services, topic: bytes, index: int) -> tuple[str, Part
 
 
 def _left_out(frame: FetchFrame, read: PartitionRead, partition: Partition, size: int) -> int:
-    """Of the batch that no longer fitted into `size`: the bytes that would have. They count for
-    min_bytes (in Kafka a slice may end inside a batch), or a fetch that nothing can be added to
-    would wait."""
+    """The rest of `size` when the next batch does not fit into it. It counts for min_bytes, as in
+    Kafka, where a slice may end inside a batch; else a full fetch would wait."""
     part = read.slice
     if part.size_bytes >= size or read.diverging is not None:
         return 0
@@ -306,14 +304,14 @@ def is_held_back(services: Services, partition: Partition, replica: int) -> bool
 def _is_sent_away(
     services: Services, listener: str, frame: FetchFrame, read: PartitionRead, partition: Partition
 ) -> bool:
-    """True when a consumer shall read from a follower of its rack: told so, without records."""
+    """True when the consumer is sent to a follower in its rack, without records."""
     if frame.replica_id >= 0 or not partition.is_leader:
         return False
     partition.check_leader_epoch(read.item.current_leader_epoch)
     read.preferred = preferred_replica(
         services, partition, listener, frame.rack_id, read.item.fetch_offset
     )
-    read.take_marks(partition)
+    read.set_offsets(partition)
     return read.preferred != LEADER
 
 
@@ -326,8 +324,8 @@ def _not_here(services: Services, item: FetchItem, name: str) -> KafkaError:
 
 
 def part_of_file(services: Services, partition: Partition, part: LogSlice) -> Part | None:
-    """The records of a slice, copied when they are few; None when a disk thread must bring them in
-    first. Raises OSError."""
+    """The records of a slice, copied if small; None when a disk thread must read them into the
+    page cache first. Raises OSError."""
     file, position, size = part.file, part.position, part.size_bytes
     fd = file.fileno()
     if fd >= 0:
@@ -343,6 +341,6 @@ def part_of_file(services: Services, partition: Partition, part: LogSlice) -> Pa
 
 
 def _is_hot_tail(partition: Partition, part: LogSlice) -> bool:
-    """The end of the open segment was written a moment ago: no probe needed."""
+    """The end of the active segment was just written, and is in the page cache: no probe."""
     file = part.file
     return file is partition.log.active.file and file.size_bytes - part.position <= HOT_TAIL_BYTES

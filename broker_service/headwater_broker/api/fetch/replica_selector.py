@@ -1,4 +1,4 @@
-"""Which replica a consumer shall read from: one of its rack, when that holds the offset (KIP-392).
+"""Selects the replica that a consumer reads from: one in its rack that has the offset (KIP-392).
 
 The leader answers with a preferred replica and no records; the consumer goes on there, and comes
 back to the leader when that one refuses. Kafka's `RackAwareReplicaSelector`.

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): both sides remember the partitions, and name only changes.
+"""The cache of incremental fetch sessions (KIP-227; Kafka's FetchSessionCache), with its eviction.
 
 A session keeps its partitions in an order that rotates: a partition that sent data goes to the
 end, so that one busy partition cannot starve the others of a small max_bytes.
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError
-from headwater_broker.api.fetch_session.dirty_set import SessionMoves
+from headwater_broker.api.fetch_session.dirty_set import DirtyPartitions
 from headwater_broker.api.fetch_session.partition import FetchItem, TopicKey
 from headwater_broker.api.request_limits import FETCH_SESSION_EVICTION_MS
 from headwater_broker.security.session import Session
@@ -28,7 +28,7 @@ ItemKey = tuple[TopicKey, int]
 
 @dataclass(slots=True)
 class FetchSession:
-    """One client's remembered partitions. `epoch` is the one the next request must carry."""
+    """The partitions of one session. `epoch`: that of its next request."""
 
     session_id: int
     uses_topic_ids: bool
@@ -37,14 +37,13 @@ class FetchSession:
     last_used_ms: int
     epoch: int = 1
     items: OrderedDict[ItemKey, FetchItem] = field(default_factory=OrderedDict)
-    moves: SessionMoves | None = None
-    """A follower's: what of the items is to be looked at. None: all of them, each time."""
+    dirty: DirtyPartitions | None = None
+    """The partitions that a follower's fetch reads; None: every fetch reads all of them."""
     reader: tuple[Session, int] | None = None
-    """Whose rights the located items were read with: a connection's session, and its revision."""
+    """Session of the connection that the items were authorized for, and its revision."""
 
     def check_reader(self, reader: Session) -> None:
-        """Forget where items are located when `reader`, or its rights, are others than before: each
-        is then read, and its rights are looked at, again."""
+        """Locate and authorize all items again when the connection or its rights have changed."""
         known = self.reader
         if known is None or known[0] is not reader or known[1] != reader.revision:
             self.reader = (reader, reader.revision)
@@ -52,33 +51,33 @@ class FetchSession:
                 item.located = None
 
     def apply(self, items: Iterable[FetchItem], forgotten: Iterable[ItemKey]) -> None:
-        """Add and update what the request names, drop what it forgets."""
-        known, moves = self.items, self.moves
+        """Add and update the partitions that the request names, drop those that it forgets."""
+        known, dirty = self.items, self.dirty
         for item in items:
             cached = known.setdefault((item.topic, item.partition), item)
-            if moves is not None:
-                moves.name(cached)
+            if dirty is not None:
+                dirty.mark_dirty(cached)
             if cached is not item:
                 cached.update(item)
         for key in forgotten:
             gone = known.pop(key, None)
-            if gone is not None and moves is not None:
-                moves.forget(gone)
+            if gone is not None and dirty is not None:
+                dirty.forget(gone)
 
     def rotate(self, item: FetchItem) -> None:
-        """A partition that sent data goes behind the others."""
+        """Move a partition that returned records behind the others."""
         key = (item.topic, item.partition)
         if key in self.items:
             self.items.move_to_end(key)
-            if self.moves is not None:
-                self.moves.rotate(item)
+            if self.dirty is not None:
+                self.dirty.rotate(item)
 
 
 class FetchSessionCache:
-    """All sessions of a broker, at most `slots`; the longest unused gives way when it is stale.
+    """All sessions of a broker, at most `slots`; the longest unused is evicted when it is stale.
 
-    Unlike in Kafka a client with more partitions does not displace one with fewer: looking for the
-    smallest session at each full fetch would cost those that get none.
+    Unlike in Kafka a session with more partitions does not evict one with fewer: the search for the
+    smallest session at each full fetch would be paid by clients that get none.
     """
 
     def __init__(self, slots: int, clock: Clock, entropy: Entropy) -> None:
@@ -97,7 +96,7 @@ class FetchSessionCache:
     def create(
         self, items: Iterable[FetchItem], *, uses_topic_ids: bool, is_follower: bool
     ) -> FetchSession | None:
-        """A new session over `items`, or None when no slot is free: the client goes without."""
+        """A new session with `items`; None when no slot is free: the client sends full fetches."""
         now_ms = self._clock.now_ms()
         if len(self._sessions) >= self._slots and not self._evict(now_ms, is_follower):
             return None
@@ -107,13 +106,13 @@ class FetchSessionCache:
         return session
 
     def close(self, session_id: int) -> None:
-        """Forget a session; one that is not known is no error."""
+        """Remove a session, if it exists."""
         self._sessions.pop(session_id, None)
 
     def continue_session(
         self, session_id: int, epoch: int, *, uses_topic_ids: bool
     ) -> FetchSession:
-        """The session a request continues; its epoch moves on.
+        """The session of an incremental request, with the next epoch.
 
         Raises KafkaError(FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
         FETCH_SESSION_TOPIC_ID_ERROR).

@@ -1,9 +1,10 @@
-"""Which partitions of a follower's fetch session are to be looked at: those alone that moved.
+"""The dirty partitions of a follower's fetch session: a fetch reads only these, not all of them.
 
-A follower's session may hold thousands of partitions of which a few are busy. One whose follower
-has all there is, and was told its marks, is passed by: it is registered with the partition
-(`Partition.caught_up_followers`), and is *due* again once something moves there. A fetch goes over
-what is due. A fetch that parks waits for the session, not for each of its partitions.
+A follower's session may hold thousands of partitions of which a few are busy. A partition is clean
+when its follower has all records, and the last response carried its high watermark and log start
+offset. The session is registered with such a partition (`Partition.caught_up_followers`), and the
+next change there makes it *due* again. A fetch reads the due partitions; a parked fetch waits for
+the session, not for each of its partitions.
 """
 
 from __future__ import annotations
@@ -16,91 +17,92 @@ from headwater_broker.purgatory.purgatory import DelayedOperation, Purgatory, Wa
 from headwater_broker.replica.partition import Partition
 
 
-class Passing:
-    """One partition of a session, as registered with the partition."""
+class CaughtUpEntry:
+    """A session's entry in the `caught_up_followers` of one partition."""
 
-    __slots__ = ("_item", "_moves", "_partition", "_replica_id")
+    __slots__ = ("_dirty", "_item", "_partition", "_replica_id")
 
-    def __init__(self, moves: SessionMoves, item: FetchItem, partition: Partition) -> None:
-        self._moves = moves
+    def __init__(self, dirty: DirtyPartitions, item: FetchItem, partition: Partition) -> None:
+        self._dirty = dirty
         self._item = item
         self._partition = partition
-        self._replica_id = moves.replica[0]
+        self._replica_id = dirty.replica[0]
         partition.caught_up_followers.put(self._replica_id, self)
 
     def wake(self) -> None:
         """See `CaughtUpFollower`."""
-        self._moves.passing.pop(self._item, None)
+        self._dirty.caught_up.pop(self._item, None)
         self._settle()
-        self._moves.wake(self._item)
+        self._dirty.wake(self._item)
 
     def state_updated(self) -> None:
         """See `CaughtUpFollower`."""
         self._settle()
-        self._moves.due[self._item] = None
+        self._dirty.due[self._item] = None
 
     def withdraw(self) -> None:
-        """The session does not pass this partition by any more."""
+        """Remove the entry from its partition."""
         self._partition.caught_up_followers.drop(self._replica_id, self)
         self._settle()
 
     def _settle(self) -> None:
-        """What each fetch would have told that passed this by, its leader learns now."""
+        """Record the fetches that skipped this partition: the ISR rules need their times."""
         role = self._partition.leader_state
-        if role is not None and self._item not in self._moves.due:
+        if role is not None and self._item not in self._dirty.due:
             role.record_skipped_fetches(
-                self._replica_id, self._item.fetch_offset, self._moves.fetched_at
+                self._replica_id, self._item.fetch_offset, self._dirty.fetched_at
             )
 
 
-class SessionMoves:
-    """What is due in one session of a follower.
+class DirtyPartitions:
+    """The due partitions of one follower's session.
 
-    `replica`: the follower's id and broker epoch; `fetched_at`: when its last fetch came, monotonic
-    seconds; `due`: in the order in which they are served.
+    `replica`: the follower's id and broker epoch; `fetched_at`: time of its last fetch, monotonic
+    seconds; `due`: in the order of the next response.
     """
 
-    __slots__ = ("_gauge", "_moved", "due", "fetched_at", "passing", "replica")
+    __slots__ = ("_gauge", "_moved", "caught_up", "due", "fetched_at", "replica")
 
     def __init__(self, replica: tuple[int, int], items: Iterable[FetchItem], purgatory: Purgatory):
         self.replica = replica
         self.due: dict[FetchItem, None] = dict.fromkeys(items)
-        self.passing: dict[FetchItem, Passing] = {}
+        self.caught_up: dict[FetchItem, CaughtUpEntry] = {}
         self.fetched_at = -inf
         self._moved = 0
         self._gauge = WatchedOffset(purgatory, lambda: self._moved)
 
-    # -- a fetch comes
+    # -- when a fetch arrives
 
-    def name(self, item: FetchItem) -> None:
-        """The fetch names it, or its sender has changed: before what it asks is taken over."""
+    def mark_dirty(self, item: FetchItem) -> None:
+        """Make a partition due that the fetch names; call it before `FetchItem.update`."""
         self.forget(item)
         self.due[item] = None
 
     def forget(self, item: FetchItem) -> None:
-        """The session has it no more."""
-        passing = self.passing.pop(item, None)
-        if passing is not None:
-            passing.withdraw()
+        """Drop a partition that left the session."""
+        entry = self.caught_up.pop(item, None)
+        if entry is not None:
+            entry.withdraw()
         self.due.pop(item, None)
 
     def fetched_by(self, replica: tuple[int, int], now: float) -> None:
-        """The fetch has been taken over: it counts for all that is passed by."""
+        """Record a fetch: it counts for clean partitions, too. A restarted follower has none."""
         if replica != self.replica:
-            for item in list(self.passing):
-                self.name(item)
+            for item in list(self.caught_up):
+                self.mark_dirty(item)
             self.replica = replica
         self.fetched_at = now
 
-    # -- it was looked at
+    # -- after a read
 
-    def keep(self, item: FetchItem, partition: Partition) -> None:
-        """It is passed by, or stays due but wakes a fetch that parks."""
+    def mark_read(self, item: FetchItem, partition: Partition) -> None:
+        """Register a partition that was read without records. It is no longer due if it is clean;
+        else it wakes the session's parked fetch at its next change."""
         log, role = partition.log, partition.leader_state
         if role is None:
             return
-        if item not in self.passing:
-            self.passing[item] = Passing(self, item, partition)
+        if item not in self.caught_up:
+            self.caught_up[item] = CaughtUpEntry(self, item, partition)
         if (
             item.sent_high_watermark == partition.high_watermark
             and item.sent_log_start == log.log_start_offset
@@ -111,19 +113,19 @@ class SessionMoves:
             self.due.pop(item, None)
 
     def rotate(self, item: FetchItem) -> None:
-        """It gave data: behind the others."""
+        """Move a partition that returned records behind the others."""
         if item in self.due:
             del self.due[item]
             self.due[item] = None
 
-    # -- it is parked
+    # -- while a fetch is parked
 
     def wait(self, waiter: DelayedOperation) -> None:
-        """Wake `waiter` when something stirs from now on."""
+        """Wake `waiter` at the next change of a registered partition."""
         self._gauge.add(self._moved + 1, waiter)
 
     def wake(self, item: FetchItem) -> None:
-        """There may be data, or an error to tell."""
+        """A partition has changed: it may have records or an error."""
         self.due[item] = None
         self._moved += 1
         self._gauge.moved()

@@ -1,4 +1,4 @@
-"""One partition of a fetch, as its request and its session know it."""
+"""One partition of a fetch request or of a fetch session."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TopicKey = str | bytes
 
 
 class FetchItem:
-    """One partition of a fetch: what is asked, and what a session last told about it."""
+    """One partition of a fetch: the requested position, and what the session last sent of it."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -44,10 +44,10 @@ class FetchItem:
         self.sent_high_watermark = -1
         self.sent_log_start = -1
         self.located: Partition | None = None
-        """Where the last read found it. None: not yet, or that read failed."""
+        """The hosted partition that the last read found; None before it, or when it failed."""
 
     def update(self, newer: FetchItem) -> None:
-        """Take over what the client asks now; what was sent stays known."""
+        """Take the position of a newer request; what was sent stays."""
         self.fetch_offset = newer.fetch_offset
         self.max_bytes = newer.max_bytes
         self.current_leader_epoch = newer.current_leader_epoch

@@ -1,4 +1,4 @@
-"""Decisions on config changes of topics and brokers: validation, new configs, leader_elections."""
+"""Decisions on config changes of topics and brokers: validation, new configs, elections."""
 
 from __future__ import annotations
 

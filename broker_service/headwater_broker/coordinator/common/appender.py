@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from headwater.errors import ErrorCode, KafkaError
+from headwater_broker.coordinator.common.shard import Producer
 from headwater_broker.log.results import AppendOrigin
 from headwater_broker.replica.append_service import AppendService, check_led
 from headwater_broker.replica.manager import ReplicaManager
@@ -24,9 +26,11 @@ class AppendState(NamedTuple):
 class Appender(Protocol):
     """The partitions of one internal topic, as led by this broker in a given leader epoch."""
 
-    def check_append(self, partition: int, epoch: int) -> AppendState:
-        """Raises what an append would be rejected with now: NOT_LEADER_OR_FOLLOWER,
-        NOT_ENOUGH_REPLICAS and the like.
+    def check_append(
+        self, partition: int, epoch: int, producer: Producer | None = None
+    ) -> AppendState:
+        """Raises what an append (of a transaction of `producer`) would be rejected with now:
+        NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, INVALID_PRODUCER_EPOCH and the like.
         """
         ...
 
@@ -64,11 +68,21 @@ class ReplicaAppender:
         self._replicas = replicas
         self._appends = appends
 
-    def check_append(self, partition: int, epoch: int) -> AppendState:
+    def check_append(
+        self, partition: int, epoch: int, producer: Producer | None = None
+    ) -> AppendState:
         """See `Appender`."""
         hosted = self._replicas.lookup(self._topic, partition)
         check_led(hosted, epoch)
         hosted.check_append()
+        if producer is not None:
+            known = hosted.log.producers.entries.get(producer.producer_id)
+            if known is not None and producer.producer_epoch < known.epoch:
+                raise KafkaError(
+                    ErrorCode.INVALID_PRODUCER_EPOCH,
+                    f"{self._topic}-{partition}: producer {producer.producer_id} writes with epoch "
+                    f"{producer.producer_epoch}, but epoch {known.epoch} is known",
+                )
         return AppendState(hosted.log.log_end_offset, hosted.log.config.batch_bytes_max)
 
     def append(self, partition: int, epoch: int, batches: memoryview) -> int:

@@ -30,6 +30,7 @@ class HostedShard(Generic[S]):
         "last_replayed",
         "loader",
         "name",
+        "notified_end",
         "partition",
         "replies",
         "shard",
@@ -46,6 +47,8 @@ class HostedShard(Generic[S]):
         self.shard = shard
         self.is_active = False
         self.last_replayed = -1
+        self.notified_end = 0
+        """The high watermark that the runtime's `on_committed` had last."""
         self.turn = TurnBatches()
         self.end_of_turn: asyncio.Handle | None = None
         """Set once a command of this turn of the loop was appended: appends what followed."""

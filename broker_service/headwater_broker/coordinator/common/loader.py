@@ -1,4 +1,4 @@
-"""Loads a shard from its log: the last committed record of each key, then open transactions."""
+"""Loads a shard from its log: open transactions, then the last committed record of each key."""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ async def load_shard(
     """Read the log to its end, then replay what compaction would have left of it, with settled
     transactions: aborted records are dropped, those of open transactions are replayed as such.
 
+    Open transactions are first, so that a shard sees which of their records a later committed
+    record of the same key has overtaken.
+
     None when `is_wanted` turned false meanwhile. Raises KafkaError.
     """
     offset = count = 0
@@ -45,12 +48,12 @@ async def load_shard(
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no whole batch at offset {offset}")
         offset, count = end, count + found
         await asyncio.sleep(0)
+    for producer_id, producer_epoch, key, at, value in latest.pending():
+        shard.replay(at, producer_id, producer_epoch, key, value)
     for number, (key, (at, value)) in enumerate(latest.rows.items(), 1):
         if not is_wanted():
             return None
         shard.replay(at, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, key, value)
         if number % REPLAYED_PER_TURN == 0:
             await asyncio.sleep(0)
-    for producer_id, producer_epoch, key, at, value in latest.pending():
-        shard.replay(at, producer_id, producer_epoch, key, value)
     return Loaded(offset, count) if is_wanted() else None

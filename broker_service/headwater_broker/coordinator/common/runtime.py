@@ -43,6 +43,8 @@ from headwater_broker.coordinator.common.shard import (
 
 WRITE_TIMEOUT_MS = 5_000
 """Kafka: offsets.commit.timeout.ms."""
+COMMIT_WAIT_MS = 500
+"""One wait for the high watermark without a reply that is due: a reply may become due meanwhile."""
 LOAD_RETRY_S = 0.5
 
 logger = logging.getLogger(__name__)
@@ -60,9 +62,11 @@ class CoordinatorRuntime(Generic[S]):
         *,
         write_timeout_ms: int = WRITE_TIMEOUT_MS,
         on_loaded: Callable[[int], None] | None = None,
+        on_committed: Callable[[int, int, S, int], None] | None = None,
     ) -> None:
         """`make_shard(partition)` returns an empty shard; `on_loaded` is called with the partition
-        of each shard that has become ready.
+        of each shard that has become ready; `on_committed` with (partition, leader epoch, shard,
+        high watermark) when the high watermark has passed records that the shard has replayed.
         """
         self.topic = topic
         self._make_shard = make_shard
@@ -70,6 +74,7 @@ class CoordinatorRuntime(Generic[S]):
         self._clock = clock
         self._write_timeout_ms = write_timeout_ms
         self._on_loaded = on_loaded
+        self._on_committed = on_committed
         self._hosted: dict[int, HostedShard[S]] = {}
         self._next_token = 0
 
@@ -102,6 +107,11 @@ class CoordinatorRuntime(Generic[S]):
         """The loaded shards; to be read only."""
         return [hosted.shard for _, hosted in sorted(self._hosted.items()) if hosted.is_active]
 
+    def shard(self, partition: int) -> S:
+        """The loaded shard, whose durable state is to be read only. Raises NOT_COORDINATOR,
+        COORDINATOR_LOAD_IN_PROGRESS."""
+        return self._ready(partition).shard
+
     def is_ready(self, partition: int) -> bool:
         """True when the shard is here and loaded."""
         hosted = self._hosted.get(partition)
@@ -110,6 +120,17 @@ class CoordinatorRuntime(Generic[S]):
     def is_hosted(self, partition: int) -> bool:
         """True when the shard is here, loaded or loading."""
         return partition in self._hosted
+
+    def is_current(self, partition: int, shard: S) -> bool:
+        """True while this very shard is hosted: not dropped, not loaded again."""
+        hosted = self._hosted.get(partition)
+        return hosted is not None and hosted.shard is shard
+
+    def fenced(self, partition: int, epoch: int) -> None:
+        """Another broker leads `partition` in a newer epoch than `epoch`: drop the shard."""
+        hosted = self._hosted.get(partition)
+        if hosted is not None and hosted.epoch <= epoch:
+            self._drop(hosted, "fenced by the coordinator of a newer leader epoch")
 
     @property
     def is_loading(self) -> bool:
@@ -235,7 +256,7 @@ class CoordinatorRuntime(Generic[S]):
     def _replay(self, hosted: HostedShard[S], decision: Decision) -> KafkaError | None:
         """Put the records into this turn's batches, replay them; the error if they are rejected."""
         try:
-            state = self._appender.check_append(hosted.partition, hosted.epoch)
+            state = self._appender.check_append(hosted.partition, hosted.epoch, decision.producer)
             first = hosted.turn.add(decision, state, self._clock.now_ms())
         except KafkaError as error:
             logger.warning("%s: append rejected: %s", hosted.name, error)
@@ -321,7 +342,7 @@ class CoordinatorRuntime(Generic[S]):
     def _release(self, hosted: HostedShard[S]) -> None:
         """Give the replies that are committed; wait for the high watermark if others remain."""
         due = hosted.due
-        if not due or not self._is_current(hosted):
+        if not self._is_current(hosted) or not (due or self._awaits_commit(hosted)):
             return
         try:
             end = self._appender.committed_end(hosted.partition, hosted.epoch)
@@ -336,31 +357,42 @@ class CoordinatorRuntime(Generic[S]):
                 item.future.set_exception(item.reply)
             else:
                 item.future.set_result(item.reply)
-        if due and hosted.replies is None and hosted.turn.is_empty:
+        if self._on_committed is not None and end > hosted.notified_end:
+            hosted.notified_end = end
+            self._on_committed(hosted.partition, hosted.epoch, hosted.shard, end)
+        is_waiting = due or self._awaits_commit(hosted)
+        if is_waiting and hosted.replies is None and hosted.turn.is_empty:
             hosted.replies = asyncio.get_running_loop().create_task(self._await_commits(hosted))
 
+    def _awaits_commit(self, hosted: HostedShard[S]) -> bool:
+        """True while `on_committed` is to hear of records that are replayed."""
+        return self._on_committed is not None and hosted.notified_end <= hosted.last_replayed
+
     async def _await_commits(self, hosted: HostedShard[S]) -> None:
-        """Wait for the high watermark while replies are due."""
+        """Wait for the high watermark while replies are due, or `on_committed` is."""
         due = hosted.due
-        while due and self._is_current(hosted):
-            head = due[0]
-            left_ms = head.deadline_ms - self._clock.monotonic() * 1000
+        while self._is_current(hosted) and (due or self._awaits_commit(hosted)):
+            head = due[0] if due else None
+            offset, left_ms = hosted.last_replayed, float(COMMIT_WAIT_MS)
+            if head is not None:
+                offset = head.offset
+                left_ms = head.deadline_ms - self._clock.monotonic() * 1000
             try:
                 if left_ms <= 0:
                     raise KafkaError(
                         ErrorCode.REQUEST_TIMED_OUT,
-                        f"{hosted.name}: offset {head.offset} was not replicated within "
+                        f"{hosted.name}: offset {offset} was not replicated within "
                         f"{self._write_timeout_ms} ms",
                     )
                 await self._appender.committed(
-                    hosted.partition, hosted.epoch, head.offset, int(left_ms) + 1
+                    hosted.partition, hosted.epoch, offset, int(left_ms) + 1
                 )
             except KafkaError as error:
                 if error.code is not ErrorCode.REQUEST_TIMED_OUT:
                     hosted.replies = None
                     self._drop(hosted, str(error))
                     return
-                if due and due[0] is head:
+                if head is not None and due and due[0] is head:
                     due.popleft()
                     if not head.future.done():
                         head.future.set_exception(client_error(error))
@@ -426,6 +458,7 @@ class CoordinatorRuntime(Generic[S]):
         hosted.is_active = True
         hosted.shard.loaded(self._now())
         self._arm(hosted)
+        self._release(hosted)
         took_ms = (self._clock.monotonic() - started) * 1000
         logger.info("%s: loaded %d records in %.0f ms", hosted.name, records, took_ms)
         if self._on_loaded is not None:

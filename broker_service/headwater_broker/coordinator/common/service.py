@@ -58,9 +58,11 @@ class CoordinatorService(Generic[S]):
         partition_key: Callable[[str], str] = str,
         topics_deleted: Callable[[frozenset[str]], Command[S]] | None = None,
         write_timeout_ms: int = WRITE_TIMEOUT_MS,
+        on_committed: Callable[[int, int, S, int], None] | None = None,
     ) -> None:
         """`partition_key(key)`: the part of a key that decides its partition.
         `topics_deleted(names)`: a command for every shard when topics were deleted.
+        `on_committed`: see `CoordinatorRuntime`.
         """
         self.topic = topic
         self._placement = placement
@@ -76,6 +78,7 @@ class CoordinatorService(Generic[S]):
             clock,
             write_timeout_ms=write_timeout_ms,
             on_loaded=lambda _partition: self._wake_arrivals(),
+            on_committed=on_committed,
         )
 
     def partition_of(self, key: str) -> int:
@@ -91,6 +94,11 @@ class CoordinatorService(Generic[S]):
         """Run a command on the shard of `key`; the reply to its token."""
         await self._arrived(key)
         return await self.runtime.run(self.partition_of(key), command)
+
+    async def shard(self, key: str) -> S:
+        """The loaded shard of `key`, as `CoordinatorRuntime.shard`."""
+        await self._arrived(key)
+        return self.runtime.shard(self.partition_of(key))
 
     async def run_on_all(self, command: Command[S]) -> list[Any]:
         """Run a command on every shard here; the replies. Raises the first error, once every shard

@@ -32,6 +32,12 @@ class StoredRecord(NamedTuple):
     value: bytes | None
 
 
+LEADERSHIP_PROOF = StoredRecord(b"\x48\x00", None)
+"""A record whose commit proves that this broker led the partition when the record was appended: a
+decision that only reads adds it, so that a leader which was deposed and does not know it answers
+nothing. All shards skip it (keys of Headwater's own kinds begin with 0x48); compaction drops it."""
+
+
 def _size_max_bytes(record: StoredRecord) -> int:
     return len(record.key) + len(record.value or b"") + RECORD_OVERHEAD_MAX_BYTES
 
@@ -112,9 +118,9 @@ class Shard(Protocol):
         """Apply one record. Producer id -1: it is committed. Otherwise it belongs to an open
         transaction, and counts when `replay_end_transaction` commits that.
 
-        After a decision every record is replayed. At load only the last committed record of each
-        key is, as compaction leaves them, then the records of open transactions. `offset` rises,
-        but for records of transactions at load. Must not raise on unknown kinds of records.
+        After a decision every record is replayed. At load the records of open transactions are,
+        then the last committed record of each key, as compaction leaves them. `offset` rises, but
+        for records of transactions at load. Must not raise on unknown kinds of records.
         """
         ...
 

@@ -31,6 +31,11 @@ class Committed(NamedTuple):
     offset: int = NO_OFFSET
     leader_epoch: int = -1
     metadata: str = ""
+    error: ErrorCode = ErrorCode.NONE
+
+
+UNSTABLE = Committed(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+"""An open transaction may change the offset: a consumer that requires a stable one retries."""
 
 
 def commit(
@@ -64,12 +69,14 @@ def commit(
 
 
 def fetch(
-    group: Group | None, wanted: Iterable[TopicPartition] | None
+    group: Group | None,
+    wanted: Iterable[TopicPartition] | None,
+    unstable: Container[TopicPartition] = (),
 ) -> dict[TopicPartition, Committed]:
-    """The offsets of the wanted partitions; None: all."""
+    """The offsets of the wanted partitions (None: all); `UNSTABLE` for those in `unstable`."""
     known = {} if group is None else group.offsets
     keys = sorted(known) if wanted is None else wanted
-    return {key: _committed(known.get(key)) for key in keys}
+    return {key: UNSTABLE if key in unstable else _committed(known.get(key)) for key in keys}
 
 
 def _committed(value: OffsetCommitValue | None) -> Committed:
@@ -79,28 +86,28 @@ def _committed(value: OffsetCommitValue | None) -> Committed:
 
 
 def delete(
-    group: Group, wanted: Iterable[TopicPartition]
+    group: Group, wanted: Iterable[TopicPartition], pending: Container[TopicPartition]
 ) -> tuple[list[StoredRecord], dict[TopicPartition, ErrorCode]]:
-    """Tombstones for offsets of topics without subscribers (KIP-496). Raises KafkaError."""
+    """Tombstones for offsets of topics without subscribers (KIP-496); `pending`: partitions with an
+    offset in an open transaction, which a tombstone drops, too. Raises KafkaError."""
     if group.is_in(GroupState.DEAD):
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group.group_id!r} was deleted")
-    in_use: set[str] = set()
+    in_use: set[str] | None = set()
     if not group.is_in(GroupState.EMPTY):
-        subscribed = group.subscribed_topics()
-        if group.protocol_type != CONSUMER or subscribed is None:
+        if group.protocol_type != CONSUMER:
             raise KafkaError(
                 ErrorCode.NON_EMPTY_GROUP,
-                f"group {group.group_id!r} has members whose subscriptions are unknown",
+                f"group {group.group_id!r} has members, and is no group of consumers",
             )
-        in_use = subscribed
+        in_use = group.subscribed_topics()  # None: not known, so it may be any topic
     records = []
     codes = {}
     for topic, partition in wanted:
         key = (topic, partition)
         codes[key] = ErrorCode.NONE
-        if topic in in_use:
+        if in_use is None or topic in in_use:
             codes[key] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-        elif key in group.offsets:
+        elif key in group.offsets or key in pending:
             records.append(offset_record(group.group_id, topic, partition, None))
     return records, codes
 

@@ -19,7 +19,13 @@ from headwater_broker.coordinator.group.classic_group import Group, TopicPartiti
 from headwater_broker.coordinator.group.classic_protocol import MemberJoin
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.offsets import Committed
-from headwater_broker.coordinator.group.shard import GroupShard, OffsetCommit
+from headwater_broker.coordinator.group.shard import (
+    GroupShard,
+    OffsetCommit,
+    TransactionalCommit,
+)
+from headwater_broker.coordinator.group.transaction_verification import Verification
+from headwater_broker.replica.transaction_verification import Enlistment
 
 Codes = dict[TopicPartition, ErrorCode]
 GroupOffsets = dict[TopicPartition, Committed]
@@ -38,6 +44,7 @@ class GroupService:
 
     def __init__(self, parts: CoordinatorParts, config: GroupConfig) -> None:
         self._entropy = parts.entropy
+        self._view = parts.view
         self.coordinator: CoordinatorService[GroupShard] = CoordinatorService(
             OFFSETS_TOPIC,
             lambda _partition: GroupShard(config),
@@ -99,11 +106,70 @@ class GroupService:
         )
         return cast(Codes, reply)
 
-    async def fetch(self, group_id: str, wanted: tuple[TopicPartition, ...] | None) -> GroupOffsets:
-        """The wanted partitions' offsets; None: all."""
-        requests = ((group_id, wanted),)
-        reply = await self.coordinator.run(group_id, lambda s, now, t: s.fetch(requests, now, t))
-        return cast(dict[str, GroupOffsets], reply)[group_id]
+    async def transactional_commit(
+        self, request: TransactionalCommit, enlistment: Enlistment
+    ) -> Codes:
+        """Commit offsets within a transaction; they are durable, and pending, when it returns.
+
+        Also raises what the transaction's coordinator answers, INVALID_GROUP_ID,
+        INVALID_PRODUCER_EPOCH.
+        """
+        _require_name(request.group_id)
+        codes: Codes | None = None
+        while codes is None:
+            shard = await self.coordinator.shard(request.group_id)
+            verification = shard.begin_verification(request.producer)
+            try:
+                codes = await self._commit_verified(request, verification, enlistment)
+            finally:
+                shard.end_verification(verification)
+        return codes
+
+    async def _commit_verified(
+        self, request: TransactionalCommit, verification: Verification, enlistment: Enlistment
+    ) -> Codes | None:
+        """None: the verification is stale."""
+        if not verification.is_open:
+            await self._enlist(request, enlistment)
+        reply = await self.coordinator.run(
+            request.group_id,
+            lambda s, now, t: s.transactional_commit(request, verification, now, t),
+        )
+        return cast(Codes | None, reply)
+
+    async def _enlist(self, request: TransactionalCommit, enlistment: Enlistment) -> None:
+        """Add the group's partition to the transaction, or verify that the client did (KIP-890)."""
+        partition = OFFSETS_TOPIC, self.coordinator.partition_of(request.group_id)
+        topic = self._view.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is not known")
+        codes = await enlistment.enlist(
+            request.transactional_id,
+            request.producer,
+            {partition: topic.topic_id},
+            verify_only=not request.is_enlisting,
+        )
+        code = codes[partition]
+        if code is not ErrorCode.NONE:
+            raise KafkaError(
+                code,
+                f"transaction {request.transactional_id!r} of producer {request.producer}: "
+                f"{partition[0]}-{partition[1]} is not part of it",
+            )
+
+    async def fetch(
+        self,
+        group_id: str,
+        wanted: tuple[TopicPartition, ...] | None,
+        *,
+        require_stable: bool = False,
+    ) -> GroupOffsets:
+        """The wanted partitions' offsets; None: all. `require_stable`: see `GroupShard.fetch`."""
+        reply = await self.coordinator.run(
+            group_id,
+            lambda s, now, t: s.fetch(group_id, wanted, now, t, require_stable=require_stable),
+        )
+        return cast(GroupOffsets, reply)
 
     async def delete_offsets(self, group_id: str, wanted: Iterable[TopicPartition]) -> Codes:
         """Also raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""

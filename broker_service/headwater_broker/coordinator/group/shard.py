@@ -6,7 +6,7 @@ The commands are the requests of group members and tools; `coordinator.common.ru
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 from headwater.errors import ErrorCode, KafkaError
@@ -17,10 +17,12 @@ from headwater.wire.apis.k16_list_groups import ListedGroup
 from headwater.wire.schema import SchemaError
 from headwater_broker.coordinator.common.expiration import ExpirationSweep
 from headwater_broker.coordinator.common.shard import (
+    LEADERSHIP_PROOF,
     NO_PRODUCER_ID,
     Decision,
     Decisions,
     Now,
+    Producer,
     Token,
 )
 from headwater_broker.coordinator.common.timers import Deadlines
@@ -34,12 +36,11 @@ from headwater_broker.coordinator.group.classic_protocol import (
 )
 from headwater_broker.coordinator.group.classic_states import GroupEvent, GroupState
 from headwater_broker.coordinator.group.config import EXPIRY_GROUPS_PER_TICK, GroupConfig
-from headwater_broker.coordinator.group.offsets import Commit, Committed
+from headwater_broker.coordinator.group.offsets import Commit
 from headwater_broker.coordinator.group.pending_offsets import PendingOffset, PendingOffsets
 from headwater_broker.coordinator.group.records import (
     GroupMetadataKey,
     OffsetCommitKey,
-    OffsetCommitValue,
     group_record,
     offset_record,
     read_group,
@@ -47,6 +48,7 @@ from headwater_broker.coordinator.group.records import (
     read_offset,
 )
 from headwater_broker.coordinator.group.timer_keys import Timer, TimerKey
+from headwater_broker.coordinator.group.transaction_verification import Verification, Verifications
 
 CLASSIC = "classic"
 
@@ -65,6 +67,22 @@ class OffsetCommit:
     rows: tuple[Commit, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionalCommit:
+    """A TxnOffsetCommit request; generation -1 and no member id: the membership is not checked."""
+
+    group_id: str
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+    transactional_id: str
+    producer: Producer
+    is_enlisting: bool
+    """True: the group coordinator adds its partition to the transaction (transaction version 2,
+    TxnOffsetCommit v5+); false: the client has added it, which is only verified."""
+    rows: tuple[Commit, ...]
+
+
 class GroupShard:
     """Implements `coordinator.common.shard.Shard`."""
 
@@ -74,6 +92,7 @@ class GroupShard:
         self._deadlines: Deadlines[TimerKey] = Deadlines()
         self._protocol = ClassicProtocol(config, self._deadlines)
         self._pending_offsets = PendingOffsets()
+        self._verifications = Verifications()
         self._sweep = ExpirationSweep(EXPIRY_GROUPS_PER_TICK, config.offsets_check_interval_ms)
 
     # -- the log
@@ -89,46 +108,52 @@ class GroupShard:
         try:
             named = read_key(key)
             if isinstance(named, OffsetCommitKey):
-                self._replay_offset(named, offset, producer_id, value)
+                self._replay_offset(named, offset, Producer(producer_id, producer_epoch), value)
             elif isinstance(named, GroupMetadataKey):
                 self._replay_group(named.group, value)
         except SchemaError:
             logger.exception("skipped a record that cannot be read, key %s", key.hex())
 
     def _replay_offset(
-        self, key: OffsetCommitKey, log_offset: int, producer_id: int, value: bytes | None
+        self, key: OffsetCommitKey, log_offset: int, producer: Producer, value: bytes | None
     ) -> None:
         partition = (key.topic, key.partition)
-        if producer_id != NO_PRODUCER_ID:
+        if producer.producer_id != NO_PRODUCER_ID:
             if value is not None:
                 pending = PendingOffset(log_offset, read_offset(value))
-                self._pending_offsets.put(producer_id, (key.group, partition), pending)
-            return
-        self._pending_offsets.committed((key.group, partition), log_offset)
-        group = self.groups.get(key.group)
-        if value is not None:
-            self._set_offset(key.group, partition, read_offset(value))
-        elif group is not None:
-            group.offsets.pop(partition, None)
-            self._drop_if_unused(group)
+                self._pending_offsets.put(producer, (key.group, partition), pending)
+                self._group_of_offsets(key.group)
+        elif value is not None:
+            self._pending_offsets.committed((key.group, partition), log_offset)
+            self._group_of_offsets(key.group).offsets[partition] = read_offset(value)
+        else:
+            self._pending_offsets.deleted((key.group, partition), log_offset)
+            group = self.groups.get(key.group)
+            if group is not None:
+                group.offsets.pop(partition, None)
+                self._drop_if_unused(group)
 
-    def _set_offset(
-        self, group_id: str, partition: TopicPartition, value: OffsetCommitValue
-    ) -> None:
+    def _group_of_offsets(self, group_id: str) -> Group:
+        """The group; offsets of an unknown one make a group without a group record."""
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = Group(group_id)
-        group.offsets[partition] = value
+        return group
 
     def replay_end_transaction(
         self, producer_id: int, producer_epoch: int, *, commit: bool
     ) -> None:
         """Commit the producer's pending offsets, or drop them."""
+        self._verifications.transaction_ended(producer_id, producer_epoch)
         for key, pending in self._pending_offsets.end(producer_id, commit=commit):
-            self._pending_offsets.committed(key, pending.log_offset)
-            self._set_offset(*key, pending.value)
+            group_id, partition = key
+            group = self._group_of_offsets(group_id)
+            if pending is not None:
+                self._pending_offsets.committed(key, pending.log_offset)
+                group.offsets[partition] = pending.value
+            self._drop_if_unused(group)
 
-    def pending_offsets(self, group_id: str) -> set[TopicPartition]:
+    def pending_offsets(self, group_id: str) -> Set[TopicPartition]:
         """The partitions whose offset an open transaction may still change."""
         return self._pending_offsets.of_group(group_id)
 
@@ -137,7 +162,11 @@ class GroupShard:
         is_empty_simple = not (
             group.is_stored or group.offsets or group.members or group.pending_members
         )
-        if is_empty_simple and group.is_in(GroupState.EMPTY):
+        if (
+            is_empty_simple
+            and group.is_in(GroupState.EMPTY)
+            and not self.pending_offsets(group.group_id)
+        ):
             group.transition(GroupEvent.DELETED)
             del self.groups[group.group_id]
 
@@ -151,7 +180,7 @@ class GroupShard:
             self._protocol.end_sync_wait(group)
         elif group is not None:
             group.is_stored = False
-            if group.offsets:
+            if group.offsets or self.pending_offsets(group_id):
                 group.protocol_type = ""  # its offsets remain: a simple group now
             else:
                 group.transition(GroupEvent.DELETED)
@@ -313,18 +342,69 @@ class GroupShard:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "a rebalance is being completed")
         self._protocol.renew_session(group, member, now)
 
+    # -- offsets of transactions
+
+    def begin_verification(self, producer: Producer) -> Verification:
+        """A TxnOffsetCommit of this producer begins; `end_verification` must follow."""
+        is_open = self._pending_offsets.is_open(producer)
+        return self._verifications.begin(producer, is_open=is_open)
+
+    def end_verification(self, verification: Verification) -> None:
+        """The TxnOffsetCommit is answered."""
+        self._verifications.end(verification)
+
+    def transactional_commit(
+        self, request: TransactionalCommit, verification: Verification, now: Now, token: Token
+    ) -> Decisions:
+        """TxnOffsetCommit of a producer that is verified: pending offsets. The reply is a code per
+        (topic, partition), or None when the verification is stale. Raises KafkaError for the whole
+        request.
+        """
+        self._verifications.check(verification)
+        if verification.is_stale:
+            return Decision().reply(token, None)
+        self._check_transactional_committer(request)
+        out = Decision(request.producer)
+        records, codes = offsets.commit(request.group_id, request.rows, -1, now, self._config)
+        out.records += records
+        return out.confirm(token, codes).split()
+
+    def _check_transactional_committer(self, request: TransactionalCommit) -> None:
+        """The member and its generation, if they are given, in whatever state the group is: a
+        member commits in a transaction what it has read before a rebalance (KIP-447).
+        """
+        group = self.groups.get(request.group_id)
+        if group is None:
+            if request.generation >= 0:
+                raise KafkaError(
+                    ErrorCode.GROUP_ID_NOT_FOUND, f"group {request.group_id!r} is not known"
+                )
+            return
+        if request.generation < 0 and group.is_in(GroupState.EMPTY):
+            return
+        if request.generation >= 0 or request.member_id or request.instance_id is not None:
+            self._protocol.member(group, request.member_id, request.instance_id)
+            self._protocol.check_generation(group, request.generation)
+
     def fetch(
         self,
-        requests: Iterable[tuple[str, tuple[TopicPartition, ...] | None]],
+        group_id: str,
+        wanted: tuple[TopicPartition, ...] | None,
         _now: Now,
         token: Token,
+        *,
+        require_stable: bool = False,
     ) -> Decision:
-        """The reply is a dict of Committed by (topic, partition) per group id."""
-        found: dict[str, dict[TopicPartition, Committed]] = {
-            group_id: offsets.fetch(self.groups.get(group_id), wanted)
-            for group_id, wanted in requests
-        }
-        return Decision().reply(token, found)
+        """The reply is a dict of Committed by (topic, partition). `require_stable` (KIP-447): no
+        offset that an open transaction may change, and none of a deposed coordinator: a worker
+        would copy once more what a transaction has copied already.
+        """
+        out = Decision()
+        if require_stable:
+            out.records.append(LEADERSHIP_PROOF)
+        unstable = self.pending_offsets(group_id) if require_stable else frozenset()
+        found = offsets.fetch(self.groups.get(group_id), wanted, unstable)
+        return out.reply(token, found)
 
     def delete_offsets(
         self, group_id: str, wanted: Iterable[TopicPartition], _now: Now, token: Token
@@ -334,7 +414,7 @@ class GroupShard:
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"no group {group_id!r}")
         out = Decision()
-        records, codes = offsets.delete(group, wanted)
+        records, codes = offsets.delete(group, wanted, self.pending_offsets(group_id))
         out.records += records
         return out.confirm(token, codes).split()
 

@@ -1,22 +1,36 @@
-"""The settings of transaction coordinators; broker keys set them once requests reach the shard."""
+"""The settings of transaction coordinators, with Kafka's names in the comments."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from headwater.config.keys import Values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionConfig:
     """Times are milliseconds; the defaults are Kafka's."""
 
-    max_timeout_ms: int = 900_000
-    """The longest timeout that a producer may ask for."""
-    expiration_ms: int = 604_800_000
-    """An idle transactional id is forgotten after this time."""
-    cleanup_interval_ms: int = 3_600_000
-    """Time between two looks for expired transactional ids."""
+    max_timeout_ms: int = 900_000  # transaction.max.timeout.ms
+    expiration_ms: int = 604_800_000  # transactional.id.expiration.ms
+    cleanup_interval_ms: int = (
+        3_600_000  # transaction.remove.expired.transaction.cleanup.interval.ms
+    )
+    is_two_phase_enabled: bool = False  # transaction.two.phase.commit.enable
     busy_wait_ms: int = 500
     """A request that meets markers on their way waits so long before CONCURRENT_TRANSACTIONS:
     Java's producer would come back after 20 ms, librdkafka after 100, KafkaJS after 300."""
     retry_ms: int = 1_000
     """A timeout whose record was refused (too few in-sync replicas) is decided again after this."""
+
+    @classmethod
+    def from_values(cls, v: Values) -> TransactionConfig:
+        """Out of a broker's settings."""
+        return cls(
+            max_timeout_ms=v.integer("transaction.max.timeout.ms"),
+            expiration_ms=v.integer("transactional.id.expiration.ms"),
+            cleanup_interval_ms=v.integer(
+                "transaction.remove.expired.transaction.cleanup.interval.ms"
+            ),
+            is_two_phase_enabled=v.boolean("transaction.two.phase.commit.enable"),
+        )

@@ -41,6 +41,15 @@ class ProducerIds:
                     await self._fetch()
         return self._next()
 
+    def ready(self) -> int:
+        """The next id if one is in reserve, else -1: for requests that rarely need one."""
+        return self._next() if self._blocks else -1
+
+    def give_back(self, producer_id: int) -> None:
+        """An id that `fresh` or `ready` returned and that nobody has seen is the next one again."""
+        if producer_id >= 0:
+            self._blocks.appendleft(range(producer_id, producer_id + 1))
+
     async def stock(self) -> None:
         """Fetch a block when few ids are left; a failure is logged, the next call tries again."""
         async with self._fetching:

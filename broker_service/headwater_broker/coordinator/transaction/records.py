@@ -1,8 +1,8 @@
 """The records of `__transaction_state`, in Kafka's own format (`TransactionLog`).
 
 Key version 0 is a transactional id; value version 1 is its state. Kafka's DumpLogSegments and
-transaction log formatter read both. Fields of our own are tagged fields from 10000 on, which
-Kafka's readers skip: topic ids, and the last epoch, which a retried InitProducerId is known by.
+transaction log formatter read both. Headwater's own fields are tagged fields from 10000 on, which
+Kafka's readers skip: topic ids, the last epoch (a retried InitProducerId carries it), the client.
 """
 
 from __future__ import annotations
@@ -24,7 +24,12 @@ from headwater.wire.schema import (
 )
 from headwater_broker.coordinator.common.shard import StoredRecord
 from headwater_broker.coordinator.transaction.states import TransactionState
-from headwater_broker.coordinator.transaction.transaction import Partition, Transaction
+from headwater_broker.coordinator.transaction.transaction import (
+    ClientIdentity,
+    EndedBy,
+    Partition,
+    Transaction,
+)
 
 KEY_VERSION = 0
 VALUE_VERSION = 1
@@ -83,6 +88,10 @@ class TransactionLogValue(Message):
     last_producer_epoch: int = wire(
         "int16", "1+", tag=10000, tagged="1+", default=-1, ignorable=True
     )
+    client_principal: str = wire("string", "1+", tag=10001, tagged="1+", ignorable=True)
+    client_id: str = wire("string", "1+", tag=10002, tagged="1+", ignorable=True)
+    client_host: str = wire("string", "1+", tag=10003, tagged="1+", ignorable=True)
+    ended_by: int = wire("int8", "1+", tag=10004, tagged="1+", ignorable=True)
 
 
 def transaction_key(transactional_id: str) -> bytes:
@@ -113,6 +122,10 @@ def transaction_record(transaction: Transaction) -> StoredRecord:
         client_transaction_version=t.client_version,
         next_producer_epoch=t.next_producer_epoch,
         last_producer_epoch=t.last_producer_epoch,
+        client_principal=t.client.principal,
+        client_id=t.client.client_id,
+        client_host=t.client.host,
+        ended_by=int(t.ended_by),
     )
     encoded = encoder(TransactionLogValue, VALUE_VERSION)(value)
     return StoredRecord(key, _VERSION.pack(VALUE_VERSION) + encoded)
@@ -143,10 +156,11 @@ def read_transaction(transactional_id: str, value: bytes) -> Transaction:
     found = decoder(TransactionLogValue, version)(value, _VERSION.size)[0]
     try:
         state = TransactionState(found.transaction_status)
+        ended_by = EndedBy(found.ended_by)
     except ValueError:
         raise NewerTransactionRecordError(
             f"transactional id {transactional_id!r} has the unknown state "
-            f"{found.transaction_status}"
+            f"{found.transaction_status}, ended by {found.ended_by}"
         ) from None
     return Transaction(
         transactional_id=transactional_id,
@@ -158,6 +172,8 @@ def read_transaction(transactional_id: str, value: bytes) -> Transaction:
         next_producer_id=found.next_producer_id,
         last_producer_epoch=found.last_producer_epoch,
         next_producer_epoch=found.next_producer_epoch,
+        client=ClientIdentity(found.client_principal, found.client_id, found.client_host),
+        ended_by=ended_by,
         client_version=found.client_transaction_version,
         start_ms=found.transaction_start_timestamp_ms,
         last_update_ms=found.transaction_last_update_timestamp_ms,

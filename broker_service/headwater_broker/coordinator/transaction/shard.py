@@ -1,7 +1,7 @@
 """All transactional ids of one `__transaction_state` partition: replay, commands, deadlines. Pure.
 
-`coordinator.common.runtime` runs the commands. The records alone change the state; the markers of
-an outcome are due once its record is committed (`markers_due`).
+`coordinator.common.runtime` runs the commands. Only records change the state. The markers of an
+outcome are due once its record is committed (`take_markers_due`).
 """
 
 from __future__ import annotations
@@ -26,20 +26,24 @@ from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.transaction import (
     Busy,
     Changed,
+    InitializedProducer,
     Outcome,
     Partition,
     ProducerIdentity,
+    ProducerInit,
     Refused,
     Transaction,
+    Unchanged,
     Verified,
     add_partitions,
     complete,
     end_transaction,
     expire,
-    fence,
     init_producer,
+    time_out,
     verify_partitions,
 )
+from headwater_broker.coordinator.transaction.transaction_counts import TransactionCounts
 
 DECIDED_PER_TICK = 100
 """Timeouts, or expired ids, of one tick: their records fit into one batch."""
@@ -57,14 +61,6 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class MarkersDue:
-    """The outcome of a transaction is committed: its partitions are to get their markers."""
-
-    transactional_id: str
-    producer: ProducerIdentity
-
-
-@dataclass(frozen=True, slots=True)
 class _Request:
     """A request that is decided now, or once markers are written."""
 
@@ -79,16 +75,22 @@ class TransactionShard:
 
     def __init__(self, config: TransactionConfig) -> None:
         self.transactions: dict[str, Transaction] = {}
+        self.counts = TransactionCounts()
         self._config = config
         self._deadlines: Deadlines[str | tuple[str, Token]] = Deadlines()
         """By transactional id: its open transaction's timeout; by (id, token): a waiting request;
         by CLEANUP: the next look for expired ids."""
+        self._begun_on: dict[str, int] = {}
+        """Transactional id -> the connection that enlisted the last partitions of the open
+        transaction. An EndTxn on an older one is late: it belongs to an earlier transaction."""
         self._waiting: dict[str, deque[_Request]] = {}
         self._left: dict[str, deque[_Request]] = {}
         """Requests that still wait once the record that was just decided is in the log."""
         self._to_look_at: list[str] = []
         self._prepared_at: dict[str, int] = {}
-        """Transactional ids whose markers are on their way, with the log offset of the outcome."""
+        """Transactional id -> log offset of its outcome, while its markers are on their way."""
+        self._outcomes: deque[tuple[int, str]] = deque()
+        """(log offset, transactional id) of outcomes that `take_markers_due` has not returned."""
 
     # -- the log
 
@@ -108,14 +110,17 @@ class TransactionShard:
         except SchemaError:
             logger.exception("skipped a record that cannot be read, key %s", key.hex())
             return
+        self.counts.replace(self.transactions.get(transactional_id), made)
         if made is None:
             self.transactions.pop(transactional_id, None)
+            self._begun_on.pop(transactional_id, None)
         else:
             self.transactions[transactional_id] = made
         if made is None or made.deadline_ms is None:
             self._deadlines.cancel(transactional_id)
         if made is not None and made.state.is_preparing:
             self._prepared_at[transactional_id] = offset
+            self._outcomes.append((offset, transactional_id))
         else:
             self._prepared_at.pop(transactional_id, None)
         left = self._left.pop(transactional_id, None)
@@ -135,14 +140,16 @@ class TransactionShard:
             self._set_timeout(known, now)
         self._deadlines.set(CLEANUP, now.steady_ms + self._config.cleanup_interval_ms)
 
-    def markers_due(self, committed_end: int) -> list[MarkersDue]:
-        """Transactions whose outcome is committed, below the high watermark `committed_end`, and
-        whose partitions do not all hold their marker yet: after a load, every one of them again."""
-        return [
-            MarkersDue(transactional_id, self.transactions[transactional_id].identity)
-            for transactional_id, offset in self._prepared_at.items()
-            if offset < committed_end
-        ]
+    def take_markers_due(self, committed_end: int) -> list[Transaction]:
+        """Transactions whose outcome is below the high watermark `committed_end`: their partitions
+        are to get markers. Each outcome is returned once; after a load, all that are not complete.
+        """
+        due: list[Transaction] = []
+        while self._outcomes and self._outcomes[0][0] < committed_end:
+            offset, transactional_id = self._outcomes.popleft()
+            if self._prepared_at.get(transactional_id) == offset:
+                due.append(self.transactions[transactional_id])
+        return due
 
     def next_deadline_ms(self) -> float | None:
         """When `tick` is wanted next."""
@@ -150,27 +157,23 @@ class TransactionShard:
 
     # -- commands
 
-    def init_producer_id(
-        self,
-        transactional_id: str,
-        timeout_ms: int,
-        expected: ProducerIdentity | None,
-        fresh_producer_id: int,
-        now: Now,
-        token: Token,
-    ) -> Decision:
-        """Replies the ProducerIdentity to go on with."""
+    def init_producer_id(self, init: ProducerInit, now: Now, token: Token) -> Decision:
+        """Replies the ProducerIdentity to go on with, or an InitializedProducer (KIP-939)."""
 
         def decide(expected: ProducerIdentity | None) -> Decide:
-            return lambda known, now_ms: init_producer(
-                known, transactional_id, timeout_ms, expected, fresh_producer_id, now_ms
-            )
+            request = replace(init, expected=expected)
+            return lambda known, now_ms: init_producer(known, request, now_ms)
 
-        # A producer that recovers was checked before its transaction was aborted for it: it goes
-        # on from the fence. One that names no epoch goes on from anything.
-        after_abort = decide if expected is not None else lambda _fenced: decide(None)
-        request = _Request(token, decide(expected), after_abort)
-        return self._run(transactional_id, request, now)
+        def after_abort(fenced: ProducerIdentity) -> Decide:
+            # A producer that recovers gets the epoch that the abort has raised. One that kept a
+            # prepared transaction under a newer producer id goes on from the fence (KIP-939).
+            expected = init.expected
+            if expected is not None and expected.producer_id != fenced.producer_id:
+                expected = fenced
+            return decide(expected)
+
+        request = _Request(token, decide(init.expected), after_abort)
+        return self._run(init.transactional_id, request, now)
 
     def add_partitions(
         self,
@@ -179,11 +182,16 @@ class TransactionShard:
         partitions: Mapping[Partition, UUID],
         now: Now,
         token: Token,
+        connection: int | None = None,
     ) -> Decision:
-        """Replies the producer's ProducerIdentity once the partitions are enlisted."""
+        """Replies the producer's ProducerIdentity once the partitions are enlisted. `connection`:
+        the number of the client's connection; None: a broker asks."""
 
         def decide(known: Transaction | None, now_ms: int) -> Outcome:
-            return add_partitions(known, producer, partitions, now_ms)
+            outcome = add_partitions(known, producer, partitions, now_ms)
+            if isinstance(outcome, Changed | Unchanged):
+                self._begun_on[transactional_id] = connection or 0
+            return outcome
 
         return self._run(transactional_id, _Request(token, decide), now)
 
@@ -212,11 +220,13 @@ class TransactionShard:
         fresh_producer_id: int,
         now: Now,
         token: Token,
+        connection: int | None = None,
     ) -> Decision:
-        """Replies the ProducerIdentity to go on with, once the outcome is durable."""
+        """Replies the ProducerIdentity to go on with, once the outcome is durable. `connection`:
+        the number of the client's connection, of a client whose transactions share an epoch."""
 
         def decide(known: Transaction | None, now_ms: int) -> Outcome:
-            return end_transaction(
+            outcome = end_transaction(
                 known,
                 producer,
                 commit=commit,
@@ -224,6 +234,11 @@ class TransactionShard:
                 fresh_producer_id=fresh_producer_id,
                 now_ms=now_ms,
             )
+            is_late = (connection or 0) < self._begun_on.get(transactional_id, 0)
+            if connection is not None and is_late and isinstance(outcome, Changed):
+                # Nobody waits for the reply of the older connection.
+                return Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+            return outcome
 
         return self._run(transactional_id, _Request(token, decide), now)
 
@@ -342,7 +357,7 @@ class TransactionShard:
             "transaction of %r (producer %d, epoch %d) timed out after %d ms: aborting it",
             transactional_id, known.producer_id, known.producer_epoch, known.timeout_ms,
         )  # fmt: skip
-        self._write(fence(known, now.wall_ms), decision, now)
+        self._write(time_out(known, now.wall_ms), decision, now)
         self._deadlines.set(transactional_id, now.steady_ms + self._config.retry_ms)
 
     def _clean_up(self, decision: Decision, now: Now) -> None:
@@ -393,4 +408,6 @@ def _reply(outcome: Outcome) -> object:
     if isinstance(outcome, Verified):
         return outcome.codes
     assert not isinstance(outcome, Busy)
+    if isinstance(outcome, Changed) and outcome.ongoing is not None:
+        return InitializedProducer(outcome.identity, outcome.ongoing)
     return outcome.identity

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from uuid import UUID
 
 from headwater.errors import ErrorCode
@@ -41,6 +42,26 @@ class ProducerIdentity:
     epoch: int
 
 
+class EndedBy(IntEnum):
+    """What ended the last transaction of a transactional id."""
+
+    CLIENT = 0
+    """EndTxn; also before the first transaction, and while one is open."""
+    TIMEOUT = 1
+    NEWER_PRODUCER = 2
+    """InitProducerId aborted it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientIdentity:
+    """The client of the last InitProducerId: operators ask whose transaction holds up a reader."""
+
+    principal: str = ""
+    """`User:name`."""
+    client_id: str = ""
+    host: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
     """The state of one transactional id, as `__transaction_state` stores it."""
@@ -57,6 +78,9 @@ class Transaction:
     last_producer_epoch: int = NO_EPOCH
     """The epoch before the last bump: a retry of the request that raised it carries this one."""
     next_producer_epoch: int = NO_EPOCH
+    """The epoch that goes with `next_producer_id`; -1: epoch 0."""
+    client: ClientIdentity = ClientIdentity()
+    ended_by: EndedBy = EndedBy.CLIENT
     client_version: int = 0
     """transaction.version of the client that ended the transaction."""
     start_ms: int = -1
@@ -70,9 +94,19 @@ class Transaction:
         return ProducerIdentity(self.producer_id, self.producer_epoch)
 
     @property
+    def next_identity(self) -> ProducerIdentity:
+        """The identity that the client uses once the transaction has ended.
+
+        While a prepared transaction is open: the identity that may end it (KIP-939).
+        """
+        if self.next_producer_id == NO_PRODUCER_ID:
+            return self.identity
+        return ProducerIdentity(self.next_producer_id, max(self.next_producer_epoch, 0))
+
+    @property
     def is_exhausted(self) -> bool:
         """True when no further epoch may be given to a producer."""
-        return self.producer_epoch >= LAST_EPOCH
+        return self.next_identity.epoch >= LAST_EPOCH
 
     @property
     def is_two_phase(self) -> bool:
@@ -107,6 +141,15 @@ class Unchanged:
 
 
 @dataclass(frozen=True, slots=True)
+class InitializedProducer:
+    """The reply to InitProducerId: the identity to go on with."""
+
+    identity: ProducerIdentity
+    ongoing: ProducerIdentity | None = None
+    """The producer of the prepared transaction that stays open (KIP-939)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Changed:
     """`after` is to be written; the reply carries `identity` once it is durable.
 
@@ -116,6 +159,8 @@ class Changed:
     after: Transaction
     identity: ProducerIdentity
     then_retry: bool = False
+    ongoing: ProducerIdentity | None = None
+    """The producer of the prepared transaction that stays open (KIP-939)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,35 +173,47 @@ class Verified:
 Outcome = Refused | Busy | Unchanged | Changed | Verified
 
 
-def init_producer(
-    known: Transaction | None,
-    transactional_id: str,
-    timeout_ms: int,
-    expected: ProducerIdentity | None,
-    fresh_producer_id: int,
-    now_ms: int,
-) -> Outcome:
-    """InitProducerId: `expected` is what a producer that recovers says of itself (KIP-360).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerInit:
+    """An InitProducerId request for a transactional id."""
 
-    `fresh_producer_id` is used for a new transactional id and for a rotation, else not at all.
-    """
+    transactional_id: str
+    timeout_ms: int
+    fresh_producer_id: int
+    """Used for a new transactional id and for a rotation, else not at all."""
+    expected: ProducerIdentity | None = None
+    """What a producer that recovers says of itself (KIP-360)."""
+    client: ClientIdentity = ClientIdentity()
+    keep_prepared: bool = False
+    """A prepared transaction stays open (KIP-939)."""
+
+
+def init_producer(known: Transaction | None, request: ProducerInit, now_ms: int) -> Outcome:
+    """InitProducerId of a transactional id: fence earlier producers, abort what is open."""
+    expected = request.expected
     if known is None:
         # A producer that recovers from UNKNOWN_PRODUCER_ID gets a new id: nobody can be fenced.
-        return _initialized(_new(transactional_id, fresh_producer_id, timeout_ms, now_ms))
+        return _initialized(_new(request, now_ms))
     if known.state.is_preparing:
         return Busy()
     if expected is not None and not _may_continue(known, expected):
         return Refused(ErrorCode.PRODUCER_FENCED)
     if known.state is TransactionState.ONGOING:
-        return Changed(fence(known, now_ms), known.identity, then_retry=True)
-    if expected is not None and _is_retry(known, expected):
-        return Unchanged(known.identity)
+        if request.keep_prepared and known.is_two_phase:
+            return _kept(known, request, now_ms)
+        fenced = fence(known, now_ms, keeps_last=expected is not None)
+        return Changed(fenced, known.identity, then_retry=True)
+    if expected is not None and _is_retry(known, expected) and known.producer_epoch < EPOCH_MAX:
+        return _initialized_again(known, request, now_ms)
     after = replace(
         known,
         state=_move(known, TransactionEvent.INITIALIZED),
-        timeout_ms=timeout_ms,
+        timeout_ms=request.timeout_ms,
         next_producer_id=NO_PRODUCER_ID,
-        last_producer_epoch=NO_EPOCH if expected is None else known.producer_epoch,
+        next_producer_epoch=NO_EPOCH,
+        last_producer_epoch=NO_EPOCH if expected is None else expected.epoch,
+        client=request.client,
+        ended_by=EndedBy.CLIENT,
         start_ms=-1,
         last_update_ms=now_ms,
         partitions={},
@@ -164,7 +221,7 @@ def init_producer(
     if known.is_exhausted:
         rotated = replace(
             after,
-            producer_id=fresh_producer_id,
+            producer_id=request.fresh_producer_id,
             producer_epoch=0,
             previous_producer_id=known.producer_id,
         )
@@ -172,13 +229,47 @@ def init_producer(
     return _initialized(replace(after, producer_epoch=known.producer_epoch + 1))
 
 
-def _new(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
+def _initialized_again(known: Transaction, request: ProducerInit, now_ms: int) -> Outcome:
+    """A repeated InitProducerId, or one after an abort that raised the epoch: it is not raised."""
+    after = replace(
+        known,
+        state=_move(known, TransactionEvent.INITIALIZED),
+        timeout_ms=request.timeout_ms,
+        client=request.client,
+        ended_by=EndedBy.CLIENT,
+        start_ms=-1,
+        partitions={},
+    )
+    if after == known:
+        return Unchanged(known.identity)
+    return _initialized(replace(after, last_update_ms=now_ms))
+
+
+def _kept(known: Transaction, request: ProducerInit, now_ms: int) -> Outcome:
+    """The prepared transaction stays open; only the next identity may end it (KIP-939)."""
+    identity = known.next_identity
+    following = ProducerIdentity(identity.producer_id, identity.epoch + 1)
+    if known.is_exhausted:
+        following = ProducerIdentity(request.fresh_producer_id, 0)
+    after = replace(
+        known,
+        state=_move(known, TransactionEvent.INITIALIZED),
+        next_producer_id=following.producer_id,
+        next_producer_epoch=following.epoch,
+        client=request.client,
+        last_update_ms=now_ms,
+    )
+    return Changed(after, following, ongoing=known.identity)
+
+
+def _new(request: ProducerInit, now_ms: int) -> Transaction:
     return Transaction(
-        transactional_id=transactional_id,
-        producer_id=producer_id,
+        transactional_id=request.transactional_id,
+        producer_id=request.fresh_producer_id,
         producer_epoch=0,
         state=TransactionState.EMPTY,
-        timeout_ms=timeout_ms,
+        timeout_ms=request.timeout_ms,
+        client=request.client,
         last_update_ms=now_ms,
     )
 
@@ -189,6 +280,8 @@ def _initialized(after: Transaction) -> Changed:
 
 def _may_continue(known: Transaction, expected: ProducerIdentity) -> bool:
     """The current producer, or one whose request is a retry."""
+    if known.state is TransactionState.ONGOING and known.next_producer_id != NO_PRODUCER_ID:
+        return expected == known.next_identity
     if expected.producer_id == known.producer_id:
         return expected.epoch in (known.producer_epoch, known.last_producer_epoch)
     return _is_retry(known, expected)
@@ -214,14 +307,18 @@ def check_producer(known: Transaction | None, producer: ProducerIdentity) -> Ref
     """The checks of a request that enlists partitions; None when it may go on.
 
     Markers on their way come first: a producer whose id was rotated holds the next id already.
+    A prepared transaction that was kept (KIP-939) takes no more partitions, from nobody.
     """
     if known is None:
         return Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if known.state.is_preparing:
         return Busy()
+    is_kept = known.next_producer_id != NO_PRODUCER_ID
+    if is_kept and producer == known.next_identity:
+        return Refused(ErrorCode.INVALID_TXN_STATE)
     if producer.producer_id != known.producer_id:
         return Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if producer.epoch != known.producer_epoch:
+    if producer.epoch != known.producer_epoch or is_kept:
         return Refused(ErrorCode.PRODUCER_FENCED)
     return None
 
@@ -242,6 +339,7 @@ def add_partitions(
     after = replace(
         known,
         state=_move(known, TransactionEvent.PARTITIONS_ADDED),
+        ended_by=EndedBy.CLIENT,
         start_ms=known.start_ms if is_open else now_ms,
         last_update_ms=now_ms,
         partitions={**(known.partitions if is_open else {}), **partitions},
@@ -284,75 +382,115 @@ def end_transaction(
     raises_epoch = client_version >= TRANSACTION_V2
     if _is_ended_by(known, producer, raises_epoch):
         return _repeated(known, commit)
-    if known.state.is_preparing and producer == _next_identity(known):
+    if raises_epoch and _is_timed_out_of(known, producer):
+        if commit:
+            return Refused(ErrorCode.TRANSACTION_ABORTABLE)
+        return Unchanged(known.identity)
+    if known.state.is_preparing and producer == known.next_identity:
         return Busy()
-    if producer.producer_id != known.producer_id:
+    current = known.identity if known.state.is_preparing else known.next_identity
+    if producer.producer_id not in (known.producer_id, current.producer_id):
         return Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if producer.epoch != known.producer_epoch:
+    if producer != current:
         return Refused(ErrorCode.PRODUCER_FENCED)
     if known.state is not TransactionState.ONGOING and (commit or not raises_epoch):
         return Refused(ErrorCode.INVALID_TXN_STATE)
+    is_kept = known.next_producer_id != NO_PRODUCER_ID
+    if is_kept and not raises_epoch:  # the reply could not carry the identity to go on with
+        return Refused(ErrorCode.INVALID_TXN_STATE)
+    if raises_epoch and known.is_exhausted and fresh_producer_id == NO_PRODUCER_ID:
+        return Refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     event = TransactionEvent.COMMIT if commit else TransactionEvent.ABORT
     is_open = known.state is TransactionState.ONGOING
     after = replace(
         known,
         state=_move(known, event),
+        ended_by=EndedBy.CLIENT,
         client_version=client_version,
         start_ms=known.start_ms if is_open else now_ms,
         last_update_ms=now_ms,
         partitions=known.partitions if is_open else {},
     )
     if raises_epoch:
-        after = replace(
-            after,
-            producer_epoch=known.producer_epoch + 1,
-            last_producer_epoch=known.producer_epoch,
-            next_producer_id=fresh_producer_id if known.is_exhausted else NO_PRODUCER_ID,
-        )
-    return Changed(after, _next_identity(after))
+        after = _raised(after, fresh_producer_id)
+    return Changed(after, after.next_identity)
+
+
+def _raised(known: Transaction, fresh_producer_id: int) -> Transaction:
+    """The epoch of the markers, and the identity that the client goes on with."""
+    current = known.next_identity
+    after = replace(
+        known, producer_epoch=known.producer_epoch + 1, last_producer_epoch=current.epoch
+    )
+    if known.is_exhausted:
+        return replace(after, next_producer_id=fresh_producer_id, next_producer_epoch=NO_EPOCH)
+    if known.next_producer_id != NO_PRODUCER_ID:
+        return replace(after, next_producer_epoch=current.epoch + 1)
+    return after
 
 
 def _is_ended_by(known: Transaction, producer: ProducerIdentity, raises_epoch: bool) -> bool:
     """True when this very producer has ended the transaction already: the request is a retry."""
     if not (known.state.is_preparing or known.state.is_complete):
         return False
+    if known.ended_by is not EndedBy.CLIENT:
+        return False
     if not raises_epoch:
         return producer == known.identity
-    if known.client_version < TRANSACTION_V2:
+    if known.client_version < TRANSACTION_V2 or producer.epoch != known.last_producer_epoch:
         return False
-    if producer.producer_id == known.producer_id:
-        return (
-            producer.epoch == known.producer_epoch - 1
-            and producer.epoch == known.last_producer_epoch
-        )
-    return producer == ProducerIdentity(known.previous_producer_id, LAST_EPOCH)
+    following = known.next_identity
+    if producer.producer_id == following.producer_id:
+        return producer.epoch == following.epoch - 1
+    rotated = known.producer_id if known.state.is_preparing else known.previous_producer_id
+    return producer == ProducerIdentity(rotated, LAST_EPOCH)
+
+
+def _is_timed_out_of(known: Transaction, producer: ProducerIdentity) -> bool:
+    """True when the timeout aborted the transaction of this very producer, and the epoch that this
+    raised was given to nobody: the producer may have it (KIP-588), unless it is the last one.
+
+    A commit is answered TRANSACTION_ABORTABLE, where Kafka answers PRODUCER_FENCED: Flink's
+    committer skips the latter, and would lose what a checkpoint has promised.
+    """
+    return (
+        known.ended_by is EndedBy.TIMEOUT
+        and producer == ProducerIdentity(known.producer_id, known.producer_epoch - 1)
+        and known.producer_epoch < EPOCH_MAX
+    )
 
 
 def _repeated(known: Transaction, commit: bool) -> Outcome:
     committed = known.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
     if commit is not committed:
         return Refused(ErrorCode.INVALID_TXN_STATE)
-    return Unchanged(_next_identity(known))
+    return Unchanged(known.next_identity)
 
 
-def _next_identity(known: Transaction) -> ProducerIdentity:
-    """The identity that the producer goes on with once its transaction has ended."""
-    if known.next_producer_id != NO_PRODUCER_ID:
-        return ProducerIdentity(known.next_producer_id, 0)
-    return known.identity
+def time_out(known: Transaction, now_ms: int) -> Transaction:
+    """Abort the open transaction after its timeout, and fence its producer."""
+    fenced = fence(known, now_ms, keeps_last=True)
+    return replace(fenced, ended_by=EndedBy.TIMEOUT)
 
 
-def fence(known: Transaction, now_ms: int) -> Transaction:
-    """Abort the open transaction and fence its producer: a timeout, or a newer producer.
+def fence(known: Transaction, now_ms: int, *, keeps_last: bool) -> Transaction:
+    """Abort the open transaction and fence its producer, for a newer producer.
 
-    The epoch is raised once (KAFKA-19367), whatever the client's transaction version.
+    The epoch is raised once (KAFKA-19367), whatever the client's transaction version, and above
+    that of a producer that kept a prepared transaction (KIP-939). `keeps_last`: the producer itself
+    may go on with the raised epoch, by an InitProducerId that names the epoch before (KIP-360).
     """
+    kept = known.next_identity
+    epoch = kept.epoch if kept.producer_id == known.producer_id else known.producer_epoch
     return replace(
         known,
         state=_move(known, TransactionEvent.ABORT),
-        producer_epoch=known.producer_epoch + 1,
-        last_producer_epoch=NO_EPOCH,
+        producer_epoch=epoch + 1,
+        last_producer_epoch=epoch if keeps_last else NO_EPOCH,
+        next_producer_id=NO_PRODUCER_ID,
+        next_producer_epoch=NO_EPOCH,
         client_version=TRANSACTION_V2,
+        ended_by=EndedBy.NEWER_PRODUCER,
         last_update_ms=now_ms,
     )
 
@@ -367,13 +505,15 @@ def complete(known: Transaction, now_ms: int) -> Transaction:
     )
     if known.next_producer_id == NO_PRODUCER_ID:
         return after
+    following = known.next_identity
+    is_rotated = following.producer_id != known.producer_id
     return replace(
         after,
-        producer_id=known.next_producer_id,
-        producer_epoch=0,
-        previous_producer_id=known.producer_id,
+        producer_id=following.producer_id,
+        producer_epoch=following.epoch,
+        previous_producer_id=known.producer_id if is_rotated else known.previous_producer_id,
         next_producer_id=NO_PRODUCER_ID,
-        last_producer_epoch=LAST_EPOCH,
+        next_producer_epoch=NO_EPOCH,
     )
 
 

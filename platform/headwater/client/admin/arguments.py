@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from headwater.client.admin.open_transactions import HangingName
+from headwater.client.admin.transactions import TRANSACTION_STATES, TransactionFilter
 from headwater.client.errors import OptionError
 from headwater.client.option_rules import as_integer, integer
 from headwater.client.partition_names import named_partition
+from headwater.client.transaction_values import ProducerIdAndEpoch
 from headwater.client.values import NewTopic, OffsetAndMetadata, TopicPartition
 from headwater.errors import UsageError
-from headwater.wire.primitives import INT64_MAX
+from headwater.wire.primitives import INT16_MAX, INT32_MAX, INT64_MAX
 
 _timeout = integer(0)
 _partition_count = integer(1)
@@ -162,3 +165,50 @@ def one_of(what: str, given: Any, words: Iterable[str]) -> str:
     if given not in words:
         raise UsageError(f"{what} {given!r}: give one of {', '.join(map(repr, words))}")
     return str(given)
+
+
+def transaction_filter(
+    states: Any, producer_ids: Any, older_than_ms: Any, pattern: Any
+) -> TransactionFilter:
+    """The filters of `list_transactions`. Raises OptionError, UsageError."""
+    if isinstance(producer_ids, str | bytes | Mapping) or not isinstance(producer_ids, Iterable):
+        raise OptionError(f"producer_ids is {producer_ids!r}: give a list of producer ids")
+    return TransactionFilter(
+        states=[one_of("states", word, TRANSACTION_STATES) for word in names("states", states)],
+        producer_ids=[_in_range("producer_ids", value, INT64_MAX) for value in producer_ids],
+        older_than_ms=None
+        if older_than_ms is None
+        else _in_range("older_than_ms", older_than_ms, INT64_MAX),
+        transactional_id_pattern=None
+        if pattern is None
+        else name("transactional_id_pattern", pattern),
+    )
+
+
+def producer_id_and_epoch(what: str, given: Any) -> ProducerIdAndEpoch:
+    """A producer id with its epoch. Raises OptionError, UsageError."""
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise OptionError(f"{what} is {given!r}: give ProducerIdAndEpoch(producer_id, epoch)")
+    return ProducerIdAndEpoch(
+        _in_range(f"producer id of {what}", given[0], INT64_MAX),
+        _in_range(f"producer epoch of {what}", given[1], INT16_MAX),
+    )
+
+
+def hanging_transaction(first_offset: Any, producer: Any, coordinator_epoch: Any) -> HangingName:
+    """What names a transaction in its partition. Raises OptionError, UsageError."""
+    if (first_offset is None) == (producer is None):
+        raise UsageError("which transaction? Give its first_offset or its producer, one of the two")
+    epoch = as_integer("coordinator_epoch", coordinator_epoch)
+    if not -1 <= epoch <= INT32_MAX:
+        raise UsageError(f"coordinator_epoch is {epoch}: give -1 to {INT32_MAX}")
+    if producer is not None:
+        return HangingName(None, producer_id_and_epoch("producer", producer), epoch)
+    return HangingName(_in_range("first_offset", first_offset, INT64_MAX), None, epoch)
+
+
+def _in_range(what: str, given: Any, most: int) -> int:
+    value = as_integer(what, given)
+    if not 0 <= value <= most:
+        raise UsageError(f"{what} is {value}: give 0 to {most}")
+    return value

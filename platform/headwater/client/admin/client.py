@@ -1,4 +1,4 @@
-"""`Admin`: topics, partitions, configurations, offsets, groups and replicas, with blocking calls.
+"""`Admin`: topics, configurations, offsets, groups, replicas, transactions, with blocking calls.
 
     with Admin("127.0.0.1:9092") as admin:
         admin.create_topics([NewTopic("flights", 6, 3)])
@@ -15,15 +15,24 @@ from typing import Any, Literal, Never, TypeVar
 
 from headwater.client.admin import arguments
 from headwater.client.admin.groups import GroupCalls
+from headwater.client.admin.open_transactions import OpenTransactionCalls
 from headwater.client.admin.options import AdminOptions, OnWait
 from headwater.client.admin.quotas import QuotaCalls
 from headwater.client.admin.replicas import ELECTION_TYPES, Outcomes, ReplicaCalls
 from headwater.client.admin.topics import ISOLATION_LEVELS, RESOURCE_TYPES, TopicCalls
+from headwater.client.admin.transactions import TransactionCalls
 from headwater.client.cluster import Cluster
 from headwater.client.errors import kafka_error
 from headwater.client.loop_thread import LoopThread
 from headwater.client.option_rules import checked
 from headwater.client.partition_names import PartitionName, named_partitions
+from headwater.client.transaction_values import (
+    HangingTransaction,
+    ProducerIdAndEpoch,
+    TransactionBlocker,
+    TransactionDescription,
+    TransactionListing,
+)
 from headwater.client.values import (
     ClientQuotas,
     ClusterDescription,
@@ -45,6 +54,10 @@ T = TypeVar("T")
 CALL_MARGIN_S = 5.0
 """A call's own time limit ends it; the waiting thread gives up so much later."""
 BOOTSTRAP_TIMEOUT_MS = 10_000
+TRANSACTION_TIMEOUT_MS = 60_000
+"""Kafka's default of transaction.timeout.ms."""
+MAX_TRANSACTION_TIMEOUT_MS = 900_000
+"""Kafka's default of transaction.max.timeout.ms."""
 
 EARLIEST = -2
 LATEST = -1
@@ -92,6 +105,8 @@ class Admin:
         self._groups = GroupCalls(self._cluster)
         self._replicas = ReplicaCalls(self._cluster)
         self._quotas = QuotaCalls(self._cluster)
+        self._transactions = TransactionCalls(self._cluster)
+        self._open = OpenTransactionCalls(self._cluster, self._topics, self._transactions)
         try:
             self._call(self._cluster.bootstrap(options.bootstrap_timeout_ms))
         except BaseException:
@@ -352,11 +367,113 @@ class Admin:
         rows = arguments.paths_by_partition(targets)
         return self._call(self._replicas.alter_log_dirs(broker_id, rows))
 
+    # --- transactions -------------------------------------------------------------------------
+
+    def list_transactions(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        older_than_ms: int | None = None,
+        transactional_id_pattern: str | None = None,
+    ) -> list[TransactionListing]:
+        """The transactional ids of every coordinator, by id; each filter leaves some out (KIP-664).
+
+        `older_than_ms` (KIP-994): transactions that have been open for longer.
+        `transactional_id_pattern` (KIP-1152): a regular expression of the broker that matches the
+        whole id. Raises KafkaError(UNSUPPORTED_VERSION) when a broker is too old for a filter, and
+        KafkaError(INVALID_REGULAR_EXPRESSION).
+        """
+        wanted = arguments.transaction_filter(
+            states, producer_ids, older_than_ms, transactional_id_pattern
+        )
+        return self._call(self._transactions.list_transactions(wanted))
+
+    def describe_transactions(
+        self, transactional_ids: Iterable[str]
+    ) -> dict[str, TransactionDescription]:
+        """State, producer and partitions of transactional ids (KIP-664).
+
+        Raises KafkaError(TRANSACTIONAL_ID_NOT_FOUND).
+        """
+        ids = arguments.names("transactional_ids", transactional_ids)
+        return self._call(self._transactions.describe(ids))
+
     def describe_producers(
         self, partitions: Iterable[PartitionName]
     ) -> dict[TopicPartition, list[ProducerDescription]]:
         """The state that each partition's leader keeps of idempotent producers (KIP-664)."""
-        return self._call(self._replicas.describe_producers(named_partitions(partitions)))
+        return self._call(self._transactions.describe_producers(named_partitions(partitions)))
+
+    def transaction_blockers(self, topics: Iterable[str] | None = None) -> list[TransactionBlocker]:
+        """What blocks readers of read_committed: of each partition of these topics, or of all, the
+        open transaction that holds the last stable offset. Partitions without one are left out."""
+        names = None if topics is None else arguments.names("topics", topics)
+        return self._call(self._open.blockers(names))
+
+    def find_hanging_transactions(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        partitions: Iterable[PartitionName] | None = None,
+        broker: int | None = None,
+        max_transaction_timeout_ms: int = MAX_TRANSACTION_TIMEOUT_MS,
+    ) -> list[HangingTransaction]:
+        """Open transactions that no coordinator will end (KIP-664), in these topics, or in
+        `partitions`, or in all; with `broker`, only in partitions that it has a replica of.
+
+        Transactions with a batch in the last `max_transaction_timeout_ms` are left out; 0: none.
+        """
+        names = None if topics is None else arguments.names("topics", topics)
+        rows = None if partitions is None else named_partitions(partitions)
+        node = None if broker is None else arguments.broker_ids("broker", [broker])[0]
+        limit = arguments.timeout(max_transaction_timeout_ms)
+        return self._call(self._open.hanging(names, rows, node, limit))
+
+    def abort_transaction(
+        self,
+        partition: PartitionName,
+        *,
+        first_offset: int | None = None,
+        producer: ProducerIdAndEpoch | None = None,
+        coordinator_epoch: int = 0,
+    ) -> None:
+        """Write an abort marker to one partition, for a hanging transaction (KIP-664).
+
+        The transaction is named by its first offset in the partition, or by its producer with
+        the coordinator epoch that `describe_producers` shows. Never do this to a transaction that
+        a coordinator still knows: it may commit the other partitions. Use `fence_producers`.
+        Raises KafkaError: TRANSACTIONAL_ID_NOT_FOUND (nothing is open at the offset),
+        INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        (tp,) = named_partitions([partition])
+        named = arguments.hanging_transaction(first_offset, producer, coordinator_epoch)
+        self._call(self._open.abort(tp, named))
+
+    def fence_producers(
+        self, transactional_ids: Iterable[str], *, timeout_ms: int = TRANSACTION_TIMEOUT_MS
+    ) -> dict[str, ProducerIdAndEpoch]:
+        """Fence the producers of transactional ids (KIP-588): abort their open transactions in all
+        partitions, and raise their epochs. The new epochs, by transactional id.
+
+        A transactional id that does not exist is created. `timeout_ms`: the transaction timeout
+        that the id has until its next producer sets its own.
+        """
+        ids = arguments.names("transactional_ids", transactional_ids)
+        return self._call(self._transactions.fence_all(ids, arguments.timeout(timeout_ms)))
+
+    def end_transaction(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool
+    ) -> None:
+        """Commit or abort the open transaction of a producer that prepared it and is gone, as a
+        two-phase commit decides (KIP-939). A repeated call succeeds.
+
+        Raises ProducerFencedError, KafkaError: INVALID_TXN_STATE (nothing is open, or the other
+        outcome is decided), INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH.
+        """
+        name = arguments.name("transactional_id", transactional_id)
+        who = arguments.producer_id_and_epoch("producer", producer)
+        self._call(self._transactions.end(name, who, commit=commit))
 
 
 def _raise_failed(outcomes: Mapping[str, KafkaError | None]) -> None:

@@ -1,4 +1,4 @@
-"""Admin calls about replicas: elections, reassignments, log dirs and producers, on the loop."""
+"""Admin calls about replicas: elections, reassignments and log dirs, on the loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from headwater.client.errors import error_code, kafka_error
 from headwater.client.values import (
     LogDirDescription,
     PartitionReassignment,
-    ProducerDescription,
     ReplicaInfo,
     TopicPartition,
 )
@@ -42,14 +41,8 @@ from headwater.wire.apis.k46_list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
 )
-from headwater.wire.apis.k61_describe_producers import (
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    TopicRequest,
-)
 
 ELECTION_TYPES = {"preferred": 0, "unclean": 1}
-NO_TRANSACTION = -1
 
 Outcomes = dict[TopicPartition, KafkaError | None]
 
@@ -198,42 +191,6 @@ class ReplicaCalls:
             }
 
         return await self._cluster.retrying(f"move between log dirs of broker {node}", attempt)
-
-    async def describe_producers(
-        self, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, list[ProducerDescription]]:
-        """DescribeProducers at each leader."""
-
-        async def one(tp: TopicPartition) -> list[ProducerDescription]:
-            async def attempt() -> list[ProducerDescription]:
-                node = await self._cluster.leader(*tp)
-                asked = TopicRequest(name=tp.topic, partition_indexes=(tp.partition,))
-                request = DescribeProducersRequest(topics=(asked,))
-                reply = await self._cluster.call(node, request, DescribeProducersResponse)
-                answer = reply.topics[0].partitions[0]
-                if answer.error_code:
-                    detail = answer.error_message or f"producers of {tp.topic}-{tp.partition}"
-                    raise kafka_error(answer.error_code, detail)
-                return [
-                    ProducerDescription(
-                        p.producer_id,
-                        p.producer_epoch,
-                        p.last_sequence,
-                        p.last_timestamp,
-                        p.coordinator_epoch,
-                        None
-                        if p.current_txn_start_offset == NO_TRANSACTION
-                        else p.current_txn_start_offset,
-                    )
-                    for p in answer.active_producers
-                ]
-
-            what = f"producers of {tp.topic}-{tp.partition}"
-            return await self._cluster.retrying(what, attempt, topics=(tp.topic,))
-
-        wanted = list(partitions)
-        answers = await asyncio.gather(*(one(tp) for tp in wanted))
-        return dict(zip(wanted, answers, strict=True))
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

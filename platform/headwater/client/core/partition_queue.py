@@ -12,6 +12,8 @@ Order and exactly-once (KIP-98, KIP-360):
   whether it was appended; if none does, the next batch begins a new epoch.
 - A batch of several records that is too large for the broker is split; its parts take its place and
   its sequences.
+- A transactional producer's epochs come from the coordinator alone: what would begin a new epoch
+  here fails the batch, and with it the transaction. After its end the coordinator gives a new one.
 """
 
 from __future__ import annotations
@@ -131,6 +133,7 @@ class PartitionQueue:
         "_unfinished",
         "in_flight",
         "is_idempotent",
+        "is_transactional",
         "last_error",
         "leader_id",
         "missing_since",
@@ -146,10 +149,13 @@ class PartitionQueue:
         "topic",
     )
 
-    def __init__(self, topic: str, partition: int, *, is_idempotent: bool) -> None:
+    def __init__(
+        self, topic: str, partition: int, *, is_idempotent: bool, is_transactional: bool = False
+    ) -> None:
         self.topic = topic
         self.partition = partition
         self.is_idempotent = is_idempotent
+        self.is_transactional = is_transactional
         self.open: ProducerBatch | None = None
         """The batch that records are added to."""
         self.sealed: deque[ProducerBatch] = deque()
@@ -163,6 +169,7 @@ class PartitionQueue:
         self.producer_epoch = -1
         self.next_sequence = 0
         self.needs_reset = False
+        """A batch was given up after it was numbered: the next one needs a new epoch."""
         self.last_error: Exception | None = None
         """The last retriable error, until a batch succeeds."""
         self.missing_since: float | None = None
@@ -229,7 +236,9 @@ class PartitionQueue:
         return batch
 
     def _number(self, batch: ProducerBatch, producer_id: int, producer_epoch: int) -> None:
-        is_new_producer = self.producer_id != producer_id
+        is_new_producer = self.producer_id != producer_id or (
+            self.is_transactional and self.producer_epoch != producer_epoch
+        )
         if (is_new_producer or self.needs_reset) and self.in_flight == 0:
             self._start_epoch(producer_id, producer_epoch)
         batch.producer_id, batch.producer_epoch = self.producer_id, self.producer_epoch
@@ -238,7 +247,7 @@ class PartitionQueue:
 
     def _start_epoch(self, producer_id: int, producer_epoch: int) -> None:
         """Number from 0 again: with a new producer id and its epoch, else with the next epoch."""
-        if self.producer_id != producer_id:
+        if self.producer_id != producer_id or self.is_transactional:
             self.producer_id, self.producer_epoch = producer_id, producer_epoch
         else:
             self.producer_epoch += 1
@@ -250,7 +259,8 @@ class PartitionQueue:
     @property
     def wants_new_producer(self) -> bool:
         """True when this producer id has no epoch left."""
-        return self.needs_reset and self.producer_epoch >= EPOCH_MAX
+        is_used_up = self.needs_reset and self.producer_epoch >= EPOCH_MAX
+        return is_used_up and not self.is_transactional
 
     def succeeded(self, batch: ProducerBatch) -> None:
         """The broker acknowledged the batch."""
@@ -313,6 +323,11 @@ class PartitionQueue:
             ErrorCode.UNKNOWN_PRODUCER_ID,
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         )
+        if self.is_transactional and (
+            code in lost_state or code == ErrorCode.INVALID_PRODUCER_EPOCH
+        ):
+            # Not of the oldest batch: it follows from that one's failure.
+            return code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not is_oldest
         if self.is_idempotent and code in lost_state:
             self.needs_reset = self.needs_reset or is_oldest
             return True
@@ -325,7 +340,8 @@ class PartitionQueue:
         """Forget a batch that failed for good or expired."""
         if batch in self._unfinished:
             self._unfinished.remove(batch)
-            if batch.sequence != NO_SEQUENCE and not self._unfinished:
+            is_last = self.is_transactional or not self._unfinished
+            if batch.sequence != NO_SEQUENCE and is_last:
                 self.needs_reset = True
 
     def expire(self, created_before: float) -> list[ProducerBatch]:

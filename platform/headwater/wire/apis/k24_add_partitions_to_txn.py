@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import ClassVar
+from uuid import UUID
 
 from headwater.wire.schema import Message, Struct, wire, wire_schema
 
@@ -13,6 +14,8 @@ class AddPartitionsToTxnTopic(Struct):
 
     name: str = wire("string", "0+")
     partitions: tuple[int, ...] = wire("int32", "0+", array=True)
+    topic_id: UUID = wire("uuid", "3+", tag=10000, tagged="3+", ignorable=True)
+    """Headwater's own field: brokers name the topic's id, clients leave it out."""
 
 
 @wire_schema

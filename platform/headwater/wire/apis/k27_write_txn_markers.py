@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import ClassVar
+from uuid import UUID
 
 from headwater.wire.schema import Message, Struct, wire, wire_schema
 
@@ -13,6 +14,8 @@ class WritableTxnMarkerTopic(Struct):
 
     name: str = wire("string", "0+")
     partition_indexes: tuple[int, ...] = wire("int32", "0+", array=True)
+    topic_id: UUID = wire("uuid", "1+", tag=10000, tagged="1+", ignorable=True)
+    """Headwater's own field: brokers name the topic's id, other senders leave it out."""
 
 
 @wire_schema
@@ -36,6 +39,8 @@ class WriteTxnMarkersRequest(Message):
     flexible: ClassVar[int] = 1
 
     markers: tuple[WritableTxnMarker, ...] = wire(WritableTxnMarker, "0+", array=True)
+    broker_id: int = wire("int32", "1+", default=-1, tag=10000, tagged="1+", ignorable=True)
+    """Headwater's own field: the broker of the coordinator; -1 from an operator's tool."""
 
 
 @wire_schema

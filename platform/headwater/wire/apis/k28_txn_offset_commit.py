@@ -1,8 +1,9 @@
-"""TxnOffsetCommit (API key 28), from the published protocol of Apache Kafka 4.3."""
+"""TxnOffsetCommit (API key 28), from the published protocol of Apache Kafka 4.4."""
 
 from __future__ import annotations
 
 from typing import ClassVar
+from uuid import UUID
 
 from headwater.wire.schema import Message, Struct, wire, wire_schema
 
@@ -21,7 +22,8 @@ class TxnOffsetCommitRequestPartition(Struct):
 class TxnOffsetCommitRequestTopic(Struct):
     """Each topic that we want to commit offsets for."""
 
-    name: str = wire("string", "0+")
+    name: str = wire("string", "0-5", ignorable=True)
+    topic_id: UUID = wire("uuid", "6+", ignorable=True)
     partitions: tuple[TxnOffsetCommitRequestPartition, ...] = wire(
         TxnOffsetCommitRequestPartition, "0+", array=True
     )
@@ -29,10 +31,10 @@ class TxnOffsetCommitRequestTopic(Struct):
 
 @wire_schema
 class TxnOffsetCommitRequest(Message):
-    """API key 28, versions 0 to 5, flexible from 3."""
+    """API key 28, versions 0 to 6, flexible from 3."""
 
     api_key: ClassVar[int] = 28
-    versions: ClassVar[tuple[int, int]] = (0, 5)
+    versions: ClassVar[tuple[int, int]] = (0, 6)
     flexible: ClassVar[int] = 3
 
     transactional_id: str = wire("string", "0+")
@@ -59,7 +61,8 @@ class TxnOffsetCommitResponsePartition(Struct):
 class TxnOffsetCommitResponseTopic(Struct):
     """The responses for each topic."""
 
-    name: str = wire("string", "0+")
+    name: str = wire("string", "0-5", ignorable=True)
+    topic_id: UUID = wire("uuid", "6+", ignorable=True)
     partitions: tuple[TxnOffsetCommitResponsePartition, ...] = wire(
         TxnOffsetCommitResponsePartition, "0+", array=True
     )
@@ -67,10 +70,10 @@ class TxnOffsetCommitResponseTopic(Struct):
 
 @wire_schema
 class TxnOffsetCommitResponse(Message):
-    """API key 28, versions 0 to 5, flexible from 3."""
+    """API key 28, versions 0 to 6, flexible from 3."""
 
     api_key: ClassVar[int] = 28
-    versions: ClassVar[tuple[int, int]] = (0, 5)
+    versions: ClassVar[tuple[int, int]] = (0, 6)
     flexible: ClassVar[int] = 3
 
     throttle_time_ms: int = wire("int32", "0+")

@@ -1,10 +1,10 @@
-"""Which part of a log may be compacted, and how segments are grouped: over all small inputs."""
+"""Which part of a log may be compacted, and the grouping of segments: over all small inputs."""
 
 from __future__ import annotations
 
 from itertools import pairwise, product
 
-from headwater_broker.log.cleanable import (
+from headwater_broker.log.cleanable_offsets import (
     GROUP_SEGMENTS_MAX,
     SegmentSpan,
     cleanable,

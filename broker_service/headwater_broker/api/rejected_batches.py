@@ -1,15 +1,15 @@
-"""A batch behind a refused one of the same producer is refused as well, not called out of order.
+"""A batch behind a rejected one of the same producer is rejected too, and not as out of order.
 
-An idempotent producer has up to five requests on their way (max.in.flight). When the first finds no
-leader here and this broker becomes it before the second is read, the second would be told
-OUT_OF_ORDER_SEQUENCE_NUMBER, or be appended where the producer is not known. Kafka does so, and
-librdkafka then begins a new epoch for all partitions and sends again, under that epoch, what a dead
-leader may have replicated: records are there twice. With the error of the first the client sends
-both again, in order. Pure.
+An idempotent producer has up to five requests in flight. When this broker becomes the leader after
+it rejected the first one and before it reads the second one, the second one would fail with
+OUT_OF_ORDER_SEQUENCE_NUMBER, or be appended if the producer is unknown. Kafka does that. Then
+librdkafka bumps its epoch for all partitions and repeats, in the new epoch, batches that a dead
+leader may have replicated: the records are duplicated. With the error of the first batch the client
+repeats both batches in order. Pure.
 
-The same befalls a batch whose predecessors are still on their way at the former leader, which
-cannot have them replicated any more and may not know it yet. A new leader that has appended nothing
-of this producer sends the client back for a while, so that it hears from the former one first.
+The same applies to a batch whose predecessors are in flight to the former leader, which can no
+longer replicate them and may not know that yet. A new leader that has appended nothing of this
+producer refuses its batches for a while, so that the client gets the former leader's errors first.
 """
 
 from __future__ import annotations
@@ -27,32 +27,31 @@ from headwater_broker.log.producer_state_manager import (
 from headwater_broker.replica.leader_state import LeaderState
 
 STALE_MS = 120_000
-"""The client may learn of a refusal, and so send what follows, as late as this: replies keep their
-order, and one before it may wait for replicas as long as the client's request.timeout.ms."""
+"""A client may receive a rejection this late, and then send the batches behind it: replies are in
+order, and an earlier one may wait for replicas for the client's request.timeout.ms."""
 FORMER_LEADER_S = 30.0
-"""A former leader has answered by then, or the client has given it up (request.timeout.ms)."""
+"""By then the former leader has answered, or the client gave up (request.timeout.ms)."""
 PLACES_MAX = 1000
-"""So many producers and partitions are remembered per connection; the oldest go first."""
+"""Limit of remembered (producer, partition) pairs per connection; the oldest are dropped."""
 
 _Place = tuple[str | bytes, int, int, int]
 """Topic (name or id), partition, producer id, producer epoch."""
 
 
-class _Refused(NamedTuple):
+class _Rejected(NamedTuple):
     sequence: int
     code: ErrorCode
     at_ms: int
     followers: int
-    """So many batches may still have been on their way behind it."""
+    """The number of batches that may still be in flight behind it."""
 
     def is_followed_by(self, sequence: int, now_ms: int) -> bool:
         return _is_after(sequence, self.sequence) and now_ms - self.at_ms <= STALE_MS
 
 
 def is_new_here(role: LeaderState, batch: memoryview, producers: Producers, now_s: float) -> bool:
-    """Whether this leadership is young and has appended nothing of the batch's producer yet.
-
-    `now_s`: monotonic. What the producer sent before may then be at the former leader.
+    """True when this leadership is young and has appended no batch of this producer: earlier
+    batches may be in flight to the former leader. `now_s`: monotonic.
     """
     header = _idempotent(batch)
     if header is None or role.epoch_start == 0:
@@ -62,13 +61,13 @@ def is_new_here(role: LeaderState, batch: memoryview, producers: Producers, now_
     return is_young and (entry is None or entry.last_offset < role.epoch_start)
 
 
-class RefusedBatches:
-    """The refused batches of one connection that its client will send again."""
+class RejectedBatches:
+    """The rejected batches of one connection that its client will send again."""
 
     __slots__ = ("_places",)
 
     def __init__(self) -> None:
-        self._places: dict[_Place, _Refused] = {}
+        self._places: dict[_Place, _Rejected] = {}
 
     def __len__(self) -> int:
         return len(self._places)
@@ -76,7 +75,7 @@ class RefusedBatches:
     def note(
         self, topic: str | bytes, partition: int, batch: memoryview, code: ErrorCode, now_ms: int
     ) -> None:
-        """`batch` was refused with a code after which it is sent again as it is."""
+        """Record that `batch` is rejected with a retriable error."""
         header = _idempotent(batch)
         if header is None:
             return
@@ -91,7 +90,7 @@ class RefusedBatches:
                 return
         if len(self._places) == PLACES_MAX:
             del self._places[next(iter(self._places))]
-        self._places[place] = _Refused(sequence, code, now_ms, BATCHES_KEPT - 1)
+        self._places[place] = _Rejected(sequence, code, now_ms, BATCHES_KEPT - 1)
 
     def before(
         self,
@@ -101,9 +100,9 @@ class RefusedBatches:
         producers: Producers,
         now_ms: int,
     ) -> ErrorCode | None:
-        """Why the batch that `batch` follows was refused, while that one is missing in the log.
+        """The error of the rejected batch before `batch`, while the log lacks that one.
 
-        The caller refuses `batch` with that code, and notes that, too.
+        The caller rejects `batch` with this error, and records that too.
         """
         header = _idempotent(batch)
         if header is None:
@@ -119,7 +118,7 @@ class RefusedBatches:
 
 
 def _idempotent(batch: memoryview) -> BatchHeader | None:
-    """Its header; None when it has none, or no producer id."""
+    """The header of a batch with a producer id; None for others."""
     header = read_header(batch) if len(batch) >= HEADER_BYTES else None
     return None if header is None or header.producer_id < 0 else header
 
@@ -132,5 +131,5 @@ def _leaves_gap(producers: Producers, header: BatchHeader) -> bool:
 
 
 def _is_after(sequence: int, other: int) -> bool:
-    """Sequences wrap around: the nearer way counts."""
+    """Compare sequences, which wrap around, by the shorter distance."""
     return 0 < (sequence - other) & SEQUENCE_MAX <= SEQUENCE_MAX // 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater_spark.source.batch_planning import (
+from headwater_spark.source.micro_batches import (
     COLD_OFFSETS_MIN,
     Boundary,
     CurrentOffsets,

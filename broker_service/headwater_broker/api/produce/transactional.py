@@ -1,0 +1,222 @@
+"""Produce requests with a transactional id: rights, verification, and the response after both.
+
+A batch whose transaction is open on the partition is appended at once. Any other transactional
+batch waits until its coordinator has answered (`replica.transaction_verification`), and the request
+with it. As in Kafka a batch of such a request may also be an ordinary one.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.authorizer import Operation, ResourceType
+from headwater.records.batch import (
+    AT_COMPRESSION,
+    AT_PRODUCER_ID,
+    HEADER_BYTES,
+    NO_PRODUCER_ID,
+    TRANSACTIONAL_MASK,
+)
+from headwater_broker.api.produce.answer import ACKS_NONE, answer, failure
+from headwater_broker.api.produce.rejection import (
+    check_predecessor,
+    reject,
+    rejection_of,
+    remember_rejected,
+)
+from headwater_broker.api.produce.request_codec import ProduceFrame
+from headwater_broker.api.produce.response_codec import Row
+from headwater_broker.api.raw_connection import Peer
+from headwater_broker.api.replies import Answer, ParkedReply
+from headwater_broker.log.results import AppendOrigin, AppendResult
+from headwater_broker.replica.partition import Partition
+from headwater_broker.replica.transaction_verification import TransactionGuard, is_open
+
+_unpack_producer = struct.Struct(">qh").unpack_from
+_unpack_producer_id = struct.Struct(">q").unpack_from
+_AT_FLAGS = AT_COMPRESSION
+"""The low byte of the attributes."""
+
+
+def may_append_now(
+    peer: Peer, transactional_id: str, partition: Partition, view: memoryview, start: int, end: int
+) -> bool:
+    """True when the batch needs no verification: its transaction is open, or it has none."""
+    if end - start < HEADER_BYTES or not view[start + _AT_FLAGS] & TRANSACTIONAL_MASK:
+        return True
+    producer_id, producer_epoch = _unpack_producer(view, start + AT_PRODUCER_ID)
+    return is_open(
+        partition.log.producers.entries.get(producer_id), producer_epoch
+    ) and peer.session.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+
+
+def producer_ids(view: memoryview, frame: ProduceFrame) -> set[int]:
+    """The producer ids of all transactional batches."""
+    return {
+        _unpack_producer_id(view, start + AT_PRODUCER_ID)[0]
+        for _, _, entries in frame[3]
+        for _, start, stop in entries
+        if stop - start >= HEADER_BYTES and view[start + _AT_FLAGS] & TRANSACTIONAL_MASK
+    }
+
+
+class TransactionalProduce:
+    """One Produce request of a transactional producer."""
+
+    __slots__ = (
+        "_acks", "_correlation_id", "_guard", "_is_gone", "_peer", "_reply", "_rows", "_timeout_ms",
+        "_version", "_waiting",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        peer: Peer,
+        transactional_id: str,
+        version: int,
+        correlation_id: int,
+        acks: int,
+        timeout_ms: int,
+    ) -> None:
+        self._peer = peer
+        self._version = version
+        self._correlation_id = correlation_id
+        self._acks = acks
+        self._timeout_ms = timeout_ms
+        self._guard: TransactionGuard = peer.services.verifier.guard(transactional_id, version)
+        self._rows: list[Row] = []
+        self._waiting = 0
+        """Batches that wait for their verification."""
+        self._reply: ParkedReply | None = None
+        self._is_gone = False
+
+    def run(
+        self, view: memoryview, frame: ProduceFrame, request_error: tuple[ErrorCode, str] | None
+    ) -> Answer:
+        """Append or queue each batch; the response, or the place of one that waits.
+
+        `request_error`: an error of the whole request that its transaction does not matter for.
+        """
+        request_error = request_error or self._transaction_error(view, frame)
+        for field, key, entries in frame[3]:
+            topic_ids = self._peer.services.replicas.topic_ids
+            name = topic_ids.get(key, "") if isinstance(key, bytes) else key
+            for index, start, stop in entries:
+                row = Row(field, key, name, index)
+                self._rows.append(row)
+                self._enter(row, view, start, stop, request_error)
+        if not self._waiting:
+            return self._answer()
+        if self._acks == ACKS_NONE:
+            return None
+        self._reply = self._peer.park()
+        self._reply.on_gone = self._gone
+        return self._reply
+
+    def _transaction_error(
+        self, view: memoryview, frame: ProduceFrame
+    ) -> tuple[ErrorCode, str] | None:
+        """An error of the whole request; Kafka checks it before anything else."""
+        found, transactional_id = producer_ids(view, frame), frame[0] or ""
+        if found and not self._peer.session.allows(
+            Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+        ):
+            text = f"no WRITE on transactional id {transactional_id!r}"
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text
+        if len(found) > 1:
+            text = f"transactional records of {len(found)} producer ids in one request"
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING, text
+        return None
+
+    def _enter(
+        self,
+        row: Row,
+        view: memoryview,
+        start: int,
+        stop: int,
+        request_error: tuple[ErrorCode, str] | None,
+    ) -> None:
+        peer, services = self._peer, self._peer.services
+        now_ms = services.clock.now_ms()
+        partition = services.replicas.partitions.get((row.name, row.index))
+        reason = request_error or rejection_of(peer, row, partition, view, start, self._version)
+        if reason is not None:
+            row.fail(*reason)
+            if start >= 0:
+                remember_rejected(peer, row, view[start:stop], now_ms)
+            if partition is not None:
+                services.meters.rejected(row.name, max(stop - start, 0))
+            return
+        assert partition is not None  # or there was a reason
+        batch = view[start:stop]
+        try:
+            if self._peer.rejected is not None:
+                check_predecessor(self._peer, row.key, row.index, batch, partition, now_ms)
+            result = self._append(row, partition, batch)
+        except KafkaError as error:
+            reject(self._peer, row, partition, error, batch, now_ms)
+            return
+        if result is not None:
+            self._appended(row, partition, result, stop - start)
+
+    def _append(self, row: Row, partition: Partition, batch: memoryview) -> AppendResult | None:
+        """The result, or None when the batch waits. Raises KafkaError."""
+        size = len(batch)
+        is_transactional = size >= HEADER_BYTES and batch[_AT_FLAGS] & TRANSACTIONAL_MASK
+        if not is_transactional or _unpack_producer_id(batch, AT_PRODUCER_ID)[0] == NO_PRODUCER_ID:
+            now_ms = self._peer.services.clock.now_ms()
+            return partition.append(batch, self._acks, now_ms)
+        waiting: list[memoryview] = []
+
+        def deliver(outcome: AppendResult | KafkaError) -> None:
+            self._delivered(row, partition, outcome, waiting[0])
+
+        result = self._peer.services.appends.append_guarded(
+            partition,
+            batch,
+            self._guard,
+            deliver,
+            acks=self._acks,
+            origin=AppendOrigin.TRANSACTION,
+        )
+        if result is None:
+            waiting.append(memoryview(bytes(batch)))  # the receive buffer is used again
+            self._waiting += 1
+        return result
+
+    def _appended(self, row: Row, partition: Partition, result: AppendResult, size: int) -> None:
+        row.take(partition, result)
+        meters = self._peer.services.meters
+        meter = meters.topics.get(row.name) or meters.topic(row.name)
+        meter.bytes_in += size
+        meter.records_in += result.last_offset - result.base_offset + 1
+
+    def _delivered(
+        self, row: Row, partition: Partition, outcome: AppendResult | KafkaError, batch: memoryview
+    ) -> None:
+        if isinstance(outcome, KafkaError):
+            now_ms = self._peer.services.clock.now_ms()
+            reject(self._peer, row, partition, outcome, batch, now_ms)
+        else:
+            self._appended(row, partition, outcome, len(batch))
+        self._waiting -= 1
+        if self._waiting or self._is_gone:
+            return
+        if self._reply is not None:
+            self._answer()
+        elif (text := failure(self._rows)) is not None:
+            self._peer.close(text)
+
+    def _answer(self) -> Answer:
+        return answer(
+            self._peer,
+            self._version,
+            self._correlation_id,
+            self._acks,
+            self._timeout_ms,
+            self._rows,
+            self._reply,
+        )
+
+    def _gone(self) -> None:
+        self._is_gone = True

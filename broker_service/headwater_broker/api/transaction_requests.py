@@ -1,0 +1,35 @@
+"""Shared by the handlers of transactions: rights, and error codes that old clients know."""
+
+from __future__ import annotations
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.authorizer import Operation, ResourceType
+from headwater_broker.api.context import RequestContext
+
+FENCED_SINCE = 2
+"""Clients of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn know PRODUCER_FENCED from this version
+on (KIP-588)."""
+
+
+def client_code(code: ErrorCode, version: int, fenced_since: int = FENCED_SINCE) -> ErrorCode:
+    """The code that a client of this version understands.
+
+    INVALID_PRODUCER_EPOCH for PRODUCER_FENCED before `fenced_since`. Never UNKNOWN_SERVER_ERROR,
+    which franz-go takes as a success of EndTxn.
+    """
+    if code is ErrorCode.PRODUCER_FENCED and version < fenced_since:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.UNKNOWN_SERVER_ERROR:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return code
+
+
+def require_transactional_id(
+    ctx: RequestContext, operation: Operation, transactional_id: str
+) -> None:
+    """Raises KafkaError(TRANSACTIONAL_ID_AUTHORIZATION_FAILED)."""
+    if not ctx.allowed(operation, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        raise KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            f"no {operation.name} on transactional id {transactional_id}",
+        )

@@ -1,0 +1,82 @@
+"""Adds partitions to transactions, wherever their coordinators are (KIP-890).
+
+The leaders of partitions and of `__consumer_offsets` use it before they append for a transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import UUID
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.topic_names import TRANSACTION_TOPIC
+from headwater_broker.app.transaction_channel import TransactionChannel
+from headwater_broker.coordinator.transaction.service import TransactionService
+from headwater_broker.coordinator.transaction.transaction import ProducerIdentity
+from headwater_broker.metadata.cache import MetadataCache
+from headwater_broker.replica.marker_writer import TopicPartition
+from headwater_broker.replica.transaction_verification import Producer
+
+Codes = Mapping[TopicPartition, ErrorCode]
+
+
+class TransactionEnlistment:
+    """Implements `Enlistment`: a coordinator on this broker is called, any other one is sent an
+    AddPartitionsToTxn."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        view: MetadataCache,
+        transactions: TransactionService,
+        channel: TransactionChannel,
+    ) -> None:
+        self._broker_id = broker_id
+        self._view = view
+        self._transactions = transactions
+        self._channel = channel
+
+    async def enlist(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Mapping[TopicPartition, UUID],
+        *,
+        verify_only: bool,
+    ) -> Codes:
+        """See `Enlistment`. Raises KafkaError: COORDINATOR_NOT_AVAILABLE while the coordinator's
+        partition has no leader, NETWORK_EXCEPTION when its broker does not answer, and its error.
+        """
+        identity = ProducerIdentity(producer.producer_id, producer.producer_epoch)
+        broker_id = self._coordinator_of(transactional_id)
+        if broker_id == self._broker_id:
+            return await self._enlist_here(transactional_id, identity, partitions, verify_only)
+        return await self._channel.add_partitions(
+            broker_id, transactional_id, identity, partitions, verify_only=verify_only
+        )
+
+    def _coordinator_of(self, transactional_id: str) -> int:
+        coordinator = self._transactions.coordinator
+        index = coordinator.partition_of(transactional_id)
+        if coordinator.runtime.is_hosted(index):
+            return self._broker_id  # perhaps sooner than the metadata says so
+        state = self._view.partition(TRANSACTION_TOPIC, index)
+        if state is None or state.leader_id < 0:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{TRANSACTION_TOPIC}-{index} has no leader"
+            )
+        return state.leader_id
+
+    async def _enlist_here(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Mapping[TopicPartition, UUID],
+        verify_only: bool,
+    ) -> Codes:
+        if verify_only:
+            return await self._transactions.verify_partitions(
+                transactional_id, producer, frozenset(partitions)
+            )
+        await self._transactions.add_partitions(transactional_id, producer, partitions)
+        return dict.fromkeys(partitions, ErrorCode.NONE)

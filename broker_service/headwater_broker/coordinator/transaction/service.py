@@ -1,0 +1,274 @@
+"""The transaction coordinators of this broker, as the API handlers use them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar, cast
+from uuid import UUID
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.topic_names import TRANSACTION_TOPIC
+from headwater_broker.coordinator.common.service import CoordinatorParts, CoordinatorService
+from headwater_broker.coordinator.common.shard import Decision
+from headwater_broker.coordinator.transaction.config import TransactionConfig
+from headwater_broker.coordinator.transaction.marker_sender import MarkerSender, MarkerTransport
+from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
+from headwater_broker.coordinator.transaction.shard import TransactionShard
+from headwater_broker.coordinator.transaction.states import TransactionState
+from headwater_broker.coordinator.transaction.transaction import (
+    NO_TIMEOUT_MS,
+    ClientIdentity,
+    InitializedProducer,
+    Partition,
+    ProducerIdentity,
+    ProducerInit,
+    Transaction,
+)
+from headwater_broker.coordinator.transaction.transaction_counts import TransactionCounts
+
+RESERVED_PREFIX = "__hw."
+"""Transactional ids of Headwater's own sinks; clients may not use them."""
+NO_CHANGE = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.PRODUCER_FENCED,
+    }
+)
+"""After these errors a producer id handed to the command is unused."""
+
+
+R = TypeVar("R")
+
+
+def check_transactional_id(transactional_id: str) -> None:
+    """Raises INVALID_REQUEST, TRANSACTIONAL_ID_AUTHORIZATION_FAILED: librdkafka takes of all errors
+    only an authorization error as final."""
+    if not transactional_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+    if transactional_id.startswith(RESERVED_PREFIX):
+        raise KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            f"transactional ids that begin with {RESERVED_PREFIX!r} are reserved",
+        )
+
+
+class TransactionService:
+    """Runs each request on the shard of its transactional id. All methods raise KafkaError:
+    NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, and their own.
+    """
+
+    def __init__(
+        self,
+        parts: CoordinatorParts,
+        config: TransactionConfig,
+        producer_ids: ProducerIds,
+        markers: MarkerTransport,
+    ) -> None:
+        self._config = config
+        self._ids = producer_ids
+        self.coordinator: CoordinatorService[TransactionShard] = CoordinatorService(
+            TRANSACTION_TOPIC,
+            lambda _partition: TransactionShard(config),
+            parts.appender(TRANSACTION_TOPIC),
+            parts.placement(TRANSACTION_TOPIC),
+            parts.clock,
+            on_committed=self._outcomes_committed,
+        )
+        self.markers = MarkerSender(self.coordinator.runtime, markers, parts.clock)
+
+    def _outcomes_committed(
+        self, partition: int, epoch: int, shard: TransactionShard, high_watermark: int
+    ) -> None:
+        due = shard.take_markers_due(high_watermark)
+        if due:
+            self.markers.send(partition, epoch, shard, due)
+
+    @property
+    def is_two_phase_enabled(self) -> bool:
+        """transaction.two.phase.commit.enable: InitProducerId version 6 is served (KIP-939)."""
+        return self._config.is_two_phase_enabled
+
+    @property
+    def max_timeout_ms(self) -> int:
+        """transaction.max.timeout.ms."""
+        return self._config.max_timeout_ms
+
+    async def close(self) -> None:
+        """Drop every shard, and stop sending markers."""
+        await self.coordinator.close()
+        await self.markers.close()
+
+    # -- producers
+
+    async def init_producer_id(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: ProducerIdentity | None,
+        *,
+        client: ClientIdentity,
+        two_phase: bool = False,
+        keep_prepared: bool = False,
+    ) -> InitializedProducer:
+        """Fence earlier producers of the id, and abort what they left open (KIP-98, KIP-360)."""
+        check_transactional_id(transactional_id)
+        timeout_ms = self._check_timeout(timeout_ms, two_phase, keep_prepared)
+
+        async def run(fresh_producer_id: int) -> InitializedProducer:
+            init = ProducerInit(
+                transactional_id=transactional_id,
+                timeout_ms=timeout_ms,
+                fresh_producer_id=fresh_producer_id,
+                expected=expected,
+                client=client,
+                keep_prepared=keep_prepared,
+            )
+            reply = await self.coordinator.run(
+                transactional_id, lambda s, now, t: s.init_producer_id(init, now, t)
+            )
+            return reply if isinstance(reply, InitializedProducer) else InitializedProducer(reply)
+
+        return await self._with_producer_id(
+            await self._ids.fresh(), run, lambda reply: reply.identity.producer_id
+        )
+
+    def _check_timeout(self, timeout_ms: int, two_phase: bool, keep_prepared: bool) -> int:
+        if two_phase:
+            if not self._config.is_two_phase_enabled:
+                raise KafkaError(
+                    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                    "transaction.two.phase.commit.enable is false on this broker",
+                )
+            return NO_TIMEOUT_MS
+        if keep_prepared:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "keep_prepared_txn without enable_2pc (KIP-939)"
+            )
+        if not 0 < timeout_ms <= self._config.max_timeout_ms:
+            raise KafkaError(
+                ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+                f"a timeout of {timeout_ms} ms; transaction.max.timeout.ms is "
+                f"{self._config.max_timeout_ms}",
+            )
+        return min(timeout_ms, NO_TIMEOUT_MS - 1)
+
+    async def _with_producer_id(
+        self,
+        fresh_producer_id: int,
+        run: Callable[[int], Awaitable[R]],
+        used: Callable[[R], int],
+    ) -> R:
+        """Run a command that may need a producer id; an unused id goes back into the reserve."""
+        try:
+            reply = await run(fresh_producer_id)
+        except KafkaError as error:
+            if error.code in NO_CHANGE:
+                self._ids.give_back(fresh_producer_id)
+            raise
+        if used(reply) != fresh_producer_id:
+            self._ids.give_back(fresh_producer_id)
+        return reply
+
+    # -- transactions
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Mapping[Partition, UUID],
+        *,
+        connection: int | None = None,
+    ) -> None:
+        """Enlist partitions, with their topics' ids; the first ones open the transaction.
+
+        `connection`: the number of the client's session; None: a broker asks.
+        """
+        await self.coordinator.run(
+            transactional_id,
+            lambda s, now, t: s.add_partitions(
+                transactional_id, producer, partitions, now, t, connection
+            ),
+        )
+
+    async def verify_partitions(
+        self, transactional_id: str, producer: ProducerIdentity, partitions: frozenset[Partition]
+    ) -> Mapping[Partition, ErrorCode]:
+        """NONE or TRANSACTION_ABORTABLE by partition: whether the open transaction holds it."""
+        reply = await self.coordinator.run(
+            transactional_id,
+            lambda s, now, t: s.verify_partitions(transactional_id, producer, partitions, now, t),
+        )
+        return cast(Mapping[Partition, ErrorCode], reply)
+
+    async def end_transaction(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        *,
+        commit: bool,
+        client_version: int,
+        connection: int | None = None,
+    ) -> ProducerIdentity:
+        """Decide the outcome; it is durable when this returns. The identity to go on with.
+
+        `connection`: the number of the client's session, if its transactions share an epoch: a
+        request on an older connection than the one that began the transaction is a late one, of a
+        transaction before. CONCURRENT_TRANSACTIONS refuses it.
+        """
+        check_transactional_id(transactional_id)
+
+        async def run(fresh_producer_id: int) -> ProducerIdentity:
+            reply = await self.coordinator.run(
+                transactional_id,
+                lambda s, now, t: s.end_transaction(
+                    transactional_id,
+                    producer,
+                    commit=commit,
+                    client_version=client_version,
+                    fresh_producer_id=fresh_producer_id,
+                    now=now,
+                    token=t,
+                    connection=connection,
+                ),
+            )
+            return cast(ProducerIdentity, reply)
+
+        return await self._with_producer_id(
+            self._ids.ready(), run, lambda identity: identity.producer_id
+        )
+
+    # -- administration
+
+    async def described(self, transactional_id: str) -> Transaction:
+        """Also raises TRANSACTIONAL_ID_NOT_FOUND."""
+        reply = await self.coordinator.run(
+            transactional_id, lambda s, now, t: Decision().reply(t, s.described(transactional_id))
+        )
+        return cast(Transaction, reply)
+
+    async def listed(
+        self,
+        states: frozenset[TransactionState],
+        producer_ids: frozenset[int],
+        longer_than_ms: int = -1,
+    ) -> list[Transaction]:
+        """The transactional ids of every shard here that match; empty sets and -1 match all.
+
+        Raises COORDINATOR_LOAD_IN_PROGRESS, as a part of the list would look like all of it.
+        """
+        if self.coordinator.runtime.is_loading:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "transactional ids are being loaded"
+            )
+        replies = await self.coordinator.run_on_all(
+            lambda s, now, t: Decision().reply(
+                t, list(s.listed(states, producer_ids, longer_than_ms, now.wall_ms))
+            )
+        )
+        return [row for reply in replies for row in cast(list[Transaction], reply)]
+
+    def counts(self) -> list[TransactionCounts]:
+        """States and open transactions of each shard here, to be read only."""
+        return [shard.counts for shard in self.coordinator.runtime.shards]

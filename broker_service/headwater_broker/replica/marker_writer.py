@@ -1,0 +1,258 @@
+"""Appends transaction markers to the partitions that this broker leads (KIP-98, KIP-890, KIP-1228).
+
+Kafka does so in its handler of WriteTxnMarkers. The coordinator of this broker calls the writer
+directly, those of other brokers by WriteTxnMarkers. A partition gets all markers of one call in one
+append, and each marker is answered once the high watermark has passed it.
+
+A marker of a coordinator's topic (`__consumer_offsets`) goes through that coordinator's runtime: it
+is answered after the shard has replayed it, so that whoever then asks for the offsets finds them
+(KAFKA-17507).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from headwater.clock import Clock
+from headwater.errors import ErrorCode, KafkaError
+from headwater.records.control import ControlType, build_marker
+from headwater_broker.log.producer_state_manager import EPOCH_PER_TRANSACTION
+from headwater_broker.log.results import AppendOrigin
+from headwater_broker.replica.append_service import AppendService
+from headwater_broker.replica.manager import ReplicaManager
+from headwater_broker.replica.partition import Partition
+
+COMMIT_TIMEOUT_MS = 30_000
+"""Kafka: request.timeout.ms. The coordinator sends a marker again that is not replicated by then.
+"""
+NO_TOPIC_ID = UUID(int=0)
+_COORDINATOR_AWAY = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+"""The sender takes these as its own: as in Kafka it gets NOT_LEADER_OR_FOLLOWER instead."""
+
+TopicPartition = tuple[str, int]
+
+
+class TransactionMarker(NamedTuple):
+    """The end of one transaction on some partitions."""
+
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    coordinator_epoch: int
+    transaction_version: int
+    """Below 2 a marker has the epoch of the transaction's batches; since 2 the one after it."""
+    partitions: Mapping[TopicPartition, UUID]
+    """Partition -> topic id; the zero UUID is not checked."""
+
+
+Results = list[dict[TopicPartition, ErrorCode]]
+"""One mapping per marker."""
+_Rows = list[tuple[int, TransactionMarker]]
+"""Markers of one partition, each with its place in the call."""
+
+
+class EndTransaction(Protocol):
+    """`CoordinatorRuntime.end_transaction` of a coordinator's topic."""
+
+    def __call__(
+        self,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        commit: bool,
+    ) -> Awaitable[None]:
+        """Append and replay a marker before the first await; return when it is committed. Raises
+        KafkaError."""
+        ...
+
+
+class MarkerWriter:
+    """Writes markers to partitions led here. All methods run on the broker's loop."""
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        appends: AppendService,
+        clock: Clock,
+        coordinators: Mapping[str, EndTransaction],
+        *,
+        timeout_ms: int = COMMIT_TIMEOUT_MS,
+    ) -> None:
+        """`coordinators`: internal topic -> its coordinator, which appends and replays."""
+        self._replicas = replicas
+        self._appends = appends
+        self._clock = clock
+        self._coordinators = coordinators
+        self._timeout_ms = timeout_ms
+        self._connections: dict[int, int] = {}
+        """Broker -> the newest of its connections that has sent markers."""
+
+    def is_late(self, broker_id: int, connection: int) -> bool:
+        """True when a broker's markers come on an older connection than the last ones.
+
+        The broker has given that connection up and sent them again, so nobody waits for them; and
+        before transaction version 2 a late marker would end the producer's next transaction, which
+        has the same epoch. `connection` rises with each accepted connection.
+        """
+        newest = self._connections.get(broker_id, connection)
+        self._connections[broker_id] = max(newest, connection)
+        return connection < newest
+
+    async def write(self, markers: Sequence[TransactionMarker]) -> Results:
+        """Append the markers; one mapping per marker, its partitions with their error codes.
+
+        NONE: the marker, or the same one before it, is below the high watermark. Errors of a
+        partition: NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, INCONSISTENT_TOPIC_ID (the
+        partition is of a later topic of that name), INVALID_PRODUCER_EPOCH,
+        TRANSACTION_COORDINATOR_FENCED, and those of an append.
+        """
+        results: Results = [{} for _ in markers]
+        by_partition: dict[TopicPartition, _Rows] = {}
+        for place, marker in enumerate(markers):
+            for key in marker.partitions:
+                by_partition.setdefault(key, []).append((place, marker))
+        work = [self._end(key, rows, results) for key, rows in by_partition.items()]
+        await asyncio.gather(*work)
+        return results
+
+    async def _end(self, key: TopicPartition, rows: _Rows, results: Results) -> None:
+        end_transaction = self._coordinators.get(key[0])
+        for group in _by_producer(rows):
+            try:
+                partition = self._replicas.lookup(*key)
+                if end_transaction is None:
+                    await self._append(partition, group, results)
+                else:
+                    await asyncio.gather(
+                        *(self._replay(partition, r, end_transaction, results) for r in group)
+                    )
+            except KafkaError as error:
+                for place, _ in group:
+                    results[place].setdefault(key, error.code)
+
+    # -- partitions of topics
+
+    async def _append(self, partition: Partition, rows: _Rows, results: Results) -> None:
+        """Rows without a code when it raises have the code of the error."""
+        key = (partition.topic, partition.partition)
+        partition.check_append()
+        appended: list[TransactionMarker] = []
+        awaited: list[int] = []
+        for place, marker in rows:
+            try:
+                if self._is_new(partition, marker):
+                    appended.append(marker)
+                awaited.append(place)
+            except KafkaError as error:
+                results[place][key] = error.code
+        if not awaited:
+            return
+        leader_epoch = partition.leader_epoch
+        if appended:
+            batches = self._batches(appended)
+            self._appends.append(
+                partition, batches, origin=AppendOrigin.COORDINATOR, leader_epoch=leader_epoch
+            )
+            for marker in appended:
+                self._drop_waiting(partition, marker)
+        # A marker that the log has already may not be replicated yet: it lies below the log end.
+        last = partition.log.log_end_offset - 1
+        await self._appends.committed(partition, last, leader_epoch, self._timeout_ms)
+        partition.log.high_watermark_moved(partition.high_watermark)
+        for place in awaited:
+            results[place][key] = ErrorCode.NONE
+
+    def _batches(self, markers: Sequence[TransactionMarker]) -> memoryview:
+        now_ms = self._clock.now_ms()
+        data = bytearray()
+        for marker in markers:
+            data += build_marker(
+                ControlType.COMMIT if marker.commit else ControlType.ABORT,
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                coordinator_epoch=marker.coordinator_epoch,
+                timestamp=now_ms,
+            )
+        return memoryview(data)
+
+    def _drop_waiting(self, partition: Partition, marker: TransactionMarker) -> None:
+        """Batches of the ended transaction that wait for a verification must not follow its marker.
+
+        With an epoch per transaction those of the marker's own epoch belong to the next one.
+        """
+        pid, epoch, drop = marker.producer_id, marker.producer_epoch, self._appends.drop_waiting
+        where = f"{partition!r}: the transaction of producer {pid} has ended"
+        fenced = KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, f"{where}, epoch {epoch} began")
+        drop(partition, pid, epoch, fenced)
+        if marker.transaction_version < EPOCH_PER_TRANSACTION:
+            drop(partition, pid, epoch + 1, KafkaError(ErrorCode.INVALID_TXN_STATE, where))
+
+    # -- partitions of coordinators
+
+    async def _replay(
+        self,
+        partition: Partition,
+        row: tuple[int, TransactionMarker],
+        end_transaction: EndTransaction,
+        results: Results,
+    ) -> None:
+        place, marker = row
+        key = (partition.topic, partition.partition)
+        try:
+            partition.check_append()
+            if self._is_new(partition, marker):
+                await end_transaction(
+                    partition.partition,
+                    marker.producer_id,
+                    marker.producer_epoch,
+                    marker.coordinator_epoch,
+                    commit=marker.commit,
+                )
+            else:
+                last, epoch = partition.log.log_end_offset - 1, partition.leader_epoch
+                await self._appends.committed(partition, last, epoch, self._timeout_ms)
+            partition.log.high_watermark_moved(partition.high_watermark)
+            results[place][key] = ErrorCode.NONE
+        except KafkaError as error:
+            is_away = error.code in _COORDINATOR_AWAY
+            results[place][key] = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_away else error.code
+
+    def _is_new(self, partition: Partition, marker: TransactionMarker) -> bool:
+        """False when the log has the marker already. Raises KafkaError."""
+        wanted = marker.partitions[partition.topic, partition.partition]
+        if wanted not in (NO_TOPIC_ID, partition.topic_id):
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_TOPIC_ID,
+                f"{partition!r}: the marker is for topic id {wanted}, not {partition.topic_id}",
+            )
+        return partition.log.producers.check_marker(
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            repr(partition),
+            transaction_version=marker.transaction_version,
+        )
+
+
+def _by_producer(rows: _Rows) -> list[_Rows]:
+    """The rows in groups with one marker per producer: each is checked against those before it."""
+    groups: list[_Rows] = []
+    counts: dict[int, int] = {}
+    for row in rows:
+        number = counts.get(row[1].producer_id, 0)
+        counts[row[1].producer_id] = number + 1
+        if number == len(groups):
+            groups.append([])
+        groups[number].append(row)
+    return groups

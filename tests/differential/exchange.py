@@ -13,6 +13,7 @@ from headwater.wire.headers import RequestHeader, ResponseHeader
 from headwater.wire.schema import Message, decoder, encode
 
 TIMEOUT_S = 30.0
+IN_FLIGHT = 100
 CLIENT_ID = "differential"
 
 R = TypeVar("R", bound=Message)
@@ -49,6 +50,20 @@ class Exchange:
         if end != len(body):
             raise RuntimeError(f"{response.__name__} v{version}: {len(body) - end} bytes are left")
         return message
+
+    def ask_all(self, request: Message, response: type[R], version: int, times: int) -> R:
+        """Send a request so many times, some in flight at once; the last response."""
+        frame, last = self._frame(request, version), None
+        for start in range(0, times, IN_FLIGHT):
+            count = min(IN_FLIGHT, times - start)
+            self._socket.sendall(frame * count)
+            for _ in range(count):
+                (size,) = struct.unpack(">i", self._read(4))
+                last = self._read(size)
+        assert last is not None
+        header_version = 1 if version >= response.flexible else 0
+        _, at = decoder(ResponseHeader, header_version)(last, 0)
+        return decoder(response, version)(last, at)[0]
 
     def close(self) -> None:
         """Close the connection."""

@@ -45,6 +45,8 @@ class ControlPlane:
         self.network = network
         self.spoken: Counter[tuple[str, str, int]] = Counter()
         """Requests served, by (release of the caller, release of the callee, format)."""
+        self.deaf: set[tuple[type[Message], str]] = set()
+        """Requests that a host does not get for now: (their class, the host)."""
         self._served: dict[str, tuple[ProcessLoop, Table, Release]] = {}
 
     def serve(self, address: str, loop: ProcessLoop, table: Table, release: Release) -> None:
@@ -146,7 +148,7 @@ class _Call:
 
     def _arrive(self) -> None:
         found = self._plane.find(self._address)
-        if found is None:
+        if found is None or (self._class, self._host) in self._plane.deaf:
             self._travel(self._host, self._loop.host, lambda: self._unavailable("refused"))
             return
         self._there, table, release = found

@@ -26,7 +26,8 @@ from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.role_transitions import HostedReplica, RoleTransition, decide
 from sim.log_operations import Deleting
-from sim.plan import Plan, administer
+from sim.plan import Plan, administer, transact
+from sim.scripted import Scripted
 from sim.world import World
 
 
@@ -42,6 +43,7 @@ class Planted:
     down_s: tuple[float, float] = (0.1, 6.0)
     fault_pause_s: float = 0.7
     is_administered: bool = False
+    transactional_producers: int = 0
     kind: type[World] = World
     configs: dict[str, str] = field(default_factory=dict)
     """Topic configs in addition to those of all plans."""
@@ -63,6 +65,8 @@ class Planted:
         )
         if self.is_administered:
             administer(plan)
+        if self.transactional_producers or issubclass(self.kind, Scripted):
+            transact(plan, self.transactional_producers or 1)
         return plan
 
 

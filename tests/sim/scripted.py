@@ -120,23 +120,26 @@ class Script(TransactionalClient):
         self._holds.append(held)
         return held
 
-    async def late(self, request: Message, reply: type[R], version: int, held: Held) -> None:
-        """Send a request on a connection of its own, and hold it."""
-        host = await self.coordinator_host() if request.api_key != 0 else await self.leader_host()
+    async def late(
+        self, request: Message, reply: type[R], version: int, held: Held, leads: Key | None = None
+    ) -> Callable[[], Awaitable[R]]:
+        """Send a request to the coordinator, or to the leader of a partition, on a connection of
+        its own, and hold it. Returns what waits for its reply, once it is released."""
+        host = await (self.coordinator_host() if leads is None else self.leader_host(leads))
         client = Client(self.world, f"{self.name}.{self._count}")
         self._count += 1
         self.world.clients.append(client)
         client.is_done = True
 
-        async def send() -> None:
-            try:
-                await client.ask(host, request, reply, version)
-            except (OSError, TimeoutError):
-                return
-
-        client.loop.create_task(send())
+        answer = client.loop.create_task(client.ask(host, request, reply, version))
         await held.caught()
         self.disconnect()  # as a client does that has no reply: it goes on with another connection
+
+        async def reply_of() -> R:
+            await self.until(answer.done, f"an answer to {type(request).__name__}")
+            return answer.result()
+
+        return reply_of
 
     def disconnect(self) -> None:
         """Close all connections; the next requests open others."""
@@ -198,7 +201,8 @@ class Script(TransactionalClient):
             row = None if host is None else await self.try_produce(host, request)
             code = None if row is None else ErrorCode(row.error_code)
             if code is not None and not code.retriable:
-                if row is not None and code is ErrorCode.NONE:
+                is_kept = key[0] in self.world.topics
+                if row is not None and code is ErrorCode.NONE and is_kept:
                     self.world.acked(*key, Acked(row.base_offset, (value,), self.name))
                 return code
             await self.pause()
@@ -293,14 +297,15 @@ class Scripted(World):
             self.broken(ViolationError("TheScriptHolds", f"no end within {SCRIPT_S:.0f} s"))
 
 
-def script_plan() -> Plan:
-    """A plan without faults."""
+def script_plan(**properties: str) -> Plan:
+    """A plan without faults; `properties` are the brokers'."""
     plan = Plan(
         topics={},
         topic_configs={"min.insync.replicas": "2", "retention.ms": "-1"},
         supervised=1.0,
     )
     transact(plan)
+    plan.properties.update(properties)
     return plan
 
 

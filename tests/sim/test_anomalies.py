@@ -6,11 +6,13 @@ import pytest
 
 from sim.anomalies import ANOMALIES, Anomaly
 from sim.group_anomalies import GROUP_ANOMALIES
-from sim.scripted import scripted
+from sim.scripted import script_plan, scripted
+from sim.topic_anomalies import TOPIC_ANOMALIES
 from sim.world import run
 
 SEEDS = range(1)
-PLAYED = [(a, version) for a in (*ANOMALIES, *GROUP_ANOMALIES) for version in a.versions]
+EVERY = (*ANOMALIES, *GROUP_ANOMALIES, *TOPIC_ANOMALIES)
+PLAYED = [(a, version) for a in EVERY for version in a.versions]
 
 
 @pytest.mark.parametrize(
@@ -18,6 +20,7 @@ PLAYED = [(a, version) for a in (*ANOMALIES, *GROUP_ANOMALIES) for version in a.
 )
 def test_the_anomaly_is_survived(anomaly: Anomaly, version: int) -> None:
     for seed in SEEDS:
-        outcome = run(seed, kind=scripted(anomaly.play, version), tells=True)
+        kind, plan = scripted(anomaly.play, version), script_plan(**anomaly.properties)
+        outcome = run(seed, plan=plan, kind=kind, tells=True)
         story = "\n".join((str(outcome.violation), *outcome.log[-60:]))
         assert outcome.violation is None, story

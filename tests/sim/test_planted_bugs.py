@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from sim.planted import PLANTED, Planted
+from sim.planted_offsets import PLANTED_OFFSETS
+from sim.planted_transactions import PLANTED_TRANSACTIONS
 from sim.world import run
 
 SEEDS_MAX = 20
+BUGS = (*PLANTED, *PLANTED_TRANSACTIONS, *PLANTED_OFFSETS)
 
 
-@pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.name.replace(" ", "-"))
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "-"))
 def test_a_planted_bug_is_seen(bug: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     bug.plant(monkeypatch)
     for seed in range(bug.first_seed, bug.first_seed + SEEDS_MAX):
@@ -21,6 +24,6 @@ def test_a_planted_bug_is_seen(bug: Planted, monkeypatch: pytest.MonkeyPatch) ->
     pytest.fail(f"{bug.name}: nothing was seen in {SEEDS_MAX} seeds")
 
 
-@pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.name.replace(" ", "-"))
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "-"))
 def test_without_it_the_same_world_holds(bug: Planted) -> None:
     assert run(0, plan=bug.plan(chaos_s=6.0), kind=bug.kind).violation is None

@@ -5,12 +5,17 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException
+from confluent_kafka import Consumer as ConfluentConsumer
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+)
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from integration.workload import read_values
-from soak.consumers import ConfluentReader, Reader, Rows, SdkReader
+from soak.consumers import CONFLUENT_SETTINGS, ConfluentReader, Reader, Rows, SdkReader
 from soak.copiers import GROUP, Copier
 from soak.history import COPIED_FROM, TRANSACTED_FROM, History, decode
 from soak.transactional_writers import (
@@ -22,6 +27,7 @@ from soak.transactional_writers import (
 TRANSACTED, COPIED = "soak-transacted", "soak-copied"
 PARTITIONS = 3
 STABLE_S = 60.0
+READ_S = 60.0
 COPIED_S = 60.0
 JOIN_S = 90.0
 POLL_S = 0.5
@@ -114,7 +120,7 @@ class TransactionLoad:
 
         def read_all(partition: int) -> int:
             try:
-                found = read_values(self.bootstrap, topic, partition)
+                found = read_committed(self.bootstrap, topic, partition)
             except Exception as error:  # noqa: BLE001 - told in the history, and so in the report
                 why = f"final read of {topic}-{partition}: {error!r}"
                 self.history.add("stuck", why=why[:300])
@@ -166,7 +172,7 @@ class TransactionLoad:
         """Whether there are committed records between: an end may be behind markers only."""
         if start >= end:
             return False
-        found = read_values(self.bootstrap, TRANSACTED, partition)
+        found = read_committed(self.bootstrap, TRANSACTED, partition)
         return any(start <= offset < end for offset, _ in found)
 
     def _committed(self) -> list[int]:
@@ -201,3 +207,32 @@ class TransactionLoad:
         if not self._wait(is_read, COPIED_S):
             behind = {reader.name: reader.reached for reader in self.readers}
             self.history.add("stuck", why=f"read_committed consumers are at {behind} of {ends}")
+
+
+def read_committed(bootstrap: str, topic: str, partition: int) -> list[tuple[int, bytes]]:
+    """(offset, value) of the committed records of a partition, to its last stable offset now.
+
+    The end cannot be told from the last record: markers may follow it.
+    """
+    settings = {"group.id": "soak-check", "isolation.level": "read_committed"}
+    consumer = ConfluentConsumer(
+        CONFLUENT_SETTINGS
+        | settings
+        | {"bootstrap.servers": bootstrap, "enable.partition.eof": True}
+    )
+    try:
+        consumer.assign([ConfluentPartition(topic, partition, 0)])
+        rows: list[tuple[int, bytes]] = []
+        deadline = time.monotonic() + READ_S
+        while time.monotonic() < deadline:
+            for message in consumer.consume(10_000, POLL_S):
+                error = message.error()
+                if error is None:
+                    rows.append((message.offset() or 0, message.value() or b""))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    return rows
+                elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:
+                    raise KafkaException(error)
+        raise TimeoutError(f"{topic}-{partition} has no end after {len(rows)} records")
+    finally:
+        consumer.close()

@@ -25,7 +25,7 @@ UNKNOWN_GROUP_SINCE = 9
 """Before this version an unknown group is answered as ILLEGAL_GENERATION (KIP-848)."""
 
 
-@handles(OffsetCommitRequest, OffsetCommitResponse)
+@handles(OffsetCommitRequest, OffsetCommitResponse, begins_at_once=True)
 async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """One error code per partition."""
     names: list[str] = []

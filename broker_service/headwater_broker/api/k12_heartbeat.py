@@ -10,7 +10,7 @@ from headwater_broker.api.group_authorization import require_group
 from headwater_broker.api.registry import handles
 
 
-@handles(HeartbeatRequest, HeartbeatResponse)
+@handles(HeartbeatRequest, HeartbeatResponse, begins_at_once=True)
 async def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     """One error code."""
     try:

@@ -121,7 +121,7 @@ async def _run(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> Cod
         check_transactional_id(asked.transactional_id)
         if asked.verify_only:
             return await service.verify_partitions(
-                asked.transactional_id, producer, frozenset(partitions)
+                asked.transactional_id, producer, frozenset(partitions), asked.coordinator_epoch
             )
         is_client = ctx.api_version < FROM_BROKERS_SINCE
         await service.add_partitions(

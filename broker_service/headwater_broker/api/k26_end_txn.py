@@ -18,7 +18,7 @@ EPOCH_RAISED_SINCE = 5
 TRANSACTION_V0 = 0
 
 
-@handles(EndTxnRequest, EndTxnResponse)
+@handles(EndTxnRequest, EndTxnResponse, begins_at_once=True)
 async def end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
     """Answered when the outcome is durable; the markers follow."""
     is_v2 = ctx.api_version >= EPOCH_RAISED_SINCE

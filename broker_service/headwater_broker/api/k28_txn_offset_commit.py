@@ -35,7 +35,7 @@ LOADING_SINCE = 2
 """Producers before this version cannot handle COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 
 
-@handles(TxnOffsetCommitRequest, TxnOffsetCommitResponse)
+@handles(TxnOffsetCommitRequest, TxnOffsetCommitResponse, begins_at_once=True)
 async def txn_offset_commit(
     ctx: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
@@ -119,6 +119,7 @@ async def _commit(
         instance_id=request.group_instance_id,
         transactional_id=request.transactional_id,
         producer=Producer(request.producer_id, request.producer_epoch),
+        connection=ctx.session.number,
         is_enlisting=ctx.api_version >= ENLISTS_SINCE,
         rows=rows,
     )

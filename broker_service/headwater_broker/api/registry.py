@@ -57,6 +57,8 @@ class ApiRow:
     raw: RawHandler | None
     with_throttle_time: AmendResponse | None = None
     """Of a raw handler: sets throttle_time_ms in its responses."""
+    begins_at_once: bool = False
+    """The first step of an async handler runs without a task (`runtime.first_step`)."""
 
     def response_header_flexible(self, version: int) -> bool:
         """True when the response header carries tagged fields: never for ApiVersions (KIP-511)."""
@@ -85,13 +87,20 @@ def handles(
     response: type[Res],
     *,
     versions: tuple[int, int] | None = None,
+    begins_at_once: bool = False,
 ) -> Callable[[Handler[Req, Res]], Handler[Req, Res]]:
-    """Register the handler of `request`'s API key; `versions` defaults to those of the schema."""
+    """Register the handler of `request`'s API key; `versions` defaults to those of the schema.
+
+    `begins_at_once`: an async handler that often need not wait runs without a task until it does.
+    """
     low, high = versions or request.versions
 
     def register(handler: Handler[Req, Res]) -> Handler[Req, Res]:
         key = request.api_key
-        row = ApiRow(key, low, high, request.flexible, low, request, response, handler, None)
+        row = ApiRow(
+            key, low, high, request.flexible, low, request, response, handler, None,
+            begins_at_once=begins_at_once,
+        )  # fmt: skip
         _add(row)
         return handler
 

@@ -15,11 +15,12 @@ def client_code(code: ErrorCode, version: int, fenced_since: int = FENCED_SINCE)
     """The code that a client of this version understands.
 
     INVALID_PRODUCER_EPOCH for PRODUCER_FENCED before `fenced_since`. Never UNKNOWN_SERVER_ERROR,
-    which franz-go takes as a success of EndTxn.
+    which franz-go takes as a success of EndTxn, nor REQUEST_TIMED_OUT (no producer ids), which is
+    final to older Java clients.
     """
     if code is ErrorCode.PRODUCER_FENCED and version < fenced_since:
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    if code is ErrorCode.UNKNOWN_SERVER_ERROR:
+    if code in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.REQUEST_TIMED_OUT):
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return code
 

@@ -13,6 +13,7 @@ from headwater.topic_names import TRANSACTION_TOPIC
 from headwater_broker.app.transaction_channel import TransactionChannel
 from headwater_broker.coordinator.transaction.service import TransactionService
 from headwater_broker.coordinator.transaction.transaction import ProducerIdentity
+from headwater_broker.log.producer_state_manager import NO_EPOCH
 from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.replica.marker_writer import TopicPartition
 from headwater_broker.replica.transaction_verification import Producer
@@ -43,6 +44,7 @@ class TransactionEnlistment:
         partitions: Mapping[TopicPartition, UUID],
         *,
         verify_only: bool,
+        coordinator_epoch: int = NO_EPOCH,
     ) -> Codes:
         """See `Enlistment`. Raises KafkaError: COORDINATOR_NOT_AVAILABLE while the coordinator's
         partition has no leader, NETWORK_EXCEPTION when its broker does not answer, and its error.
@@ -50,9 +52,19 @@ class TransactionEnlistment:
         identity = ProducerIdentity(producer.producer_id, producer.producer_epoch)
         broker_id = self._coordinator_of(transactional_id)
         if broker_id == self._broker_id:
-            return await self._enlist_here(transactional_id, identity, partitions, verify_only)
+            if verify_only:
+                return await self._transactions.verify_partitions(
+                    transactional_id, identity, frozenset(partitions), coordinator_epoch
+                )
+            await self._transactions.add_partitions(transactional_id, identity, partitions)
+            return dict.fromkeys(partitions, ErrorCode.NONE)
         return await self._channel.add_partitions(
-            broker_id, transactional_id, identity, partitions, verify_only=verify_only
+            broker_id,
+            transactional_id,
+            identity,
+            partitions,
+            verify_only=verify_only,
+            coordinator_epoch=coordinator_epoch,
         )
 
     def _coordinator_of(self, transactional_id: str) -> int:
@@ -66,17 +78,3 @@ class TransactionEnlistment:
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{TRANSACTION_TOPIC}-{index} has no leader"
             )
         return state.leader_id
-
-    async def _enlist_here(
-        self,
-        transactional_id: str,
-        producer: ProducerIdentity,
-        partitions: Mapping[TopicPartition, UUID],
-        verify_only: bool,
-    ) -> Codes:
-        if verify_only:
-            return await self._transactions.verify_partitions(
-                transactional_id, producer, frozenset(partitions)
-            )
-        await self._transactions.add_partitions(transactional_id, producer, partitions)
-        return dict.fromkeys(partitions, ErrorCode.NONE)

@@ -17,6 +17,7 @@ from headwater.wire.apis import k24_add_partitions_to_txn as k24
 from headwater.wire.apis import k27_write_txn_markers as k27
 from headwater_broker.app.broker_connections import BrokerConnections
 from headwater_broker.coordinator.transaction.transaction import Partition, ProducerIdentity
+from headwater_broker.log.producer_state_manager import NO_EPOCH
 from headwater_broker.replica.marker_writer import TransactionMarker
 
 ADD_VERSION = 5
@@ -30,6 +31,7 @@ class _Enlistment:
     """What one producer asks its coordinator in one turn."""
 
     partitions: dict[Partition, UUID] = field(default_factory=dict)
+    coordinator_epoch: int = NO_EPOCH
     answers: list[asyncio.Future[Codes]] = field(default_factory=list)
 
     def succeed(self, result: k24.AddPartitionsToTxnResult) -> None:
@@ -73,6 +75,7 @@ class TransactionChannel:
         partitions: Mapping[Partition, UUID],
         *,
         verify_only: bool,
+        coordinator_epoch: int = NO_EPOCH,
     ) -> Codes:
         """Enlist or verify partitions at their coordinator; one code per partition.
 
@@ -84,6 +87,7 @@ class TransactionChannel:
             asyncio.get_running_loop().call_soon(self._flush, broker_id)
         row = asked.setdefault((transactional_id, producer, verify_only), _Enlistment())
         row.partitions.update(partitions)
+        row.coordinator_epoch = max(row.coordinator_epoch, coordinator_epoch)
         answer: asyncio.Future[Codes] = asyncio.get_running_loop().create_future()
         row.answers.append(answer)
         codes = await answer
@@ -166,6 +170,7 @@ def _transaction(key: _Key, row: _Enlistment) -> k24.AddPartitionsToTxnTransacti
         producer_id=producer.producer_id,
         producer_epoch=producer.epoch,
         verify_only=verify_only,
+        coordinator_epoch=row.coordinator_epoch,
         topics=tuple(
             k24.AddPartitionsToTxnTopic(name=topic, partitions=tuple(indexes), topic_id=topic_id)
             for (topic, topic_id), indexes in _by_topic(row.partitions).items()

@@ -225,7 +225,6 @@ class Producers:
         first_offset: int,
         offset_delta: int,
         timestamp: int,
-        *,
         transactional: bool,
     ) -> None:
         """Apply a data batch of the log."""

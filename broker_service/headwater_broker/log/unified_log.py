@@ -181,9 +181,7 @@ class UnifiedLog(LocalLog):
         elif timestamp - now_ms > self._after_max_ms and origin is not _COORDINATOR:
             check_timestamps(view, BatchHeader._make(header), self.config, now_ms, self._where())
         if pid >= 0:
-            known = validator.check_producer(
-                self.producers, BatchHeader._make(header), view, origin, self._where()
-            )
+            known = self._check_producer(header, view, origin)
             if known is not None:
                 return self._duplicate(known)
         last = offset + delta
@@ -191,11 +189,20 @@ class UnifiedLog(LocalLog):
         if leader_epoch != self.epochs.latest:
             self.assign_epoch_start(leader_epoch, offset)
         self._append(view, size, last, timestamp, now_ms)
-        if pid >= 0:
+        if flags & CONTROL_MASK:
             self._learn(read_header(view), view)
+        elif pid >= 0:
+            in_transaction = bool(flags & TRANSACTIONAL_MASK)
+            self.producers.apply_batch(pid, epoch, seq, offset, delta, timestamp, in_transaction)
         if last + 1 - self.flusher.recovery_point >= self._flush_messages:
             self.fsync_now()
         return _make(AppendResult, (offset, last, append_time, self.log_start_offset, False))
+
+    def _check_producer(
+        self, header: tuple[int, ...], view: memoryview, origin: AppendOrigin
+    ) -> ProducerBatch | None:
+        fields = BatchHeader._make(header)
+        return validator.check_producer(self.producers, fields, view, origin, self._where())
 
     def _duplicate(self, known: ProducerBatch) -> AppendResult:
         stamp = known.timestamp if self.config.is_log_append_time else -1

@@ -31,6 +31,7 @@ class LeaderLookup:
         """Whether this broker leads in that leader epoch; False also if the store cannot tell."""
         path = znodes.state_path(topic, partition)
         try:
+            await asyncio.sleep(0)  # `asyncio.timeout` needs a task (`runtime.first_step`)
             async with asyncio.timeout(ANSWER_WITHIN_S):
                 node = await self._store.get(path)
         except NoNodeError:

@@ -17,6 +17,7 @@ from headwater_broker.api.k18_api_versions import unsupported_version
 from headwater_broker.api.registry import API_VERSIONS_KEY, ApiRow
 from headwater_broker.api.replies import CloseConnectionError
 from headwater_broker.api.unserved_keys import UNSERVED_ROWS
+from headwater_broker.runtime.first_step import Finished, first_step
 from headwater_broker.security.session import Session
 
 _FRAME = struct.Struct(">ii")
@@ -96,15 +97,19 @@ def run_handler(
         raise CloseConnectionError(f"API key {row.key} has no general handler")
     request, _ = decoder(row.request, ctx.api_version)(frame, at)
     try:
-        return row.handler(ctx, request)
+        response = row.handler(ctx, request)
+        if not row.begins_at_once or isinstance(response, Message):
+            return response
+        begun = first_step(await_response(row, ctx.api_version, response))
+        return begun.value if isinstance(begun, Finished) else begun
     except KafkaError as error:
         return error_response(row, ctx.api_version, error)
     except MALFORMED:
         raise
     except Exception as error:
-        if (response := internal_error(row, ctx.api_version, error)) is None:
+        if (failure := internal_error(row, ctx.api_version, error)) is None:
             raise
-        return response
+        return failure
 
 
 def internal_error(row: ApiRow, version: int, error: Exception) -> Message | None:

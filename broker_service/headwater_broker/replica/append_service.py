@@ -14,12 +14,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from headwater.clock import Clock
 from headwater.errors import ErrorCode, KafkaError
-from headwater.ordered import OrderedSet
 from headwater.records.batch import HEADER_BYTES, NO_PRODUCER_ID
 from headwater_broker.log.results import AppendOrigin, AppendResult
 from headwater_broker.purgatory.purgatory import WatchedOffset
@@ -29,6 +29,7 @@ from headwater_broker.replica.delayed_operations import (
     Purgatories,
     RecordDeletion,
 )
+from headwater_broker.replica.lowest_sequences import LowestSequences
 from headwater_broker.replica.partition import ACKS_ALL, Partition
 
 AT_PRODUCER_ID = 43
@@ -40,10 +41,10 @@ logger = logging.getLogger(__name__)
 class AppendGuard(Protocol):
     """Decides before a producer's batch is appended. Each method raises KafkaError to refuse it."""
 
-    def verify(self, partition: Partition, batch: memoryview) -> Awaitable[None] | None:
-        """None: append now. An awaitable: append when it returns, refuse with its KafkaError.
+    def verify(self, partition: Partition, batch: memoryview) -> asyncio.Future[None] | None:
+        """None: append now. A future: append when it has a result, reject with its KafkaError.
 
-        The awaitable ends within a time limit of its own.
+        The future is done within a time limit of its own.
         """
         ...
 
@@ -102,7 +103,8 @@ class AppendService:
         self._clock = clock
         self._verifications: dict[tuple[Partition, int], dict[int, _Verification]] = {}
         """By partition and producer id, then by producer epoch."""
-        self._tasks = OrderedSet[asyncio.Task[None]]()
+        self.lowest = LowestSequences()
+        """Of producers whose first batch on a partition waits, or was rejected."""
 
     # -- append
 
@@ -147,7 +149,7 @@ class AppendService:
                 return partition.append(batch, acks, self._clock.now_ms(), origin)
             verification = _Verification(partition)
             self._verifications.setdefault(key[:2], {})[key.producer_epoch] = verification
-            self._start(self._await_guard(key, verification, answer))
+            answer.add_done_callback(partial(self._answered, key, verification))
         else:
             guard.queued(partition, batch)
         verification.waiting.append(_Waiting(bytearray(batch), acks, origin, guard, deliver))
@@ -162,23 +164,28 @@ class AppendService:
             return None
         return ProducerKey(partition, producer_id, producer_epoch)
 
-    async def _await_guard(
-        self, key: ProducerKey, verification: _Verification, answer: Awaitable[None]
+    def _answered(
+        self, key: ProducerKey, verification: _Verification, answer: asyncio.Future[None]
     ) -> None:
-        error: KafkaError | None = None
-        try:
-            await answer
-        except KafkaError as refused:
-            error = refused
-        except Exception as failed:
-            logger.exception("%r: the guard of producer %d failed", key.partition, key.producer_id)
+        if answer.cancelled():
+            return  # this broker stops
+        failed, error = answer.exception(), None
+        if isinstance(failed, KafkaError):
+            error = failed
+        elif failed is not None:
+            logger.error(
+                "%r: the guard of producer %d failed", key.partition, key.producer_id,
+                exc_info=failed,
+            )  # fmt: skip
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the append guard failed: {failed}")
         if self._verification(key) is not verification:
             return  # dropped meanwhile: its batches have their answer
         self._remove(key)
         for waiting in verification.waiting:
             outcome = error or self._append_waiting(key.partition, verification, waiting)
-            if isinstance(outcome, KafkaError) and outcome.code.retriable:
+            if not isinstance(outcome, KafkaError):
+                self.lowest.forget(key.partition, key.producer_id)
+            elif outcome.code.retriable:
                 error = outcome  # the client sends all of them again, in order
             _deliver(waiting, outcome)
 
@@ -202,6 +209,10 @@ class AppendService:
             )
         except KafkaError as refused:
             return refused
+
+    def has_waiting(self, partition: Partition, producer_id: int) -> bool:
+        """True while a batch of the producer waits for its guard."""
+        return (partition, producer_id) in self._verifications
 
     def drop_waiting(
         self, partition: Partition, producer_id: int, below_epoch: int, error: KafkaError
@@ -262,16 +273,8 @@ class AppendService:
         """
         await DelayedDeleteRecords(self._purgatories, deletions).wait(timeout_ms)
 
-    def _start(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def close(self) -> None:
-        """Ask no guard any more; what waits for one gets no answer."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Batches that wait for their guards get no answer."""
         self._verifications.clear()
 
 

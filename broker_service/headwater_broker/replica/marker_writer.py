@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -122,67 +123,99 @@ class MarkerWriter:
         for place, marker in enumerate(markers):
             for key in marker.partitions:
                 by_partition.setdefault(key, []).append((place, marker))
-        work = [self._end(key, rows, results) for key, rows in by_partition.items()]
-        await asyncio.gather(*work)
+        waits: list[Awaitable[None]] = []
+        for key, rows in by_partition.items():
+            if key[0] in self._coordinators:
+                waits.append(self._replay_all(key, rows, results))
+            elif (wait := self._append(key, rows, results)) is not None:
+                waits.append(wait)
+        if len(waits) == 1:
+            await waits[0]  # as most often: no task
+        elif waits:
+            await asyncio.gather(*waits)
         return results
-
-    async def _end(self, key: TopicPartition, rows: _Rows, results: Results) -> None:
-        end_transaction = self._coordinators.get(key[0])
-        for group in _by_producer(rows):
-            try:
-                partition = self._replicas.lookup(*key)
-                if end_transaction is None:
-                    await self._append(partition, group, results)
-                else:
-                    await asyncio.gather(
-                        *(self._replay(partition, r, end_transaction, results) for r in group)
-                    )
-            except KafkaError as error:
-                for place, _ in group:
-                    results[place].setdefault(key, error.code)
 
     # -- partitions of topics
 
-    async def _append(self, partition: Partition, rows: _Rows, results: Results) -> None:
-        """Rows without a code when it raises have the code of the error."""
-        key = (partition.topic, partition.partition)
-        partition.check_append()
+    def _append(self, key: TopicPartition, rows: _Rows, results: Results) -> Awaitable[None] | None:
+        """Append the markers of a partition; the wait for their replication, None if it is over."""
+        groups = [rows] if len(rows) == 1 else _by_producer(rows)
+        if len(groups) > 1:
+            return self._append_in_turn(key, groups, results)
         appended: list[TransactionMarker] = []
         awaited: list[int] = []
-        for place, marker in rows:
-            try:
-                if self._is_new(partition, marker):
-                    appended.append(marker)
-                awaited.append(place)
-            except KafkaError as error:
-                results[place][key] = error.code
-        if not awaited:
-            return
-        leader_epoch = partition.leader_epoch
-        if appended:
-            batches = self._batches(appended)
-            self._appends.append(
-                partition, batches, origin=AppendOrigin.COORDINATOR, leader_epoch=leader_epoch
-            )
-            for marker in appended:
-                self._drop_waiting(partition, marker)
+        try:
+            partition = self._replicas.lookup(*key)
+            partition.check_append()
+            for place, marker in rows:
+                try:
+                    if self._is_new(partition, marker):
+                        appended.append(marker)
+                    awaited.append(place)
+                except KafkaError as error:
+                    results[place][key] = error.code
+            if not awaited:
+                return None
+            if appended:
+                self._append_new(partition, appended)
+        except KafkaError as error:
+            for place, _ in rows:
+                results[place].setdefault(key, error.code)
+            return None
         # A marker that the log has already may not be replicated yet: it lies below the log end.
         last = partition.log.log_end_offset - 1
-        await self._appends.committed(partition, last, leader_epoch, self._timeout_ms)
+        if partition.high_watermark <= last:
+            return self._committed(partition, last, awaited, results)
+        self._succeed(partition, awaited, results)
+        return None
+
+    async def _append_in_turn(
+        self, key: TopicPartition, groups: Sequence[_Rows], results: Results
+    ) -> None:
+        for group in groups:
+            if (wait := self._append(key, group, results)) is not None:
+                await wait
+
+    def _append_new(self, partition: Partition, markers: Sequence[TransactionMarker]) -> None:
+        self._appends.append(
+            partition,
+            self._batches(markers),
+            origin=AppendOrigin.COORDINATOR,
+            leader_epoch=partition.leader_epoch,
+        )
+        for marker in markers:
+            self._appends.lowest.forget(partition, marker.producer_id)
+            if self._appends.has_waiting(partition, marker.producer_id):
+                self._drop_waiting(partition, marker)
+
+    async def _committed(
+        self, partition: Partition, last: int, awaited: Sequence[int], results: Results
+    ) -> None:
+        epoch = partition.leader_epoch
+        try:
+            await self._appends.committed(partition, last, epoch, self._timeout_ms)
+        except KafkaError as error:
+            for place in awaited:
+                results[place][partition.topic, partition.partition] = error.code
+        else:
+            self._succeed(partition, awaited, results)
+
+    @staticmethod
+    def _succeed(partition: Partition, awaited: Sequence[int], results: Results) -> None:
         partition.log.high_watermark_moved(partition.high_watermark)
         for place in awaited:
-            results[place][key] = ErrorCode.NONE
+            results[place][partition.topic, partition.partition] = ErrorCode.NONE
 
     def _batches(self, markers: Sequence[TransactionMarker]) -> memoryview:
         now_ms = self._clock.now_ms()
         data = bytearray()
         for marker in markers:
-            data += build_marker(
-                ControlType.COMMIT if marker.commit else ControlType.ABORT,
-                producer_id=marker.producer_id,
-                producer_epoch=marker.producer_epoch,
-                coordinator_epoch=marker.coordinator_epoch,
-                timestamp=now_ms,
+            data += _marker_batch(
+                marker.commit,
+                marker.producer_id,
+                marker.producer_epoch,
+                marker.coordinator_epoch,
+                now_ms,
             )
         return memoryview(data)
 
@@ -200,16 +233,20 @@ class MarkerWriter:
 
     # -- partitions of coordinators
 
+    async def _replay_all(self, key: TopicPartition, rows: _Rows, results: Results) -> None:
+        for group in _by_producer(rows):
+            if len(group) == 1:
+                await self._replay(key, group[0], results)
+            else:
+                await asyncio.gather(*(self._replay(key, row, results) for row in group))
+
     async def _replay(
-        self,
-        partition: Partition,
-        row: tuple[int, TransactionMarker],
-        end_transaction: EndTransaction,
-        results: Results,
+        self, key: TopicPartition, row: tuple[int, TransactionMarker], results: Results
     ) -> None:
         place, marker = row
-        key = (partition.topic, partition.partition)
+        end_transaction = self._coordinators[key[0]]
         try:
+            partition = self._replicas.lookup(*key)
             partition.check_append()
             if self._is_new(partition, marker):
                 await end_transaction(
@@ -240,7 +277,7 @@ class MarkerWriter:
             marker.producer_id,
             marker.producer_epoch,
             marker.coordinator_epoch,
-            repr(partition),
+            f"{partition.topic}-{partition.partition}",
             transaction_version=marker.transaction_version,
         )
 
@@ -256,3 +293,19 @@ def _by_producer(rows: _Rows) -> list[_Rows]:
             groups.append([])
         groups[number].append(row)
     return groups
+
+
+@lru_cache(maxsize=64)
+def _marker_batch(
+    commit: bool, producer_id: int, producer_epoch: int, coordinator_epoch: int, now_ms: int
+) -> bytes:
+    """A marker goes to every partition of its transaction: it is built once."""
+    return bytes(
+        build_marker(
+            ControlType.COMMIT if commit else ControlType.ABORT,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            timestamp=now_ms,
+        )
+    )

@@ -15,25 +15,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections import Counter
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ordered import OrderedSet
-from headwater.records.batch import BatchHeader, read_header
-from headwater_broker.log.producer_state_manager import ProducerEntry
-from headwater_broker.replica.append_service import ProducerKey
+from headwater.records.batch import AT_PRODUCER_ID
+from headwater_broker.log.producer_state_manager import NO_EPOCH, ProducerEntry
+from headwater_broker.replica.lowest_sequences import LowestSequences
 from headwater_broker.replica.marker_writer import TopicPartition
 from headwater_broker.replica.partition import Partition
+from headwater_broker.runtime.first_step import Finished, first_step
 
 ADDS_SINCE = 12
 """Since this Produce version the leader adds partitions, not the client (transaction version 2)."""
 ABORTABLE_SINCE = 11
 """Older clients do not know TRANSACTION_ABORTABLE."""
-LOWEST_SEQUENCES_MAX = 10_000
-"""Producers without state whose lowest sequence is remembered; the oldest is forgotten first."""
 
 _RETRIABLE = frozenset(
     {
@@ -46,6 +46,9 @@ _RETRIABLE = frozenset(
     }
 )
 """Errors of the coordinator that end by themselves."""
+
+_unpack_producer = struct.Struct(">qhi").unpack_from
+"""Producer id, epoch and base sequence of a batch."""
 
 logger = logging.getLogger(__name__)
 
@@ -74,11 +77,14 @@ class Enlistment(Protocol):
         partitions: Mapping[TopicPartition, UUID],
         *,
         verify_only: bool,
+        coordinator_epoch: int = NO_EPOCH,
     ) -> Mapping[TopicPartition, ErrorCode]:
         """Add partitions, given with their topic ids, to the producer's transaction; with
         `verify_only` confirm that they are part of it. One code per partition.
 
-        Ends within a time limit of its own. Raises KafkaError when no coordinator answers.
+        `coordinator_epoch`: the latest one in the producer's markers on these partitions. A
+        coordinator of an older epoch does not know what its successor has ended, and must not
+        confirm. Ends within a time limit of its own. Raises KafkaError when no coordinator answers.
         """
         ...
 
@@ -89,57 +95,68 @@ class _Transaction(NamedTuple):
     transactional_id: str
     producer_id: int
     producer_epoch: int
-    verify_only: bool
+    produce_version: int
 
 
 class _Question:
     """The partitions of one transaction that one turn of the loop asks for."""
 
-    __slots__ = ("answers", "partitions")
+    __slots__ = ("answers", "coordinator_epoch", "partitions")
 
     def __init__(self) -> None:
         self.partitions: dict[TopicPartition, UUID] = {}
-        self.answers: dict[TopicPartition, asyncio.Future[ErrorCode]] = {}
+        self.answers: dict[TopicPartition, tuple[Partition, asyncio.Future[None]]] = {}
+        self.coordinator_epoch = NO_EPOCH
+        """The latest one that a marker of the producer has shown."""
 
 
 class TransactionVerifier:
     """Asks the coordinators, once per transaction and turn of the loop."""
 
-    def __init__(self, enlistment: Enlistment) -> None:
+    def __init__(self, enlistment: Enlistment, lowest: LowestSequences) -> None:
+        """`lowest`: of the append service, which forgets what it has appended."""
         self.enlistment = enlistment
-        self.lowest = LowestSequences()
+        self.lowest = lowest
         self.verifications_total = 0
         """Partitions that coordinators were asked about."""
         self.failures_total: Counter[str] = Counter()
         """Of these, the ones with an error, by its name."""
         self._questions: dict[_Transaction, _Question] = {}
-        self._tasks = OrderedSet[asyncio.Task[None]]()
+        self._tasks = OrderedSet[asyncio.Future[None]]()
 
     def guard(self, transactional_id: str, produce_version: int) -> TransactionGuard:
         """The guard of one Produce request."""
         return TransactionGuard(self, transactional_id, produce_version)
 
-    def ask(self, transaction: _Transaction, partition: Partition) -> asyncio.Future[ErrorCode]:
-        """The coordinator's code for one partition."""
-        loop = asyncio.get_running_loop()
+    def ask(
+        self, transaction: _Transaction, partition: Partition, coordinator_epoch: int
+    ) -> asyncio.Future[None]:
+        """The answer for one partition: a result, or the KafkaError of a Produce response."""
         question = self._questions.get(transaction)
         if question is None:
             question = self._questions[transaction] = _Question()
-            loop.call_soon(self._send, transaction)
+            asyncio.get_running_loop().call_soon(self._put, transaction)
         key = (partition.topic, partition.partition)
-        answer = question.answers.get(key)
-        if answer is None:
-            question.partitions[key] = partition.topic_id
-            answer = question.answers[key] = loop.create_future()
+        known = question.answers.get(key)
+        if known is not None:
+            return known[1]
+        if coordinator_epoch > question.coordinator_epoch:
+            question.coordinator_epoch = coordinator_epoch
+        question.partitions[key] = partition.topic_id
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        question.answers[key] = (partition, answer)
         return answer
 
-    def _send(self, transaction: _Transaction) -> None:
+    def _put(self, transaction: _Transaction) -> None:
+        """Ask the coordinator; the turn of the loop that began the question is over."""
         question = self._questions.pop(transaction)
-        task = asyncio.get_running_loop().create_task(self._await(transaction, question))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        begun = first_step(self._ask_coordinator(transaction, question))
+        if not isinstance(begun, Finished):
+            task = asyncio.ensure_future(begun)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
-    async def _await(self, transaction: _Transaction, question: _Question) -> None:
+    async def _ask_coordinator(self, transaction: _Transaction, question: _Question) -> None:
         codes: Mapping[TopicPartition, ErrorCode] = {}
         missing = ErrorCode.UNKNOWN_SERVER_ERROR
         try:
@@ -147,19 +164,21 @@ class TransactionVerifier:
                 transaction.transactional_id,
                 ProducerOfTransaction(transaction.producer_id, transaction.producer_epoch),
                 question.partitions,
-                verify_only=transaction.verify_only,
+                verify_only=transaction.produce_version < ADDS_SINCE,
+                coordinator_epoch=question.coordinator_epoch,
             )
         except KafkaError as error:
             missing = error.code
         except Exception:
             logger.exception("transaction %r could not be verified", transaction.transactional_id)
-        for key, answer in question.answers.items():
+        self.verifications_total += len(question.answers)
+        for key, (partition, answer) in question.answers.items():
             code = codes.get(key, missing)
-            self.verifications_total += 1
-            if code is not ErrorCode.NONE:
+            if code is ErrorCode.NONE:
+                answer.set_result(None)
+            else:
                 self.failures_total[code.name] += 1
-            if not answer.done():
-                answer.set_result(code)
+                answer.set_exception(_error(transaction, partition, code))
 
     async def close(self) -> None:
         """End the questions that are under way; they get no answer."""
@@ -168,39 +187,25 @@ class TransactionVerifier:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
+def _error(transaction: _Transaction, partition: Partition, code: ErrorCode) -> KafkaError:
+    """The error for batches that the coordinator does not allow. A later epoch counts more."""
+    producer_id, epoch = transaction.producer_id, transaction.producer_epoch
+    entry = partition.log.producers.entries.get(producer_id)
+    if entry is not None and epoch < entry.epoch:
+        return _fenced(partition, entry, epoch)
+    return KafkaError(
+        produce_error(code, transaction.produce_version),
+        f"{partition.topic}-{partition.partition}: the coordinator of "
+        f"{transaction.transactional_id!r} answers {code.name} for producer {producer_id}, "
+        f"epoch {epoch}",
+    )
+
+
 class ProducerOfTransaction(NamedTuple):
     """Implements `Producer`."""
 
     producer_id: int
     producer_epoch: int
-
-
-class LowestSequences:
-    """The lowest sequence seen of producers that have no state on a partition yet.
-
-    Of a producer without state the log takes any sequence. When its first batch is refused for a
-    while and a later one is not, the later one must be refused too, or the first one never fits.
-    """
-
-    def __init__(self, limit: int = LOWEST_SEQUENCES_MAX) -> None:
-        self._limit = limit
-        self._sequences: dict[ProducerKey, int] = {}
-
-    def note(self, key: ProducerKey, sequence: int) -> None:
-        """A batch came."""
-        known = self._sequences.get(key)
-        if known is None or sequence < known:
-            if known is None and len(self._sequences) >= self._limit:
-                del self._sequences[next(iter(self._sequences))]
-            self._sequences[key] = sequence
-
-    def get(self, key: ProducerKey, sequence: int) -> int:
-        """The lowest one so far; `sequence` when none is known."""
-        return self._sequences.get(key, sequence)
-
-    def forget(self, key: ProducerKey) -> None:
-        """The log has the producer's state now."""
-        self._sequences.pop(key, None)
 
 
 class TransactionGuard:
@@ -219,61 +224,49 @@ class TransactionGuard:
     def _adds(self) -> bool:
         return self._version >= ADDS_SINCE
 
-    def verify(self, partition: Partition, batch: memoryview) -> Awaitable[None] | None:
-        """See `AppendGuard`. Refuses at once what no answer of the coordinator could allow."""
-        header = read_header(batch)
-        entry = self._arrived(partition, header)
-        if is_open(entry, header.producer_epoch):
+    def verify(self, partition: Partition, batch: memoryview) -> asyncio.Future[None] | None:
+        """See `AppendGuard`. Rejects at once what no answer of the coordinator could allow."""
+        producer_id, producer_epoch, sequence = _unpack_producer(batch, AT_PRODUCER_ID)
+        entry = self._arrived(partition, producer_id, producer_epoch, sequence)
+        if is_open(entry, producer_epoch):
             return None
-        if self._adds:
-            check_first_sequence(partition, entry, header)
+        if entry is None and sequence > 0 and self._adds:
+            raise _gap(partition, producer_id, producer_epoch, sequence, 0)
         transaction = _Transaction(
-            self._transactional_id, header.producer_id, header.producer_epoch, not self._adds
+            self._transactional_id, producer_id, producer_epoch, self._version
         )
-        return self._verified(partition, header, self._verifier.ask(transaction, partition))
+        coordinator_epoch = NO_EPOCH if entry is None else entry.coordinator_epoch
+        return self._verifier.ask(transaction, partition, coordinator_epoch)
 
     def queued(self, partition: Partition, batch: memoryview) -> None:
         """See `AppendGuard`."""
-        self._arrived(partition, read_header(batch))
+        self._arrived(partition, *_unpack_producer(batch, AT_PRODUCER_ID))
 
     def recheck(self, partition: Partition, batch: memoryview) -> None:
         """See `AppendGuard`. Raises OUT_OF_ORDER_SEQUENCE_NUMBER for a producer without state whose
-        first batch is missing."""
-        header = read_header(batch)
-        entry = partition.log.producers.entries.get(header.producer_id)
-        if self._adds:
-            check_first_sequence(partition, entry, header)
-        elif entry is None:
-            sequence = header.base_sequence
-            lowest = self._verifier.lowest.get(_key(partition, header), sequence)
-            if sequence > lowest:
-                raise _gap(partition, header, lowest)
-
-    def _arrived(self, partition: Partition, header: BatchHeader) -> ProducerEntry | None:
-        """The epoch counts before the state of the transaction (KAFKA-19690)."""
-        entry = partition.log.producers.entries.get(header.producer_id)
-        if entry is not None:
-            check_epoch(partition, entry, header)
-            self._verifier.lowest.forget(_key(partition, header))
-        elif not self._adds:
-            self._verifier.lowest.note(_key(partition, header), header.base_sequence)
-        return entry
-
-    async def _verified(
-        self, partition: Partition, header: BatchHeader, answer: Awaitable[ErrorCode]
-    ) -> None:
-        code = await answer
-        if code is ErrorCode.NONE:
+        first batch is missing: with an epoch per transaction that has sequence 0, else the lowest
+        sequence seen."""
+        producer_id, producer_epoch, sequence = _unpack_producer(batch, AT_PRODUCER_ID)
+        if producer_id in partition.log.producers.entries:
             return
-        entry = partition.log.producers.entries.get(header.producer_id)
-        if entry is not None:
-            check_epoch(partition, entry, header)
-        raise KafkaError(
-            produce_error(code, self._version),
-            f"{partition.topic}-{partition.partition}: the coordinator of "
-            f"{self._transactional_id!r} answers {code.name} for producer {header.producer_id}, "
-            f"epoch {header.producer_epoch}",
-        )
+        first = 0
+        if not self._adds:
+            lowest = self._verifier.lowest
+            first = lowest.get(partition, producer_id, producer_epoch, sequence)
+        if sequence > first:
+            raise _gap(partition, producer_id, producer_epoch, sequence, first)
+
+    def _arrived(
+        self, partition: Partition, producer_id: int, producer_epoch: int, sequence: int
+    ) -> ProducerEntry | None:
+        """The epoch counts before the state of the transaction (KAFKA-19690). Raises
+        INVALID_PRODUCER_EPOCH."""
+        entry = partition.log.producers.entries.get(producer_id)
+        if entry is not None and producer_epoch < entry.epoch:
+            raise _fenced(partition, entry, producer_epoch)
+        if entry is None and not self._adds:
+            self._verifier.lowest.note(partition, producer_id, producer_epoch, sequence)
+        return entry
 
 
 def is_open(entry: ProducerEntry | None, producer_epoch: int) -> bool:
@@ -285,24 +278,13 @@ def is_open(entry: ProducerEntry | None, producer_epoch: int) -> bool:
     )
 
 
-def check_epoch(partition: Partition, entry: ProducerEntry, header: BatchHeader) -> None:
-    """Raises INVALID_PRODUCER_EPOCH when a later epoch is known."""
-    if header.producer_epoch < entry.epoch:
-        raise KafkaError(
-            ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"{partition.topic}-{partition.partition}: producer {header.producer_id} writes with "
-            f"epoch {header.producer_epoch}, but epoch {entry.epoch} is known; its transaction has "
-            "ended, or a newer instance took over",
-        )
-
-
-def check_first_sequence(
-    partition: Partition, entry: ProducerEntry | None, header: BatchHeader
-) -> None:
-    """With an epoch per transaction the first batch has sequence 0. Raises
-    OUT_OF_ORDER_SEQUENCE_NUMBER."""
-    if entry is None and header.base_sequence > 0:
-        raise _gap(partition, header, 0)
+def _fenced(partition: Partition, entry: ProducerEntry, epoch: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"{partition.topic}-{partition.partition}: producer {entry.producer_id} writes with epoch "
+        f"{epoch}, but epoch {entry.epoch} is known; its transaction has ended, or a newer "
+        "instance took over",
+    )
 
 
 def produce_error(code: ErrorCode, version: int) -> ErrorCode:
@@ -321,14 +303,11 @@ def produce_error(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-def _key(partition: Partition, header: BatchHeader) -> ProducerKey:
-    return ProducerKey(partition, header.producer_id, header.producer_epoch)
-
-
-def _gap(partition: Partition, header: BatchHeader, expected: int) -> KafkaError:
+def _gap(
+    partition: Partition, producer_id: int, producer_epoch: int, sequence: int, expected: int
+) -> KafkaError:
     return KafkaError(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        f"{partition.topic}-{partition.partition}: producer {header.producer_id} epoch "
-        f"{header.producer_epoch} is not known here and sends sequence {header.base_sequence}, "
-        f"expected {expected}",
+        f"{partition.topic}-{partition.partition}: producer {producer_id} epoch {producer_epoch} "
+        f"is not known here and sends sequence {sequence}, expected {expected}",
     )

@@ -26,6 +26,11 @@ class MemoryLog:
         self.failure: KafkaError | None = None
         """What the next append raises, though nothing foretold it."""
         self.is_written_though_failed = False
+        self.is_confirmed = True
+        """What the metadata store says of the leadership."""
+        self.look_ups = 0
+        self.coordinator_epochs: dict[int, int] = {}
+        """Of markers, by producer id."""
         self.read_gate: asyncio.Event | None = None
         self._moved = asyncio.Event()
 
@@ -69,6 +74,14 @@ class MemoryLog:
         if failure is not None:
             raise failure
         return first
+
+    def coordinator_epoch(self, partition: int, producer_id: int) -> int:
+        return self.coordinator_epochs.get(producer_id, -1)
+
+    async def leads(self, partition: int, epoch: int) -> bool:
+        self.look_ups += 1
+        await asyncio.sleep(0)
+        return self.is_confirmed and epoch == self.epoch
 
     def committed_end(self, partition: int, epoch: int) -> int:
         self._check(epoch)

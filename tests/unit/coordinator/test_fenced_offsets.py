@@ -60,9 +60,12 @@ def test_a_marker_of_an_older_epoch_ends_nothing(tmp_path: Path) -> None:
         await groups.transactional_commit(commit_of(Producer(7, 3), 5), allowing)
         late = runtime.end_transaction(0, 7, 2, 1, commit=True)
         assert await code_of(late) is ErrorCode.INVALID_PRODUCER_EPOCH
+        assert allowing.coordinator_epoch == -1
         stable = (await groups.fetch(GROUP, (T,), require_stable=True))[T]
         assert stable.error is ErrorCode.UNSTABLE_OFFSET_COMMIT
         await runtime.end_transaction(0, 7, 3, 1, commit=False)
         assert (await groups.fetch(GROUP, (T,), require_stable=True))[T].offset == -1
+        await groups.transactional_commit(commit_of(Producer(7, 3), 6), allowing)
+        assert allowing.coordinator_epoch == 1, "of the marker: a deposed coordinator has a lower"
 
     serve(tmp_path, story)

@@ -77,3 +77,18 @@ def test_without_a_controller_there_is_no_id_and_the_next_call_asks_again() -> N
         return await ids.fresh()
 
     assert asyncio.run(story()) == 5
+
+
+def test_an_id_that_was_not_used_is_given_again() -> None:
+    async def allocate() -> tuple[int, int]:
+        return 7, 2
+
+    async def story() -> None:
+        ids = ProducerIds(allocate)
+        assert ids.ready() == -1, "it does not wait for the controller"
+        ids.give_back(-1)
+        assert await ids.fresh() == 7
+        ids.give_back(7)
+        assert [ids.ready(), ids.ready(), ids.ready()] == [7, 8, -1]
+
+    asyncio.run(story())

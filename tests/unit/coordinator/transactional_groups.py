@@ -35,6 +35,8 @@ class TransactionCoordinator:
         self.next_codes: list[ErrorCode] = []
         """Answers after the first one; then `code` again."""
         self.calls: list[tuple[str, Producer, bool]] = []
+        self.coordinator_epoch = -1
+        """That of the last call."""
         self.gate = asyncio.Event()
         self.gate.set()
 
@@ -45,9 +47,11 @@ class TransactionCoordinator:
         partitions: Mapping[tuple[str, int], UUID],
         *,
         verify_only: bool,
+        coordinator_epoch: int = -1,
     ) -> Mapping[tuple[str, int], ErrorCode]:
         assert partitions == {PARTITION: self.offsets_id}
         self.calls.append((transactional_id, producer, verify_only))
+        self.coordinator_epoch = coordinator_epoch
         await self.gate.wait()
         is_first = len(self.calls) == 1
         code = self.code if is_first or not self.next_codes else self.next_codes.pop(0)
@@ -84,6 +88,7 @@ class Groups:
         producer: Producer = PRODUCER,
         *,
         is_enlisting: bool = True,
+        connection: int = 0,
         group_id: str = GROUP,
     ) -> ErrorCode:
         """A TxnOffsetCommit of t-0."""
@@ -92,14 +97,15 @@ class Groups:
             transactional_id="app",
             producer=producer,
             is_enlisting=is_enlisting,
+            connection=connection,
             rows=(Commit(*T, offset, -1, ""),),
         )
         return (await self.service.transactional_commit(request, self.transactions))[T]
 
-    async def commit(self, offset: int) -> None:
+    async def commit(self, offset: int, group_id: str = GROUP) -> None:
         """An OffsetCommit of t-0."""
         request = OffsetCommit(
-            group_id=GROUP,
+            group_id=group_id,
             generation=-1,
             member_id="",
             instance_id=None,

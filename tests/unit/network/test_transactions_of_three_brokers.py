@@ -37,6 +37,7 @@ from headwater.wire.apis.k24_add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
 )
 from headwater.wire.apis.k26_end_txn import EndTxnRequest, EndTxnResponse
 from headwater.wire.apis.k61_describe_producers import (
@@ -253,6 +254,39 @@ def test_older_clients_add_partitions_and_leaders_verify(tmp_path: Path) -> None
         assert code is ErrorCode.NONE
         assert await c.send(producer, 0, 1, version=TV1) is ErrorCode.NONE
         assert await c.latest(1, 0) == 2
+
+    play(tmp_path, story)
+
+
+def test_a_deposed_coordinator_confirms_nothing(tmp_path: Path) -> None:
+    """The leader has a marker of a later coordinator epoch: this one does not know its successor,
+    and what that has ended."""
+
+    async def story(c: Cluster) -> None:
+        producer = await c.init()
+        assert await c.add(producer, 0) is ErrorCode.NONE
+
+        async def verify(coordinator_epoch: int) -> ErrorCode:
+            asked = AddPartitionsToTxnTransaction(
+                transactional_id="tx",
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                verify_only=True,
+                topics=(AddPartitionsToTxnTopic(name="t", partitions=(0,)),),
+                coordinator_epoch=coordinator_epoch,
+            )
+            reply = await c.to[c.coordinator].call(
+                AddPartitionsToTxnRequest(transactions=(asked,)),
+                AddPartitionsToTxnResponse,
+                version=5,
+            )
+            rows = reply.results_by_transaction[0].topic_results[0].results_by_partition
+            return ErrorCode(rows[0].partition_error_code)
+
+        assert [await verify(-1), await verify(0)] == [ErrorCode.NONE] * 2
+        assert await verify(1) is ErrorCode.NOT_COORDINATOR
+        service = c.trio.brokers[c.coordinator].services.transactions
+        assert not service.coordinator.runtime.is_hosted(BROKERS.index(c.coordinator))
 
     play(tmp_path, story)
 

@@ -12,11 +12,10 @@ import pytest
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.log.results import AppendOrigin, AppendResult
+from headwater_broker.replica.lowest_sequences import LowestSequences
 from headwater_broker.replica.marker_writer import TopicPartition, TransactionMarker
 from headwater_broker.replica.transaction_verification import (
-    LowestSequences,
     Producer,
-    ProducerKey,
     TransactionVerifier,
     produce_error,
 )
@@ -39,6 +38,7 @@ class Coordinator:
         self.asked: list[tuple[str, int, int, frozenset[TopicPartition], bool]] = []
         self.answers: list[asyncio.Future[ErrorCode | KafkaError | Exception]] = []
         self.topic_ids: dict[TopicPartition, UUID] = {}
+        self.coordinator_epochs: list[int] = []
 
     async def enlist(
         self,
@@ -47,7 +47,9 @@ class Coordinator:
         partitions: Mapping[TopicPartition, UUID],
         *,
         verify_only: bool,
+        coordinator_epoch: int = -1,
     ) -> Mapping[TopicPartition, ErrorCode]:
+        self.coordinator_epochs.append(coordinator_epoch)
         pid, epoch = producer.producer_id, producer.producer_epoch
         self.asked.append((transactional_id, pid, epoch, frozenset(partitions), verify_only))
         self.topic_ids.update(partitions)
@@ -69,7 +71,7 @@ class Bench:
         self.broker = broker
         self.services = broker.services
         self.coordinator = Coordinator()
-        self.verifier = TransactionVerifier(self.coordinator)
+        self.verifier = TransactionVerifier(self.coordinator, self.services.appends.lowest)
         self.partition = broker.replicas.lookup("t", 0)
         self.outcomes: list[ErrorCode] = []
 
@@ -310,16 +312,36 @@ def test_the_lowest_sequence_outlives_its_question(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
+@pytest.mark.parametrize("end", ["append", "marker"])
+def test_the_lowest_sequence_is_forgotten_with_its_transaction(tmp_path: Path, end: str) -> None:
+    """Else a producer whose state has expired could never go on: its first sequence is long gone."""
+
+    async def story(b: Bench) -> None:
+        await b.send(0, version=TV1)
+        await b.coordinator.answer(NONE if end == "append" else ErrorCode.NOT_COORDINATOR)
+        if end == "marker":
+            await b.end(epoch=0, version=1)
+        b.partition.log.producers.expire(1 << 60, 1)
+        b.partition.log.producers.entries.clear()
+        assert await b.send(1, version=TV1) is None
+        await b.coordinator.answer()
+        assert b.outcomes[-1] is NONE
+
+    play(tmp_path, story)
+
+
 def test_lowest_sequences_are_bounded() -> None:
     lowest = LowestSequences(limit=2)
-    keys = [ProducerKey(None, pid, 0) for pid in range(3)]  # type: ignore[arg-type]
-    for key in keys:
-        lowest.note(key, 5)
-        lowest.note(key, 4)
-        lowest.note(key, 6)
-    assert [lowest.get(key, 99) for key in keys] == [99, 4, 4]
-    lowest.forget(keys[2])
-    assert lowest.get(keys[2], 99) == 99
+    partition: Any = object()
+    for pid in range(3):
+        for sequence in (5, 4, 6):
+            lowest.note(partition, pid, 0, sequence)
+    assert [lowest.get(partition, pid, 0, 99) for pid in range(3)] == [99, 4, 4]
+    lowest.note(partition, 2, 1, 8)
+    lowest.note(partition, 2, 0, 0)
+    assert [lowest.get(partition, 2, epoch, 99) for epoch in (0, 1, 2)] == [99, 8, 99]
+    lowest.forget(partition, 2)
+    assert len(lowest) == 1
 
 
 def test_what_follows_a_refused_batch_is_refused_alike(tmp_path: Path) -> None:
@@ -380,3 +402,20 @@ def test_a_coordinator_that_does_not_answer(
 
     play(tmp_path, story)
     assert ("a bug" in caplog.text) == isinstance(error, ZeroDivisionError)
+
+
+# -- deposed coordinators
+
+
+def test_the_question_carries_the_coordinator_epoch_of_the_last_marker(tmp_path: Path) -> None:
+    """A coordinator of an older epoch may not know what its successor has ended."""
+
+    async def story(b: Bench) -> None:
+        await b.send(0, version=TV1, pid=5)
+        for coordinator_epoch, topic in ((3, "t"), (7, "u")):
+            marker = TransactionMarker(1, 0, False, coordinator_epoch, 1, {(topic, 0): UUID(int=0)})
+            await b.services.markers.write([marker])
+        await asyncio.gather(b.send(0, version=TV1), b.send(0, version=TV1, topic="u"))
+        assert b.coordinator.coordinator_epochs == [-1, 7]
+
+    play(tmp_path, story)

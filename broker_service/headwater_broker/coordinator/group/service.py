@@ -19,6 +19,7 @@ from headwater_broker.coordinator.group.classic_group import Group, TopicPartiti
 from headwater_broker.coordinator.group.classic_protocol import MemberJoin
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.offsets import Committed
+from headwater_broker.coordinator.group.records import STRING_BYTES_MAX
 from headwater_broker.coordinator.group.shard import (
     GroupShard,
     OffsetCommit,
@@ -35,6 +36,17 @@ def _require_name(group_id: str) -> None:
     """Raises INVALID_GROUP_ID. Only offsets may belong to a group without a name, as in Kafka."""
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+    _check_length(group_id)
+
+
+def _check_length(group_id: str) -> None:
+    """Raises INVALID_GROUP_ID for a name that no record can hold; requests can since KIP-482."""
+    size = len(group_id.encode())
+    if size > STRING_BYTES_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_GROUP_ID,
+            f"the group id has {size} bytes, at most {STRING_BYTES_MAX} can be stored",
+        )
 
 
 class GroupService:
@@ -45,10 +57,11 @@ class GroupService:
     def __init__(self, parts: CoordinatorParts, config: GroupConfig) -> None:
         self._entropy = parts.entropy
         self._view = parts.view
+        self._log = parts.appender(OFFSETS_TOPIC)
         self.coordinator: CoordinatorService[GroupShard] = CoordinatorService(
             OFFSETS_TOPIC,
             lambda _partition: GroupShard(config),
-            parts.appender(OFFSETS_TOPIC),
+            self._log,
             parts.placement(OFFSETS_TOPIC),
             parts.clock,
             topics_deleted=_topics_deleted,
@@ -101,6 +114,7 @@ class GroupService:
 
     async def commit(self, request: OffsetCommit) -> Codes:
         """Commit offsets; they are durable when it returns."""
+        _check_length(request.group_id)
         reply = await self.coordinator.run(
             request.group_id, lambda s, now, t: s.commit(request, now, t)
         )
@@ -118,7 +132,7 @@ class GroupService:
         codes: Codes | None = None
         while codes is None:
             shard = await self.coordinator.shard(request.group_id)
-            verification = shard.begin_verification(request.producer)
+            verification = shard.begin_verification(request)
             try:
                 codes = await self._commit_verified(request, verification, enlistment)
             finally:
@@ -139,7 +153,8 @@ class GroupService:
 
     async def _enlist(self, request: TransactionalCommit, enlistment: Enlistment) -> None:
         """Add the group's partition to the transaction, or verify that the client did (KIP-890)."""
-        partition = OFFSETS_TOPIC, self.coordinator.partition_of(request.group_id)
+        index = self.coordinator.partition_of(request.group_id)
+        partition = OFFSETS_TOPIC, index
         topic = self._view.topics.get(OFFSETS_TOPIC)
         if topic is None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is not known")
@@ -148,6 +163,7 @@ class GroupService:
             request.producer,
             {partition: topic.topic_id},
             verify_only=not request.is_enlisting,
+            coordinator_epoch=self._log.coordinator_epoch(index, request.producer.producer_id),
         )
         code = codes[partition]
         if code is not ErrorCode.NONE:

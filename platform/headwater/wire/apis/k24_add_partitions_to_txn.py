@@ -27,6 +27,8 @@ class AddPartitionsToTxnTransaction(Struct):
     producer_epoch: int = wire("int16", "4+")
     verify_only: bool = wire("bool", "4+")
     topics: tuple[AddPartitionsToTxnTopic, ...] = wire(AddPartitionsToTxnTopic, "4+", array=True)
+    coordinator_epoch: int = wire("int32", "4+", default=-1, tag=10000, tagged="4+", ignorable=True)
+    """Headwater's own field: the latest coordinator epoch that the leader knows of the producer."""
 
 
 @wire_schema

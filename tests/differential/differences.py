@@ -116,8 +116,11 @@ DIFFERENCES = (
     Difference(
         "The commit of a transaction that has timed out. Flink's committer takes INVALID_TXN_STATE "
         "for a commit that has happened, and loses the records without a word; for "
-        "TRANSACTION_ABORTABLE it stops the job.",
+        "TRANSACTION_ABORTABLE it stops the job. (It resumes by EndTxn v4, whatever it began with.)",
         {
+            "timed out TV1": {
+                8: {"error": "TRANSACTION_ABORTABLE", "producer": "none", "epoch": -1},
+            },
             "timed out TV2": {
                 6: {"error": "TRANSACTION_ABORTABLE", "producer": "none", "epoch": -1},
             },

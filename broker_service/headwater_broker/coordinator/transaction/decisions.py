@@ -287,11 +287,11 @@ def end_transaction(
     raises_epoch = client_version >= TRANSACTION_V2
     if _is_ended_by(known, producer, raises_epoch):
         return _repeated(known, commit)
-    if _is_timed_out_of(known, producer):
-        if commit:
-            return Refused(ErrorCode.TRANSACTION_ABORTABLE)
-        if raises_epoch:
-            return Unchanged(known.identity)
+    has_timed_out = _is_timed_out_of(known, producer)
+    if has_timed_out and commit:
+        return Refused(ErrorCode.TRANSACTION_ABORTABLE)
+    if has_timed_out and raises_epoch:
+        return Unchanged(known.identity)
     if known.state.is_preparing and producer == known.next_identity:
         return Busy()
     current = known.identity if known.state.is_preparing else known.next_identity

@@ -28,6 +28,7 @@ from headwater.client.errors import (
     TransactionAbortedError,
     kafka_error,
 )
+from headwater.client.outages import OutageLog
 from headwater.client.prepared import PreparedTransaction
 from headwater.client.produce_requests import V1_TRANSACTION_PRODUCE_VERSION
 from headwater.client.producer_options import ProducerOptions
@@ -144,6 +145,17 @@ class TransactionManager:
         if is_news:
             assert state.error is not None
             self.fail_waiting(state.error)
+
+    def note_outages(self, outages: OutageLog) -> set[str]:
+        """Note that a coordinator does not answer, if that is so; the outage's subject then."""
+        trouble = self._calls.trouble
+        if trouble is None:
+            return set()
+        subject = f"transactional id {self.state.transactional_id}"
+        code = getattr(trouble, "code", ErrorCode.NETWORK_EXCEPTION)
+        cause = f"the coordinator does not answer ({code.name})"
+        outages.note(subject, code, cause, str(trouble) or "no response in time")
+        return {subject}
 
     # --- one call at a time -------------------------------------------------------------------
 
@@ -369,6 +381,7 @@ class TransactionManager:
             await self._guarded(what, self._init())
         with self._lock:
             self._wanted.clear()
+            self._calls.trouble = None
             state.ended()
 
     def _queues(self) -> list[PartitionQueue]:

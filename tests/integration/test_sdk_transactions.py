@@ -279,7 +279,7 @@ def test_a_timeout_over_the_brokers_maximum_is_named(servers: str, n: Names) -> 
         Producer(
             servers, transactional_id=n.transactional_id, transaction_timeout_ms=900_001
         ) as producer,
-        pytest.raises(FatalTransactionError, match="transaction.max.timeout.ms") as got,
+        pytest.raises(FatalTransactionError, match=r"transaction\.max\.timeout\.ms") as got,
     ):
         producer.init_transactions()
     assert got.value.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT

@@ -154,7 +154,7 @@ class TransactionManager:
         subject = f"transactional id {self.state.transactional_id}"
         code = getattr(trouble, "code", ErrorCode.NETWORK_EXCEPTION)
         cause = f"the coordinator does not answer ({code.name})"
-        outages.note(subject, code, cause, str(trouble) or "no response in time")
+        outages.note(subject, code, cause, self._calls.cause)
         return {subject}
 
     # --- one call at a time -------------------------------------------------------------------
@@ -200,7 +200,7 @@ class TransactionManager:
 
     def _timeout(self, call: str, timeout_ms: float) -> RetriableTransactionError:
         state = self.state
-        cause = str(self._calls.trouble or "")
+        cause = self._calls.cause
         if not cause and state.phase in (Phase.FLUSHING, Phase.ABORTING):
             left = sum(b.count for b in self._accumulator.unfinished())
             cause = f"{left} records are neither acknowledged nor failed"

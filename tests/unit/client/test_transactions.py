@@ -222,6 +222,22 @@ def test_records_that_wait_fail_with_their_transaction(b: TransactionBroker) -> 
     assert b.log == []
 
 
+@pytest.mark.parametrize("kind", [TxnOffsetCommitRequest, AddPartitionsToTxnRequest])
+def test_a_topic_that_stays_unknown_ends_the_transaction(kind: type[Message]) -> None:
+    """A new one takes a moment to reach all brokers; one that does not exist is not waited for."""
+    with TransactionBroker(1) as b, producer(b) as p:
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        b.faults[kind] += [unknown] * 3
+        with p.transaction():
+            p.send("t", b"a", partition=0)
+            p.send_offsets({("in", 0): 5}, GROUP)
+        b.faults[kind] += [unknown] * 100
+        with pytest.raises(AbortableTransactionError, match="UNKNOWN_TOPIC"), p.transaction():
+            p.send("t", b"b", partition=0).result(LIMIT_S)
+            p.send_offsets({("in", 0): 5}, GROUP)
+        assert len(b.faults[kind]) > 80
+
+
 def test_a_second_producer_fences_the_first(b: TransactionBroker) -> None:
     with producer(b) as first:
         first.begin_transaction()

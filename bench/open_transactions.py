@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from measures import Peer, create_topic, touch
 from peers import KafkaPeer, age_seconds, rss_megabytes
-from raw_transactions import RETRIABLE, TIMEOUT_MS, Channel, check
+from raw_transactions import RETRIABLE, TIMEOUT_MS, TRANSACTION, Channel, check, coordinator_of
 
 from headwater.errors import ErrorCode
 from headwater.wire.apis.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -60,7 +60,7 @@ def measure(peer: Peer, ids: int = IDS) -> OpenIds:
     """Open so many ids on a fresh broker, and restart it before and after."""
     create_topic(peer, TOPIC, 1)
     touch(peer, TOPIC, 1)
-    asyncio.run(_open(peer, range(WORKERS)))  # makes `__transaction_state`, compiles what is hot
+    asyncio.run(_open(peer, range(WORKERS)))
     restart_s = _restart(peer, range(WORKERS))
     before = _megabytes(peer)
     start = time.monotonic()
@@ -74,6 +74,7 @@ def measure(peer: Peer, ids: int = IDS) -> OpenIds:
 
 async def _open(peer: Peer, numbers: range) -> None:
     """Open a transaction of each id, many at once."""
+    (await coordinator_of(peer, TOPIC, TRANSACTION)).close()  # makes `__transaction_state`
     waiting = iter(numbers)
 
     async def work() -> None:

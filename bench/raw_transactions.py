@@ -128,7 +128,7 @@ def framed(request: Message, version: int | None = None) -> bytearray:
     return bytearray(_LENGTH.pack(len(body)) + body)
 
 
-async def _coordinator_of(peer: Peer, key: str, key_type: int) -> Channel:
+async def coordinator_of(peer: Peer, key: str, key_type: int) -> Channel:
     """A connection to the coordinator of a group or of a transactional id."""
     channel = await Channel.open("127.0.0.1", peer.ports[0])
     try:
@@ -172,9 +172,9 @@ class RawProducer:
 
     async def open(self, peer: Peer, topic: str) -> None:
         """Connect to the coordinators and the leaders, and get a producer id."""
-        self._coordinator = await _coordinator_of(peer, self.name, TRANSACTION)
+        self._coordinator = await coordinator_of(peer, self.name, TRANSACTION)
         if self._source is not None:
-            self._group = await _coordinator_of(peer, self.name, GROUP)
+            self._group = await coordinator_of(peer, self.name, GROUP)
         leaders = await _leaders_of(peer, topic)
         for address in sorted(set(leaders.values())):
             mine = sorted(p for p, leader in leaders.items() if leader == address)

@@ -12,7 +12,7 @@ from pathlib import Path
 from uuid import UUID
 
 from headwater.client.connection import open_connection
-from headwater.errors import ErrorCode, KafkaError
+from headwater.errors import ErrorCode
 from headwater.ports.authorizer import AllowAll
 from headwater.ports.network import PeerConnection
 from headwater.system import SystemClock, SystemEntropy
@@ -140,6 +140,7 @@ class Trio:
         self.states: dict[tuple[UUID, int], PartitionState] = {}
         self.topics: dict[UUID, TopicState] = {}
         self.up: set[int] = set()
+        self.next_producer_id = 0
 
     async def __aenter__(self) -> Trio:
         for broker_id in BROKERS:
@@ -250,7 +251,8 @@ class Trio:
         return ErrorCode.NONE
 
     async def allocate_producer_ids(self) -> tuple[int, int]:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no producer ids here")
+        start, self.next_producer_id = self.next_producer_id, self.next_producer_id + 1000
+        return start, 1000
 
     def partition(self, broker_id: int, topic: str, index: int = 0) -> Partition:
         return self.brokers[broker_id].replicas.lookup(topic, index)

@@ -44,6 +44,7 @@ from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.metadata.leader_lookup import LeaderLookup
 from headwater_broker.metadata.registration import RegistrationManager, ensure_cluster_id
+from headwater_broker.metadata.topic_lookup import TopicLookup
 from headwater_broker.metadata.znodes import BrokerRegistration
 from headwater_broker.network.page_cache import PageCache
 from headwater_broker.replica.ports import ReplicationPorts
@@ -120,6 +121,8 @@ class WholeBroker:
         self._network.stop(self.address)
         await self.listener.close()
         await self.services.groups.close()
+        await self.services.transactions.close()
+        await self.data_plane.transaction_channel.close()
         await self.services.background.close()
         await self.replicas.close()
         await self.controller.stop()
@@ -175,6 +178,7 @@ class WholeBroker:
             leads=LeaderLookup(self._store, self.id).is_leader,
             producer_ids=ProducerIds(self.calls.allocate_producer_ids),
             tiered_topic=TieredTopics(self.config, self.view).locate,
+            is_topic_deleted=TopicLookup(self._store).is_deleted,
         )  # fmt: skip
 
     def _handlers(self) -> dict[Any, Any]:

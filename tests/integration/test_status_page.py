@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from headwater import Consumer, Producer
+from integration import clients
 from integration.cluster import LocalCluster
 from integration.headless_browser import dump_dom, find_browser, screenshot
 
@@ -26,6 +27,8 @@ RECORDS = 3000
 KEPT_S = 0.6
 """A little longer than a broker caches its documents."""
 PAGE_MS = 4000
+BLOCKED_SHOWN_MS = 3000
+"""The page shows transactions that are open for so long."""
 IDLE_RSS_MAX = 100_000_000
 
 
@@ -293,6 +296,33 @@ def test_the_page_names_the_transactions_that_block_readers(
     assert "PrepareCommit" in second and "overdue" not in second, second
     assert third[1] == "no coordinator knows it" and "60 min" in third, third
     assert list(page.rows).index(f"blocked {topic}-2") < list(page.rows).index(f"blocked {topic}-0")
+
+
+def test_an_open_transaction_is_in_documents_metrics_and_page(
+    shared_cluster: LocalCluster, tmp_path: Path
+) -> None:
+    find_browser()
+    topic = shared_cluster.create_topic("held-back")
+    producer = clients.begin_transaction(shared_cluster.bootstrap, "holds-back", topic)
+
+    def seen() -> bool:
+        documents = [b["document"] for b in get_json(shared_cluster, "/cluster.json")["brokers"]]
+        blocked = [row for d in documents for row in d["blocked"] if row["topic"] == topic]
+        for owner in (row for d in documents for row in d["transactions"]):
+            if owner["transactional_id"] == "holds-back":
+                is_old = documents[0]["now_ms"] - owner["start_ms"] > BLOCKED_SHOWN_MS
+                return is_old and [row["producer_id"] for row in blocked] == [owner["producer_id"]]
+        return False
+
+    shared_cluster.wait_until(seen, "the documents show it")
+    texts = [get(shared_cluster, "/metrics", broker_id)[1] for broker_id in range(3)]
+    lag = f'headwater_last_stable_offset_lag{{partition="0",topic="{topic}"}} 1.0'
+    assert [lag in text for text in texts].count(True) == 1, texts[0]
+    ages = re.findall(r'oldest_open_transaction_seconds{two_phase="false"} (\S+)', "".join(texts))
+    assert len(ages) == 3 and max(map(float, ages)) > BLOCKED_SHOWN_MS / 1000
+    row = look(shared_cluster, tmp_path / "profile").rows[f"blocked {topic}-0"]
+    assert row[:3] == [f"{topic}-0", "holds-back", "Ongoing"], row
+    producer.commit_transaction(20)
 
 
 def test_the_page_shows_a_kill_and_a_restart(start_cluster: Any, tmp_path: Path) -> None:

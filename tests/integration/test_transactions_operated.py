@@ -12,7 +12,6 @@ import io
 import json
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -129,10 +128,8 @@ def test_a_live_transaction_is_listed_shown_and_found_as_a_blocker(bootstrap: st
         assert blocker.high_watermark == 1 and not blocker.is_hanging
         assert blocker.coordinator == row.coordinator
         assert blocker.times_out_in_ms is not None and 0 < blocker.times_out_in_ms <= 60_000
-        assert blocker in [
-            b._replace(age_ms=blocker.age_ms, times_out_in_ms=blocker.times_out_in_ms)
-            for b in admin.transaction_blockers()
-        ]
+        everywhere = {(b.topic, b.transactional_id) for b in admin.transaction_blockers()}
+        assert (topic, "seen-1") in everywhere
         assert admin.find_hanging_transactions([topic], max_transaction_timeout_ms=0) == []
         with pytest.raises(KafkaError) as error:
             admin.describe_transactions(["never-made"])
@@ -179,7 +176,7 @@ def test_an_operator_commits_what_a_dead_producer_prepared(bootstrap: str) -> No
         d = admin.describe_transactions(["prepared-1"])["prepared-1"]
         handle = ProducerIdAndEpoch(d.producer_id, d.producer_epoch)
         with pytest.raises((ProducerFencedError, KafkaError)) as fenced:
-            later = handle._replace(producer_epoch=handle.producer_epoch + 5)
+            later = ProducerIdAndEpoch(handle.producer_id, handle.producer_epoch + 5)
             admin.end_transaction("prepared-1", later, commit=True)
         assert fenced.value.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
         admin.end_transaction("prepared-1", handle, commit=True)
@@ -269,7 +266,8 @@ def test_a_hanging_transaction_is_found_and_aborted(kafka: str) -> None:
         with pytest.raises(KafkaError, match="begins at offset 77: its open transactions begin at"):
             admin.abort_transaction((topic, 0), first_offset=77)
     short = ("--max-transaction-timeout", "1000")
-    assert answer(kafka, "find-hanging", topic, *short, code=1) == [row._asdict()]
+    (shown,) = answer(kafka, "find-hanging", topic, *short, code=1)
+    assert tuple(shown.values()) == row
     assert str(lost.producer_id) in run(kafka, "find-hanging", topic, *short, code=1)[0]
     assert "hanging" in run(kafka, "blockers", topic)[0]
     where = ("--partition", f"{topic}:0", "--start-offset", str(offset[0]))
@@ -289,19 +287,3 @@ def _written(bootstrap: str, topic: str, producer: ProducerIdAndEpoch) -> list[i
         return [write_unverified(bootstrap, topic, producer)]
     except AssertionError:
         return []
-
-
-def test_wrong_arguments_of_commands_are_refused(tmp_path: Path) -> None:
-    nowhere = "127.0.0.1:1"
-    for arguments, words in (
-        (("abort",), "which transaction?"),
-        (("abort", "x", "--partition", "t:0"), "which transaction?"),
-        (("abort", "x", "--force"), "go with --partition"),
-        (("abort", "--partition", "t:0"), "--partition goes with --start-offset"),
-        (("abort", "x", "--producer-id", "1"), "both or neither"),
-        (("commit", "x", "--execute", "--dry-run"), "not both"),
-        (("commit",), "Missing argument"),
-        (("list", "--state", "Sleeping"), "is no state of a transaction"),
-        (("list", "--older-than", "-5"), "not in the range"),
-    ):
-        assert words in run(nowhere, *arguments, "--timeout", "50", code=2)[1], arguments

@@ -100,8 +100,6 @@ async def late_grant(script: Script) -> None:
     await held.release()
     code = await written
     script.expect(code, *REFUSED)
-    if script.version == 1:
-        await script.raise_epoch()  # the batch has no place in the log: its sequence is lost
     await script.write(second, remote, (script.value(second),))
     await script.end(second, commit=True)
 
@@ -156,7 +154,9 @@ async def marker_reply_lost(script: Script) -> None:
 
 
 async def late_marker(script: Script) -> None:
-    """A marker arrives twice: when its transaction ends, and when the next one is open."""
+    """A marker arrives twice on one connection: when its transaction ends, and when the next one
+    is open. (In version 1 nothing in the second one tells that it is late; only a marker on an
+    older connection is known to be.)"""
     remote = await _remote_key(script)
     held = script.hold(k27.WriteTxnMarkersRequest)
     first = script.begin()
@@ -209,7 +209,10 @@ async def coordinator_dies(script: Script) -> None:
             await _strike(script, random.randrange(80))
         except AbortableError:
             commit = False
-        await script.end(made, commit=commit)
+        try:
+            await script.end(made, commit=commit)
+        except FencedError:  # it took longer than its timeout
+            await script.initialise()
         await script.until(_all_up(script), "all brokers are up")
 
 
@@ -390,6 +393,7 @@ async def brokers_die_after_commit(script: Script) -> None:
     """All brokers are killed when a commit was answered, before its markers are written: the
     answer holds, and no other transaction is touched when the log is replayed."""
     await script.whole(KEY, commit=False)
+    await asyncio.sleep(SOME_S)  # its markers are written
     markers = script.hold(k27.WriteTxnMarkersRequest, limit=100)
     await script.whole(KEY, OTHER)
     for broker in script.world.brokers:
@@ -416,7 +420,7 @@ ANOMALIES = (
     Anomaly("4", late_grant),
     Anomaly("5", second_batch_first),
     Anomaly("6", marker_reply_lost),
-    Anomaly("6, late", late_marker),
+    Anomaly("6, late", late_marker, (2,)),
     Anomaly("7, 21", marker_is_truncated),
     Anomaly("8", two_coordinators),
     Anomaly("9", coordinator_dies),

@@ -191,6 +191,8 @@ class Transport(asyncio.Transport):
         self.is_caller = False
         """Whether this end opened the connection."""
         self.is_closed = False
+        self.is_pinned = False
+        """Data for it is on its way that was sent before its peer ended: it is open until then."""
         self.is_orphan = False
         """The peer's host lost its power: it answers no more."""
         self._network = network
@@ -341,7 +343,7 @@ class Transport(asyncio.Transport):
         network.scheduler.later(delay_s, arrive)
 
     def _end(self, error: Exception | None) -> None:
-        if self.is_closed:
+        if self.is_closed or self.is_pinned:
             return
         self.is_closed = True
         self._network.leave(self)

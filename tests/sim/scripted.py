@@ -7,7 +7,7 @@ the invariants of transactions are checked after every script.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from headwater.errors import ErrorCode
@@ -19,7 +19,7 @@ from headwater_broker.metadata import znodes
 from sim.clients import Client
 from sim.invariants import ViolationError
 from sim.ledger import Acked, Key
-from sim.network import DATA_PORT, Network, Transport
+from sim.network import RESET_S, Transport
 from sim.plan import TRANSACTED, Plan, transact
 from sim.transaction_clients import Identity, TransactionalClient
 from sim.transaction_ledger import Transaction
@@ -42,9 +42,8 @@ TICK_S = 0.01
 class Held:
     """Requests of one API key that were taken off their streams."""
 
-    def __init__(self, network: Network, api_key: int, limit: int) -> None:
+    def __init__(self, api_key: int, limit: int) -> None:
         self.frames: list[tuple[Transport, bytes]] = []
-        self._network = network
         self._api_key = api_key
         self._limit = limit
 
@@ -54,6 +53,8 @@ class Held:
             return False
         self._limit -= 1
         self.frames.append((transport, data))
+        assert transport.peer is not None
+        transport.peer.is_pinned = True
         return True
 
     async def caught(self) -> None:
@@ -62,30 +63,30 @@ class Held:
             await asyncio.sleep(TICK_S)
 
     async def release(self) -> None:
-        """Let them arrive, although their senders may have given them up: on their connections
-        if these are open, else on others."""
+        """Let them arrive on their connections, although their senders may have given them up."""
+        for peer, data in self._freed():
+            peer.take(data)
+        await asyncio.sleep(TICK_S)
+
+    async def lose_reply(self) -> None:
+        """Let them arrive, and reset their connections before the replies come back."""
+        for peer, data in self._freed():
+            peer.is_orphan = True  # what it writes is lost
+            peer.take(data)
+            assert peer.peer is not None
+            peer.peer.reset_later(1.0)
+
+    def _freed(self) -> Iterator[tuple[Transport, bytes]]:
         self._limit = 0
         frames, self.frames = self.frames, []
         for transport, data in frames:
             peer = transport.peer
-            if peer is not None and not peer.is_closed and not peer.loop.is_dead:
-                peer.take(data)
-                continue
-            loop = asyncio.get_running_loop()
-            other, _ = await loop.create_connection(
-                asyncio.Protocol, transport.peer_host, DATA_PORT
-            )
-            other.write(data)
-
-    async def lose_reply(self) -> None:
-        """Let them arrive, and reset their connections before the replies come back."""
-        self._limit = 0
-        frames, self.frames = self.frames, []
-        for transport, data in frames:
-            assert transport.peer is not None
-            transport.peer.is_orphan = True  # what it writes is lost
-            transport.peer.take(data)
-            transport.reset_later(1.0)
+            assert peer is not None
+            if not peer.loop.is_dead:
+                yield peer, data
+            peer.is_pinned = False
+            if transport.is_closed:
+                peer.reset_later(RESET_S)
 
 
 class Script(TransactionalClient):
@@ -115,7 +116,7 @@ class Script(TransactionalClient):
 
     def hold(self, request: type[Message], limit: int = 1) -> Held:
         """Hold the next requests of this kind, whoever sends them."""
-        held = Held(self.world.network, request.api_key, limit)
+        held = Held(request.api_key, limit)
         self._holds.append(held)
         return held
 
@@ -135,6 +136,13 @@ class Script(TransactionalClient):
 
         client.loop.create_task(send())
         await held.caught()
+        self.disconnect()  # as a client does that has no reply: it goes on with another connection
+
+    def disconnect(self) -> None:
+        """Close all connections; the next requests open others."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
 
     # -- requests as they are
 

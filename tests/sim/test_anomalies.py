@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from sim.anomalies import ANOMALIES, Anomaly
+from sim.group_anomalies import GROUP_ANOMALIES
 from sim.scripted import scripted
 from sim.world import run
 
-SEEDS = range(3)
-PLAYED = [(anomaly, version) for anomaly in ANOMALIES for version in anomaly.versions]
+SEEDS = range(1)
+PLAYED = [(a, version) for a in (*ANOMALIES, *GROUP_ANOMALIES) for version in a.versions]
 
 
 @pytest.mark.parametrize(

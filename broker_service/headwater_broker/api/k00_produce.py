@@ -1,8 +1,8 @@
-"""Produce: struct parsing in place, record bytes appended from the receive buffer (no codec).
+"""Produce: parses requests in place and appends batches from the receive buffer, without a codec.
 
-Versions 3 to 13; 0 to 2 are advertised but refused (KAFKA-18659). The dataclasses of
-`headwater.wire.apis.k00_produce` test this file, and build the replies that carry an error.
-acks=all waits in the purgatory until the high watermark has passed (`Partition.outcome`).
+Versions 3 to 13; 0 to 2 are advertised and rejected (KAFKA-18659). The dataclasses of
+`headwater.wire.apis.k00_produce` are the oracle of this module's tests, and encode responses with
+errors. A request with acks=all waits in the purgatory for the high watermark (`Partition.outcome`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from headwater.records.batch import codec_of
 from headwater.topic_names import INTERNAL_TOPICS
 from headwater.wire.apis.k00_produce import ProduceRequest, ProduceResponse
 from headwater_broker.api.produce.answer import ACKS_ALL, answer
-from headwater_broker.api.produce.refusal import (
+from headwater_broker.api.produce.rejection import (
     ZSTD,
     ZSTD_SINCE,
-    check_before,
-    refused,
-    remember,
-    why_not,
+    check_predecessor,
+    reject,
+    rejection,
+    remember_rejected,
 )
 from headwater_broker.api.produce.request_codec import (
     ProduceFrame,
@@ -58,9 +58,9 @@ def produce(
     peer: Peer, view: memoryview, at: int, end: int, version: int, correlation_id: int,
     quota: RequestQuota | None = None,
 ) -> Answer:  # fmt: skip
-    """Append every partition's batch, then answer, or park until the in-sync replicas have it.
+    """Append the batch of each partition; respond, or park until the in-sync replicas have them.
 
-    `quota` withholds nothing here: what came is appended, and the client is throttled afterwards.
+    `quota` does not delay appends: the client is throttled after the response.
     """
     if version >= FLEXIBLE:
         single = parse_single_flexible(view, at, end, version)
@@ -77,8 +77,8 @@ def produce(
 def _produce_single(
     peer: Peer, view: memoryview, version: int, correlation_id: int, single: SingleFrame
 ) -> Answer:
-    """As `_produce_all` for one partition, at two thirds of the price; it leaves to `_produce_all`
-    whatever needs more than an append."""
+    """`_produce_all` for one partition, at two thirds of its cost. `_produce_all` does whatever
+    needs more than an append."""
     transactional_id, field, key, index, start, end, acks, timeout_ms = single
     services = peer.services
     name = key if isinstance(key, str) else services.replicas.topic_ids.get(key, "")
@@ -86,7 +86,7 @@ def _produce_single(
     if (
         partition is None
         or not ACKS_ALL <= acks <= ACKS_LEADER
-        or peer.refused is not None
+        or peer.rejected is not None
         or name in INTERNAL_TOPICS
         or not peer.session.allows(_WRITE, _TOPIC, name)
         or (
@@ -103,7 +103,7 @@ def _produce_single(
         result = partition.append(view[start:end], acks, now_ms, origin)
     except KafkaError as error:
         row = Row(field, key, name, index)
-        refused(peer, row, partition, error, view[start:end], now_ms)
+        reject(peer, row, partition, error, view[start:end], now_ms)
         return answer(peer, version, correlation_id, acks, timeout_ms, [row])
     base, last, time_ms, log_start, _ = result
     meter = services.meters.topics.get(name) or services.meters.topic(name)
@@ -121,12 +121,12 @@ def _produce_all(
 ) -> Answer:
     transactional_id, acks, timeout_ms, topics = frame
     services = peer.services
-    refusal = _refusal(acks)
+    request_error = _request_error(acks)
     if transactional_id is not None:
         request = TransactionalProduce(
             peer, transactional_id, version, correlation_id, acks, timeout_ms
         )
-        return request.run(view, frame, refusal)
+        return request.run(view, frame, request_error)
     rows: list[Row] = []
     now_ms = services.clock.now_ms()
     for field, key, entries in topics:
@@ -135,27 +135,27 @@ def _produce_all(
             partition = services.replicas.partitions.get((name, index))
             if (
                 partition is None
-                or refusal is not None
+                or request_error is not None
                 or start < 0
                 or name in INTERNAL_TOPICS
                 or (version < ZSTD_SINCE and codec_of(view, start) == ZSTD)
                 or not peer.session.allows(_WRITE, _TOPIC, name)
             ):
                 row = Row(field, key, name, index)
-                row.fail(*(refusal or why_not(peer, row, partition, start)))
+                row.fail(*(request_error or rejection(peer, row, partition, start)))
                 if start >= 0:
-                    remember(peer, row, view[start:stop], now_ms)
+                    remember_rejected(peer, row, view[start:stop], now_ms)
                 if partition is not None:
                     services.meters.rejected(name, max(stop - start, 0))
                 rows.append(row)
                 continue
             try:
-                if peer.refused is not None:
-                    check_before(peer, key, index, view[start:stop], partition, now_ms)
+                if peer.rejected is not None:
+                    check_predecessor(peer, key, index, view[start:stop], partition, now_ms)
                 result = partition.append(view[start:stop], acks, now_ms)
             except KafkaError as error:
                 row = Row(field, key, name, index)
-                refused(peer, row, partition, error, view[start:stop], now_ms)
+                reject(peer, row, partition, error, view[start:stop], now_ms)
                 rows.append(row)
                 continue
             base, last, time_ms, log_start, _ = result
@@ -173,8 +173,8 @@ def _produce_all(
     return answer(peer, version, correlation_id, acks, timeout_ms, rows)
 
 
-def _refusal(acks: int) -> tuple[ErrorCode, str] | None:
-    """Why the whole request is refused, if it is."""
+def _request_error(acks: int) -> tuple[ErrorCode, str] | None:
+    """The error of the whole request; None: none."""
     if not ACKS_ALL <= acks <= ACKS_LEADER:
         return ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}; use -1 (all), 0 or 1"
     return None

@@ -123,7 +123,13 @@ async def _run(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> Cod
             return await service.verify_partitions(
                 asked.transactional_id, producer, frozenset(partitions)
             )
-        await service.add_partitions(asked.transactional_id, producer, partitions)
+        is_client = ctx.api_version < FROM_BROKERS_SINCE
+        await service.add_partitions(
+            asked.transactional_id,
+            producer,
+            partitions,
+            connection=ctx.session.number if is_client else None,
+        )
     except KafkaError as error:
         return dict.fromkeys(partitions, client_code(error.code, ctx.api_version))
     return dict.fromkeys(partitions, ErrorCode.NONE)

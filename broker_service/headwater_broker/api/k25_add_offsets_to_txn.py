@@ -35,6 +35,7 @@ async def add_offsets_to_txn(
             request.transactional_id,
             ProducerIdentity(request.producer_id, request.producer_epoch),
             {partition: services.view.topics[groups.topic].topic_id},
+            connection=ctx.session.number,
         )
     except KafkaError as error:
         return AddOffsetsToTxnResponse(error_code=client_code(error.code, ctx.api_version))

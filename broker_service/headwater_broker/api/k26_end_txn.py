@@ -29,6 +29,7 @@ async def end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse
             ProducerIdentity(request.producer_id, request.producer_epoch),
             commit=request.committed,
             client_version=TRANSACTION_V2 if is_v2 else TRANSACTION_V0,
+            connection=None if is_v2 else ctx.session.number,
         )
     except KafkaError as error:
         return EndTxnResponse(error_code=client_code(error.code, ctx.api_version))

@@ -38,10 +38,13 @@ async def write_txn_markers(
         or may_on_cluster(ctx, Operation.ALTER)
         or may_on_cluster(ctx, Operation.CLUSTER_ACTION)
     )
+    is_late = is_broker and ctx.broker.markers.is_late(request.broker_id, ctx.session.number)
     refusals: dict[int, ErrorCode] = {}
     for place, row in enumerate(request.markers):
         if not may_write:
             refusals[place] = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        elif is_late:
+            refusals[place] = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elif not is_broker and row.transaction_result:
             # Only a coordinator knows that every partition of a transaction may be committed.
             refusals[place] = ErrorCode.INVALID_REQUEST

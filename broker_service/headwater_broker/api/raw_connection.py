@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
 
 from headwater_broker.api.context import Services
-from headwater_broker.api.rejected_batches import RefusedBatches
+from headwater_broker.api.rejected_batches import RejectedBatches
 from headwater_broker.api.replies import ParkedReply
 from headwater_broker.api.request_meters import ApiMeter
 from headwater_broker.security.session import Session
@@ -23,7 +23,7 @@ class Peer(Protocol):
     """True for a broker's connection: client quotas do not apply to it."""
     raw_meters: Mapping[int, ApiMeter]
     """By API key; `Meters.of_followers` once the peer has fetched as a follower."""
-    refused: RefusedBatches | None
+    rejected: RejectedBatches | None
     """Batches that were rejected and are sent again; None while there are none."""
 
     def park(self) -> ParkedReply:

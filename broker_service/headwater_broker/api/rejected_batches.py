@@ -38,7 +38,7 @@ _Place = tuple[str | bytes, int, int, int]
 """Topic (name or id), partition, producer id, producer epoch."""
 
 
-class _Refused(NamedTuple):
+class _Rejected(NamedTuple):
     sequence: int
     code: ErrorCode
     at_ms: int
@@ -61,13 +61,13 @@ def is_new_here(role: LeaderState, batch: memoryview, producers: Producers, now_
     return is_young and (entry is None or entry.last_offset < role.epoch_start)
 
 
-class RefusedBatches:
+class RejectedBatches:
     """The rejected batches of one connection that its client will send again."""
 
     __slots__ = ("_places",)
 
     def __init__(self) -> None:
-        self._places: dict[_Place, _Refused] = {}
+        self._places: dict[_Place, _Rejected] = {}
 
     def __len__(self) -> int:
         return len(self._places)
@@ -90,7 +90,7 @@ class RefusedBatches:
                 return
         if len(self._places) == PLACES_MAX:
             del self._places[next(iter(self._places))]
-        self._places[place] = _Refused(sequence, code, now_ms, BATCHES_KEPT - 1)
+        self._places[place] = _Rejected(sequence, code, now_ms, BATCHES_KEPT - 1)
 
     def before(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar
 
+from headwater.errors import HeadwaterError
 from headwater.ports.network import Connect, PeerConnection
 from headwater.wire.framing import decode_response, encode_request
 from headwater.wire.schema import Message
@@ -59,13 +60,13 @@ class BrokerConnections:
         body = encode_request(request, version, correlation_id, None)
         try:
             async with asyncio.timeout(self._timeout_s):
-                # Shielded: a caller that is cancelled must not take the others' connection along.
-                connection = await asyncio.shield(opening)
+                connection = await _opened(opening)
                 answer = await connection.request(body)
             return decode_response(reply, version, answer, correlation_id)
-        except asyncio.CancelledError:
-            raise
-        except BaseException:
+        except ValueError as error:  # of another request
+            self._close(broker_id, opening)
+            raise ConnectionError(str(error)) from error
+        except (OSError, TimeoutError, HeadwaterError):
             self._close(broker_id, opening)
             raise
 
@@ -96,3 +97,13 @@ class BrokerConnections:
         for broker_id, opening in list(self._open.items()):
             self._close(broker_id, opening)
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _opened(opening: asyncio.Task[PeerConnection]) -> PeerConnection:
+    """Shielded: a caller that is cancelled must not take the connection of the others along."""
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        if opening.cancelled():
+            raise ConnectionError("the broker is gone") from None
+        raise

@@ -110,7 +110,6 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         on_leadership=appends.leadership_changed,
     )
     coordinators = _build_coordinators(parts, replicas, appends)
-    meters, quotas = Meters(), ClientQuotas(ports.clock, _windows(config.values))
     api_config = CurrentApiConfig(dynamic)
     services = Services(
         broker_id=config.broker_id,
@@ -124,13 +123,7 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         enlistment=coordinators.enlistment,
         verifier=TransactionVerifier(coordinators.enlistment),
         reads=ReadService(parts.remote_log, parts.tiered_topic, ports.tiered_end),
-        alter_log_dirs=AlterLogDirsManager(
-            parts.logs,
-            replicas,
-            ports.clock,
-            off_loop=ports.off_loop,
-            assign=parts.controller.assign_directory,
-        ),
+        alter_log_dirs=_alter_log_dirs(parts, replicas),
         view=view,
         controller=parts.controller,
         groups=coordinators.groups,
@@ -143,10 +136,10 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         sessions=FetchSessionCache(
             api_config.value.fetch_session_slots, ports.clock, ports.entropy
         ),
-        meters=meters,
+        meters=Meters(),
         warmer=parts.warmer,
         background=Background(),
-        quotas=quotas,
+        quotas=ClientQuotas(ports.clock, _windows(config.values)),
         remote_log=parts.remote_log,
         config_now=api_config.now,
         disk_space=parts.disk_space,
@@ -158,6 +151,16 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
     _subscribe_to_configs(dynamic, parts.logs, replicas)
     _subscribe_to_metadata(view, services)
     return DataPlane(purgatories, appends, replicas, services, coordinators.channel)
+
+
+def _alter_log_dirs(parts: DataPlaneParts, replicas: ReplicaManager) -> AlterLogDirsManager:
+    return AlterLogDirsManager(
+        parts.logs,
+        replicas,
+        parts.replication.clock,
+        off_loop=parts.replication.off_loop,
+        assign=parts.controller.assign_directory,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,15 +99,17 @@ class TransactionChannel:
     async def _ask(self, broker_id: int, asked: dict[_Key, _Enlistment]) -> None:
         try:
             results = await self._request(broker_id, asked)
-        except (OSError, TimeoutError, ValueError, HeadwaterError) as error:
+            for row, result in zip(asked.values(), results, strict=True):
+                row.succeed(result)
+        except (OSError, TimeoutError, HeadwaterError) as error:
             failure = error
             if not isinstance(error, KafkaError):
                 failure = KafkaError(ErrorCode.NETWORK_EXCEPTION, f"broker {broker_id}: {error}")
             for row in asked.values():
                 row.fail(failure)
-            return
-        for row, result in zip(asked.values(), results, strict=True):
-            row.succeed(result)
+        finally:  # this broker stops
+            for row in asked.values():
+                row.fail(KafkaError(ErrorCode.NETWORK_EXCEPTION, "this broker stops"))
 
     async def _request(
         self, broker_id: int, asked: dict[_Key, _Enlistment]

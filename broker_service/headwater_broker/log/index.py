@@ -11,7 +11,7 @@ import errno
 import struct
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from operator import lt
 
 from headwater.ports.files import File, Files
@@ -126,6 +126,12 @@ class OffsetIndex(_IndexFile):
         self.load()
         at = bisect_right(self._positions, min(position, RELATIVE_OFFSET_MAX))
         return self._positions[at - 1] if at else 0
+
+    def ceiling_offset(self, position: int) -> int | None:
+        """Offset of the first entry at or after byte `position`; None when there is none."""
+        self.load()
+        at = bisect_left(self._positions, position)
+        return self.base_offset + self._relatives[at] if at < len(self._relatives) else None
 
     def is_sane(self, log_bytes: int) -> bool:
         """Whether entries rise and lie within the log."""

@@ -299,6 +299,11 @@ class LocalLog:
         with self.touching_files():
             return offset_lookup.aborted_transactions(self, start, upper)
 
+    def aborted_in_slice(self, start: int, part: LogSlice, stable: int) -> list[tuple[int, int]]:
+        """As `aborted_transactions`, for the records of a slice that was read from `start` on."""
+        with self.touching_files():
+            return offset_lookup.aborted_in_slice(self, start, part, stable)
+
     # -- flush
 
     def fsync_now(self) -> None:

@@ -1,4 +1,4 @@
-"""Checks of an append as leader that the hot path needs only for some batches (LogValidator)."""
+"""Checks of appends as leader that only some batches need (Kafka's LogValidator)."""
 
 from __future__ import annotations
 

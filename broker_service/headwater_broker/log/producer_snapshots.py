@@ -53,9 +53,9 @@ def read_marker(view: memoryview, header: BatchHeader) -> Marker | None:
 def apply_header(
     producers: Producers, header: BatchHeader, view: memoryview
 ) -> AbortedTransaction | None:
-    """Apply a batch of the log; the aborted transaction that it ends, for the transaction index.
+    """Apply a batch of the log. Returns the transaction that it aborts, for the transaction index.
 
-    `view` is the batch, which is read only when it is a control batch.
+    `view` is the batch; only control batches are read.
     """
     if header.producer_id == NO_PRODUCER_ID:
         return None

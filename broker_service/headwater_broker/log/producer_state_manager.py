@@ -1,8 +1,8 @@
 """Idempotent and transactional producers of one log (Kafka's ProducerStateManager). Pure.
 
 The state of a producer is its epoch, its last five batches, and the first offset of its open
-transaction. Only batches in the log change it, so a replay of the log rebuilds it (KIP-98, KIP-360,
-KIP-890).
+transaction. Only batches in the log change the state, so a replay of the log rebuilds it (KIP-98,
+KIP-360, KIP-890).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.log.transaction_index import AbortedTransaction
 
 BATCHES_KEPT = 5
-"""A producer has at most this many batches in flight, so duplicates of these must be known."""
+"""A producer has at most this many batches in flight: any of them may be sent again."""
 SEQUENCE_MAX = 2**31 - 1
 EPOCH_PER_TRANSACTION = 2
 """Since this transaction.version every transaction has a producer epoch of its own (KIP-890)."""
@@ -89,7 +89,8 @@ class Marker(NamedTuple):
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction whose marker is in the log; it counts once the HW has passed `last_offset`."""
+    """A transaction whose marker, at `last_offset`, is in the log. It is stable when the high
+    watermark has passed the marker."""
 
     producer_id: int
     first_offset: int
@@ -277,10 +278,10 @@ class Producers:
         return completed
 
     def aborted_entry(self, completed: CompletedTransaction) -> AbortedTransaction:
-        """Its entry in the transaction index, with the last stable offset right after its marker.
+        """The entry of the transaction index, with the last stable offset right after the marker.
 
-        As in Kafka the high watermark does not count: it is the first offset of the oldest open
-        transaction, or else the offset after the marker.
+        As in Kafka that is the first offset of the oldest open transaction, or else the offset
+        after the marker, whatever the high watermark is.
         """
         undecided = self.first_undecided_offset
         stable = completed.last_offset + 1 if undecided is None else undecided
@@ -289,7 +290,8 @@ class Producers:
         )
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers without open transaction that were silent for `expiration_ms`."""
+        """Forget producers that wrote nothing for `expiration_ms`; never one with an open
+        transaction."""
         for producer_id, entry in list(self.entries.items()):
             silent_ms = now_ms - entry.last_timestamp
             if entry.transaction_first_offset is None and silent_ms >= expiration_ms:

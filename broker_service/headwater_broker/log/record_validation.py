@@ -1,7 +1,7 @@
-"""Checks of a client's batch beyond the arithmetic of its header. Pure.
+"""Checks of a client's batch beyond the arithmetic of its header (Kafka's LogValidator). Pure.
 
-`check_client_header` names what is wrong with a header that the hot path refused; the other checks
-are for some topics only: keys in compacted topics, another codec, bounds of timestamps.
+`check_client_header` finds the error of a header that the hot path has not accepted. The other
+checks apply to some topics only: keys in compacted topics, another codec, bounds of timestamps.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ UNPACKED_BYTES_MAX = 64 * 1024 * 1024
 
 
 RECORD_ERRORS_MAX = 1000
-"""How many of the invalid records of a batch are named."""
+"""Limit of the invalid records of a batch that a response names."""
 RECORDS_IN_MESSAGE = 3
 
 
 class RecordValidationError(KafkaError):
-    """A batch is refused for some of its records (Kafka's RecordValidationException).
+    """A batch is rejected for some of its records (Kafka's RecordValidationException).
 
-    `record_errors` names them: index in the batch and message (KIP-467).
+    `record_errors`: (index in the batch, message) of each of these records (KIP-467).
     """
 
     def __init__(self, code: ErrorCode, where: str, errors: list[tuple[int, str]]) -> None:
@@ -175,10 +175,10 @@ def _is_out_of_range(now_ms: int, timestamp: int, config: LogConfig) -> bool:
 
 
 def correct_max_timestamp(view: memoryview, header: BatchHeader) -> tuple[BatchHeader, int]:
-    """Set the header's largest timestamp to that of the records, as Kafka does; the new header and
-    the timestamp.
+    """Set the header's max timestamp to that of the records, as Kafka does; the new header and the
+    timestamp.
 
-    A client left it out: lookups by time would not find the records. Raises KafkaError.
+    Some clients leave it out, and lookups by time would not find the records. Raises KafkaError.
     """
     records = decode_batch(view, 0, header, unpacked_bytes_max=UNPACKED_BYTES_MAX)
     times = (as_int64(record.timestamp) for record in records)

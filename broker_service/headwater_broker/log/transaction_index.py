@@ -7,6 +7,8 @@ last stable offset when it was aborted.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
+from operator import attrgetter
 from typing import NamedTuple
 
 from headwater.ports.files import Files
@@ -26,8 +28,11 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
+_last_offset = attrgetter("last_offset")
+
+
 class TransactionIndex(LazyFile):
-    """Aborted transactions in the order of their markers. Without any there is no file."""
+    """Aborted transactions in the order of their markers. An empty index has no file."""
 
     def __init__(self, files: Files, path: str, *, exists: bool) -> None:
         super().__init__(files, path)
@@ -43,6 +48,11 @@ class TransactionIndex(LazyFile):
                 self._open().truncate(len(self._entries) * ENTRY.size)
         return self._entries
 
+    @property
+    def is_empty(self) -> bool:
+        """True when there are no entries, as far as that is known without the file."""
+        return self._entries is not None and not self._entries
+
     def add(self, aborted: AbortedTransaction) -> None:
         """Append an entry."""
         self.entries.append(aborted)
@@ -56,9 +66,15 @@ class TransactionIndex(LazyFile):
             self._entries = kept
 
     def collect(self, start: int, upper: int, into: list[AbortedTransaction]) -> bool:
-        """Add the entries that overlap [start, upper); True when no later entry can."""
-        for entry in self.entries:
-            if entry.last_offset >= start and entry.first_offset < upper:
+        """Add the entries that overlap [start, upper); True when no later entry can.
+
+        A transaction that began below the last stable offset of an entry has its marker before that
+        entry's.
+        """
+        entries = self.entries
+        for at in range(bisect_left(entries, start, key=_last_offset), len(entries)):
+            entry = entries[at]
+            if entry.first_offset < upper:
                 into.append(entry)
             if entry.last_stable_offset >= upper:
                 return True

@@ -68,7 +68,8 @@ logger = logging.getLogger(__name__)
 
 
 class UnifiedLog(LocalLog):
-    """One replica's log. `log_start_offset` counts tiered history, `local_log_start_offset` not."""
+    """One replica's log. Tiered history begins at `log_start_offset`, the local segments at
+    `local_log_start_offset`."""
 
     def __init__(
         self,
@@ -112,7 +113,7 @@ class UnifiedLog(LocalLog):
         )
 
     def update_config(self, config: LogConfig) -> None:
-        """Replace the settings; they count from the next append or tick on."""
+        """Replace the settings; they apply from the next append or tick on."""
         super().update_config(config)
         self._flush_messages = config.flush_messages
         self._batch_bytes_max = config.batch_bytes_max
@@ -141,7 +142,7 @@ class UnifiedLog(LocalLog):
     ) -> AppendResult:
         """Validate, assign offsets (patched in place in `view`), append. Raises KafkaError.
 
-        One batch from clients; coordinators may append several, which are validated one by one.
+        A client appends one batch. A coordinator may append several: all of them in one write.
         """
         size = len(view)
         if size < HEADER_BYTES:
@@ -290,7 +291,8 @@ class UnifiedLog(LocalLog):
     # -- producers and transactions
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Where read_committed ends: min(HW, first unstable offset), and never below the start."""
+        """The bound of read_committed: min(high watermark, first unstable offset), and never below
+        the log start."""
         producers = self.producers
         if producers.all_decided:
             return high_watermark
@@ -299,6 +301,12 @@ class UnifiedLog(LocalLog):
         if first is None or first > high_watermark:
             return high_watermark
         return max(first, self.log_start_offset)  # DeleteRecords, retention: its start may be gone
+
+    def high_watermark_moved(self, high_watermark: int) -> None:
+        """Forget ended transactions whose markers are replicated. `last_stable_offset` does so,
+        too, but nobody may ask for it."""
+        if not self.producers.all_decided:
+            self.producers.high_watermark_moved(high_watermark)
 
     def producer_snapshot_bytes(self, offset: int) -> bytes:
         """The producer state of everything below `offset`, in Kafka's snapshot format."""

@@ -19,7 +19,7 @@ from headwater.sockets import tune
 from headwater.wire.schema import Message
 from headwater_broker.api.context import RequestContext, Services
 from headwater_broker.api.registry import ApiRow
-from headwater_broker.api.rejected_batches import RefusedBatches
+from headwater_broker.api.rejected_batches import RejectedBatches
 from headwater_broker.api.replies import CloseConnectionError, ParkedReply, Part
 from headwater_broker.api.request_meters import ApiMeter, RequestTiming
 from headwater_broker.network import hold_reasons as hold
@@ -62,7 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         self.session = Session(listener.services.authorizer, listener=listener.name)
         self.client_id = ""
         self.is_exempt = False
-        self.refused: RefusedBatches | None = None
+        self.rejected: RejectedBatches | None = None
         self.last_active_tick = listener.tick
         self._rows: dict[int, ApiRow]
         self._handle_frames: Callable[[], int]

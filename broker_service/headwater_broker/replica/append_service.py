@@ -100,7 +100,8 @@ class AppendService:
     def __init__(self, purgatories: Purgatories, clock: Clock) -> None:
         self._purgatories = purgatories
         self._clock = clock
-        self._verifications: dict[ProducerKey, _Verification] = {}
+        self._verifications: dict[tuple[Partition, int], dict[int, _Verification]] = {}
+        """By partition and producer id, then by producer epoch."""
         self._tasks = OrderedSet[asyncio.Task[None]]()
 
     # -- append
@@ -139,12 +140,13 @@ class AppendService:
         key = self._producer_key(partition, batch)
         if key is None:
             return partition.append(batch, acks, self._clock.now_ms(), origin)
-        verification = self._verifications.get(key)
+        verification = self._verification(key)
         if verification is None:
             answer = guard.verify(partition, batch)
             if answer is None:
                 return partition.append(batch, acks, self._clock.now_ms(), origin)
-            verification = self._verifications[key] = _Verification(partition)
+            verification = _Verification(partition)
+            self._verifications.setdefault(key[:2], {})[key.producer_epoch] = verification
             self._start(self._await_guard(key, verification, answer))
         else:
             guard.queued(partition, batch)
@@ -171,9 +173,9 @@ class AppendService:
         except Exception as failed:
             logger.exception("%r: the guard of producer %d failed", key.partition, key.producer_id)
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the append guard failed: {failed}")
-        if self._verifications.get(key) is not verification:
+        if self._verification(key) is not verification:
             return  # dropped meanwhile: its batches have their answer
-        del self._verifications[key]
+        self._remove(key)
         for waiting in verification.waiting:
             outcome = error or self._append_waiting(key.partition, verification, waiting)
             if isinstance(outcome, KafkaError) and outcome.code.retriable:
@@ -205,23 +207,33 @@ class AppendService:
         self, partition: Partition, producer_id: int, below_epoch: int, error: KafkaError
     ) -> None:
         """Refuse what waits of a producer's epochs below `below_epoch`: its transaction ended."""
-        for key in list(self._verifications):
-            if key[:2] == (partition, producer_id) and key.producer_epoch < below_epoch:
-                self._drop(key, error)
+        epochs = self._verifications.get((partition, producer_id), ())
+        for epoch in [epoch for epoch in epochs if epoch < below_epoch]:
+            self._drop(ProducerKey(partition, producer_id, epoch), error)
 
     def leadership_changed(self, partition: Partition) -> None:
         """`Partition.on_leadership`: refuse what waits for a guard, wake what waits for offsets."""
-        for key in [key for key in self._verifications if key.partition is partition]:
-            self._drop(
-                key,
-                KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition!r}: leadership changed"),
-            )
+        error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition!r}: leadership changed")
+        for hosted, producer_id in list(self._verifications):
+            if hosted is partition:
+                for epoch in list(self._verifications[hosted, producer_id]):
+                    self._drop(ProducerKey(partition, producer_id, epoch), error)
         self._purgatories.watches.leadership_changed(partition)
 
     def _drop(self, key: ProducerKey, error: KafkaError) -> None:
         loop = asyncio.get_running_loop()
-        for waiting in self._verifications.pop(key).waiting:
+        for waiting in self._remove(key).waiting:
             loop.call_soon(_deliver, waiting, error)  # not within a callback of the partition
+
+    def _verification(self, key: ProducerKey) -> _Verification | None:
+        by_epoch = self._verifications.get(key[:2])
+        return None if by_epoch is None else by_epoch.get(key.producer_epoch)
+
+    def _remove(self, key: ProducerKey) -> _Verification:
+        by_epoch = self._verifications[key[:2]]
+        if len(by_epoch) == 1:
+            del self._verifications[key[:2]]
+        return by_epoch.pop(key.producer_epoch)
 
     # -- wait for replication
 

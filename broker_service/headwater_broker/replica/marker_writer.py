@@ -95,6 +95,19 @@ class MarkerWriter:
         self._clock = clock
         self._coordinators = coordinators
         self._timeout_ms = timeout_ms
+        self._connections: dict[int, int] = {}
+        """Broker -> the newest of its connections that has sent markers."""
+
+    def is_late(self, broker_id: int, connection: int) -> bool:
+        """True when a broker's markers come on an older connection than the last ones.
+
+        The broker has given that connection up and sent them again, so nobody waits for them; and
+        before transaction version 2 a late marker would end the producer's next transaction, which
+        has the same epoch. `connection` rises with each accepted connection.
+        """
+        newest = self._connections.get(broker_id, connection)
+        self._connections[broker_id] = max(newest, connection)
+        return connection < newest
 
     async def write(self, markers: Sequence[TransactionMarker]) -> Results:
         """Append the markers; one mapping per marker, its partitions with their error codes.
@@ -156,6 +169,7 @@ class MarkerWriter:
         # A marker that the log has already may not be replicated yet: it lies below the log end.
         last = partition.log.log_end_offset - 1
         await self._appends.committed(partition, last, leader_epoch, self._timeout_ms)
+        partition.log.high_watermark_moved(partition.high_watermark)
         for place in awaited:
             results[place][key] = ErrorCode.NONE
 
@@ -208,6 +222,7 @@ class MarkerWriter:
             else:
                 last, epoch = partition.log.log_end_offset - 1, partition.leader_epoch
                 await self._appends.committed(partition, last, epoch, self._timeout_ms)
+            partition.log.high_watermark_moved(partition.high_watermark)
             results[place][key] = ErrorCode.NONE
         except KafkaError as error:
             is_away = error.code in _COORDINATOR_AWAY

@@ -266,8 +266,7 @@ class Partition:
             row.broker_epoch = broker_epoch
         log = self.log
         end = log.log_end_offset
-        diverging = self.divergence(fetch_offset, last_fetched_epoch)
-        if diverging is not None:
+        if (diverging := self.divergence(fetch_offset, last_fetched_epoch)) is not None:
             return diverging
         if not log.log_start_offset <= fetch_offset <= end:
             raise errors.out_of_range(self, fetch_offset)
@@ -495,6 +494,7 @@ class Partition:
 
     def _set_high_watermark(self, mark: int) -> None:
         self.high_watermark = mark
+        self.log.high_watermark_moved(mark)
         if self.on_hw is not None:
             self.on_hw(self)
         self.caught_up_followers.state_updated()

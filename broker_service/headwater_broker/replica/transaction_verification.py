@@ -182,14 +182,15 @@ class LowestSequences:
     while and a later one is not, the later one must be refused too, or the first one never fits.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = LOWEST_SEQUENCES_MAX) -> None:
+        self._limit = limit
         self._sequences: dict[ProducerKey, int] = {}
 
     def note(self, key: ProducerKey, sequence: int) -> None:
         """A batch came."""
         known = self._sequences.get(key)
         if known is None or sequence < known:
-            if known is None and len(self._sequences) >= LOWEST_SEQUENCES_MAX:
+            if known is None and len(self._sequences) >= self._limit:
                 del self._sequences[next(iter(self._sequences))]
             self._sequences[key] = sequence
 

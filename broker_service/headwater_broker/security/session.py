@@ -6,12 +6,16 @@ life. Authentication sets the principal; re-authentication (KIP-368) must confir
 
 from __future__ import annotations
 
+from itertools import count
+
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Authorizer, Operation, Principal, ResourceType
 from headwater_broker.security.authentication_gate import AuthenticationGate
 
 DECISIONS_MAX = 1_000
 """Decisions that a session remembers per operation and resource type; one more forgets them all."""
+
+_numbers = count(1)
 
 
 class Session:
@@ -26,6 +30,7 @@ class Session:
         "host",
         "is_authenticated",
         "listener",
+        "number",
         "principal",
     )
 
@@ -41,6 +46,8 @@ class Session:
         """Name of the listener that accepted the connection."""
         self.host = host
         """IP address of the client; "local" on a Unix socket."""
+        self.number = next(_numbers)
+        """Rises with each connection: of two, the one with the lower number is the older one."""
         self.principal = principal or Principal(listener=listener)
         self.is_authenticated = False
         """True once authentication has set the principal."""

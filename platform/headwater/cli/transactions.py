@@ -52,13 +52,18 @@ dry_run_option = click.option(
 )
 
 
+def _complete_state(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """The states that begin like this, for shell completion."""
+    return [s for s in TRANSACTION_STATES if s.lower().startswith(incomplete.lower())]
+
+
 @click.group()
 def transactions() -> None:
     """List and end transactions, and find out which of them block readers of read_committed."""
 
 
 @transactions.command("list")
-@click.option("--state", "states", multiple=True, metavar="STATE",
+@click.option("--state", "states", multiple=True, metavar="STATE", shell_complete=_complete_state,
               help="Only transactional ids in this state. May be repeated.")  # fmt: skip
 @click.option("--producer-id", "producer_ids", type=int, multiple=True, metavar="N",
               help="Only the transactional id of this producer. May be repeated.")  # fmt: skip

@@ -47,7 +47,7 @@ def peer_of(broker: SoloBroker) -> Any:
         session=Session(broker.authorizer, listener="test"),
         park=lambda: ParkedReply(lambda: None),
         spawn=lambda work: work.close(),
-        refused=None,
+        rejected=None,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headwater.errors import ErrorCode
 from headwater.records.builder import BatchBuilder
-from headwater_broker.api.rejected_batches import PLACES_MAX, STALE_MS, RefusedBatches
+from headwater_broker.api.rejected_batches import PLACES_MAX, STALE_MS, RejectedBatches
 from headwater_broker.log.producer_state_manager import SEQUENCE_MAX, Producers
 
 CODE = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -24,8 +24,8 @@ def known(last_sequence: int, epoch: int = 0) -> Producers:
     return producers
 
 
-def refused(sequence: int, epoch: int = 0) -> RefusedBatches:
-    batches = RefusedBatches()
+def refused(sequence: int, epoch: int = 0) -> RejectedBatches:
+    batches = RejectedBatches()
     batches.note("t", 0, batch(sequence, epoch=epoch), CODE, NOW_MS)
     return batches
 
@@ -80,14 +80,14 @@ def test_sequences_wrap_around() -> None:
 
 
 def test_batches_without_a_producer_are_nothing_to_it() -> None:
-    batches = RefusedBatches()
+    batches = RejectedBatches()
     for plain in (batch(-1, producer_id=-1), memoryview(b"short")):
         batches.note("t", 0, plain, CODE, NOW_MS)
         assert batches.before("t", 0, plain, Producers(), NOW_MS) is None
 
 
 def test_it_is_bounded() -> None:
-    batches = RefusedBatches()
+    batches = RejectedBatches()
     for partition in range(PLACES_MAX + 1):
         batches.note("t", partition, batch(5), CODE, NOW_MS)
     assert batches.before("t", 0, batch(6), known(4), NOW_MS) is None

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from headwater.client.connection import Connection
+from headwater.client.connection import Connection, open_connection
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Authorizer, Operation, ResourceType
 from headwater.wire.apis.k27_write_txn_markers import (
@@ -29,8 +29,8 @@ ALTER = Grants((Operation.ALTER, *CLUSTER))
 NOTHING = Grants((Operation.WRITE, ResourceType.TOPIC, "t"))
 
 
-def begin(broker: SoloBroker, pid: int = 1, epoch: int = 0) -> None:
-    data = batch(producer_id=pid, epoch=epoch, sequence=0, transactional=True)
+def begin(broker: SoloBroker, pid: int = 1, epoch: int = 0, sequence: int = 0) -> None:
+    data = batch(producer_id=pid, epoch=epoch, sequence=sequence, transactional=True)
     partition = broker.replicas.lookup("t", 0)
     partition.append(data, 1, broker.services.clock.now_ms(), AppendOrigin.COORDINATOR)
 
@@ -111,6 +111,26 @@ def test_an_operator_may_abort_and_nothing_else(
         assert (broker.replicas.lookup("t", 0).last_stable_offset > 0) == (code is ErrorCode.NONE)
 
     serve(tmp_path, scenario, rights)
+
+
+def test_a_marker_on_a_connection_that_was_given_up_ends_nothing(tmp_path: Path) -> None:
+    """The broker has sent it again, and with version 1 the next transaction has its epoch."""
+
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t")
+        newer = await open_connection("127.0.0.1", broker.port)
+        begin(broker)
+        aborted = marker(epoch=0, transaction_result=False)
+        assert (await write(newer, aborted, version=1))[0][0] is ErrorCode.NONE
+        begin(broker, sequence=1)
+        late = await write(c, aborted, version=1)
+        assert late[0][0] is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert broker.replicas.lookup("t", 0).last_stable_offset == 2
+        assert (await write(c, aborted, version=1, broker_id=6))[0][0] is ErrorCode.NONE
+        assert (await write(newer, aborted, version=1))[0][0] is ErrorCode.NONE
+        newer.close()
+
+    serve(tmp_path, scenario)
 
 
 def test_requests_behind_one_that_waits_are_read(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from headwater import TopicPartition
@@ -13,7 +16,7 @@ from headwater.client.admin.open_transactions import (
     times_out_in_ms,
 )
 from headwater.client.admin.transactions import NO_TIMEOUT_MS, TransactionFilter, described
-from headwater.client.transaction_values import MarkerFailure, TransactionDescription
+from headwater.client.transaction_values import MarkerFailure
 from headwater.client.values import ProducerDescription
 from headwater.errors import KafkaError
 from headwater.wire.apis.k65_describe_transactions import TopicData
@@ -85,17 +88,16 @@ def test_a_producer_id_without_transactional_id_hangs() -> None:
     ("changes", "left_ms"),
     [
         ({}, 40_000),
-        ({"timeout_ms": 5_000}, -15_000),
-        ({"timeout_ms": NO_TIMEOUT_MS}, None),
-        ({"state": "PrepareCommit"}, None),
-        ({"state": "Empty", "start_ms": None}, None),
+        ({"transaction_timeout_ms": 5_000}, -15_000),
+        ({"transaction_timeout_ms": NO_TIMEOUT_MS}, None),
+        ({"transaction_state": "PrepareCommit"}, None),
+        ({"transaction_state": "Empty", "transaction_start_time_ms": -1}, None),
     ],
 )
 def test_only_an_undecided_transaction_times_out(
-    changes: dict[str, object], left_ms: int | None
+    changes: dict[str, Any], left_ms: int | None
 ) -> None:
-    changed: TransactionDescription = PAY._replace(**changes)  # type: ignore[arg-type]
-    assert times_out_in_ms(changed, NOW_MS) == left_ms
+    assert times_out_in_ms(described(replace(ROW, **changes), 2), NOW_MS) == left_ms
 
 
 def test_brokers_of_kafka_do_not_name_the_client() -> None:

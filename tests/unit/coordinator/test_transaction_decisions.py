@@ -158,10 +158,18 @@ def test_a_newer_producer_aborts_the_open_transaction_first() -> None:
 
 
 def test_a_fence_at_the_last_epoch_leads_to_a_rotation() -> None:
-    fenced = fence(known(S.ONGOING, producer_epoch=LAST_EPOCH), 2_000)
+    fenced = fence(known(S.ONGOING, producer_epoch=LAST_EPOCH), 2_000, keeps_last=False)
     assert fenced.producer_epoch == LAST_EPOCH + 1
     made = init(complete(fenced, 3_000))
     assert isinstance(made, Changed) and made.identity == ProducerIdentity(FRESH, 0)
+
+
+def test_a_recovering_producer_at_the_last_epoch_gets_a_new_id_and_its_retry_the_same() -> None:
+    fenced = fence(known(S.ONGOING, producer_epoch=LAST_EPOCH), 2_000, keeps_last=True)
+    exhausted = ProducerIdentity(PID, LAST_EPOCH)
+    made = init(complete(fenced, 3_000), exhausted)
+    assert isinstance(made, Changed) and made.identity == ProducerIdentity(FRESH, 0)
+    assert init(made.after, exhausted) == Unchanged(made.identity)
 
 
 @pytest.mark.parametrize("state", PREPARING)
@@ -289,7 +297,7 @@ def test_who_may_not_end(state: S, version: int) -> None:
 
 def test_a_commit_that_a_timeout_overtook_is_fenced() -> None:
     """KAFKA-20785: INVALID_TXN_STATE would tell the client to go on."""
-    fenced = fence(known(S.ONGOING), 2_000)
+    fenced = fence(known(S.ONGOING), 2_000, keeps_last=True)
     for state in (fenced, complete(fenced, 3_000)):
         assert end(state) == Refused(ErrorCode.PRODUCER_FENCED)
         assert end(state, version=1) == Refused(ErrorCode.PRODUCER_FENCED)

@@ -80,13 +80,28 @@ class Coordinator:
         )
         return self.ask(lambda token: self.shard.init_producer_id(init, self.now, token))
 
-    def add(self, producer: ProducerIdentity, name: str = "t", **more: UUID) -> Token:
+    def add(
+        self,
+        producer: ProducerIdentity,
+        name: str = "t",
+        connection: int | None = None,
+        **more: UUID,
+    ) -> Token:
         partitions = {(topic, 0): made for topic, made in more.items()} or PARTITIONS
         return self.ask(
-            lambda token: self.shard.add_partitions(name, producer, partitions, self.now, token)
+            lambda token: self.shard.add_partitions(
+                name, producer, partitions, self.now, token, connection
+            )
         )
 
-    def end(self, producer: ProducerIdentity, *, commit: bool = True, version: int = 2) -> Token:
+    def end(
+        self,
+        producer: ProducerIdentity,
+        *,
+        commit: bool = True,
+        version: int = 2,
+        connection: int | None = None,
+    ) -> Token:
         return self.ask(
             lambda token: self.shard.end_transaction(
                 "t",
@@ -96,6 +111,7 @@ class Coordinator:
                 fresh_producer_id=self._fresh,
                 now=self.now,
                 token=token,
+                connection=connection,
             )
         )
 
@@ -182,7 +198,10 @@ def test_a_recovering_producer_goes_on_after_the_abort_of_its_own_transaction() 
     again = c.init(producer)
     assert again not in c.replies
     c.markers()
-    assert c.identity(again).epoch > producer.epoch + 1
+    raised = ProducerIdentity(producer.producer_id, producer.epoch + 1)
+    assert c.identity(again) == raised
+    assert c.identity(c.init(producer)) == raised, "a retry, whose reply was lost"
+    assert c.code(c.end(producer, commit=False)) is ErrorCode.PRODUCER_FENCED
 
 
 def test_two_newer_producers_are_served_in_order() -> None:
@@ -361,3 +380,43 @@ def test_markers_are_due_once_the_outcome_is_committed() -> None:
     assert c.shard.take_markers_due(len(c.log)) == [], "each outcome is returned once"
     c.markers()
     assert c.due == []
+
+
+def test_a_late_end_on_an_older_connection_does_not_end_the_next_transaction() -> None:
+    c = Coordinator()
+    producer = c.identity(c.init())
+    c.identity(c.add(producer, connection=1))
+    c.identity(c.end(producer, version=1, commit=False, connection=2))
+    c.markers()
+    c.identity(c.add(producer, connection=2))
+    late = c.end(producer, version=1, commit=False, connection=1)
+    assert c.code(late) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert c.state is S.ONGOING
+    c.identity(c.end(producer, version=1, connection=3))
+    assert c.state is S.PREPARE_COMMIT
+
+
+def test_a_fenced_producer_or_an_earlier_transaction_does_not_age_a_connection() -> None:
+    c = Coordinator()
+    old = c.identity(c.init())
+    c.identity(c.add(old, connection=9))
+    newer = c.init()
+    c.markers()
+    producer = c.identity(newer)
+    c.identity(c.add(producer, connection=4))
+    assert c.code(c.add(old, connection=9)) is ErrorCode.PRODUCER_FENCED
+    c.identity(c.end(producer, version=1, connection=4))
+    assert c.state is S.PREPARE_COMMIT
+
+
+def test_a_fenced_producer_on_an_older_connection_is_told_that_it_is_fenced() -> None:
+    c = Coordinator()
+    zombie = c.identity(c.init())
+    c.identity(c.add(zombie, connection=1))
+    newer = c.init()
+    c.markers()
+    producer = c.identity(newer)
+    c.identity(c.add(producer, connection=2))
+    late = c.end(zombie, version=1, commit=False, connection=1)
+    assert c.code(late) is ErrorCode.PRODUCER_FENCED
+    assert c.state is S.ONGOING

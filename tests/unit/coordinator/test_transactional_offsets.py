@@ -92,8 +92,8 @@ def test_no_offset_comes_behind_the_marker_of_its_transaction(bump: int, code: E
         await g.end(commit=True, bump=bump)
         g.transactions.gate.set()
         assert await code_of(late) is code
-        assert await g.committed() == -1 and await g.is_stable()
         assert len(g.log.batches) == 1, "only the marker"
+        assert await g.committed() == -1 and await g.is_stable()
 
     play(story)
 
@@ -258,6 +258,47 @@ def test_a_group_needs_a_name() -> None:
     async def story(g: Groups) -> None:
         assert await code_of(g.transact(9, group_id="")) is ErrorCode.INVALID_GROUP_ID
         assert g.transactions.calls == []
+
+    play(story)
+
+
+def test_a_stable_offset_is_answered_by_the_leader_only() -> None:
+    """A deposed coordinator that does not know it would answer an offset of before."""
+
+    async def story(g: Groups) -> None:
+        await g.commit(5)
+        g.log.is_held = True
+        stable = asyncio.ensure_future(g.fetched(require_stable=True))
+        assert await g.committed() == 5, "any offset is answered at once"
+        assert not stable.done()
+        g.log.release()
+        assert (await stable).offset == 5
+        g.log.is_held = True
+        stable = asyncio.ensure_future(g.fetched(require_stable=True))
+        await asyncio.sleep(0)
+        g.log.depose()
+        assert await code_of(stable) is ErrorCode.NOT_COORDINATOR
+
+    play(story)
+
+
+def test_a_leader_alone_in_the_isr_answers_stable_offsets() -> None:
+    """min.insync.replicas forbids appends, and no other replica can have been elected."""
+
+    async def story(g: Groups) -> None:
+        await g.commit(5)
+        g.log.rejection = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "1 of 2")
+        assert (await g.fetched(require_stable=True)).offset == 5
+
+    play(story)
+
+
+def test_proofs_of_leadership_are_skipped_by_a_successor() -> None:
+    async def story(g: Groups) -> None:
+        await g.commit(5)
+        assert await g.is_stable()
+        await g.lead()
+        assert await g.committed() == 5
 
     play(story)
 

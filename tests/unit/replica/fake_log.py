@@ -93,6 +93,9 @@ class FakeLog:
         whole = b"".join(chosen)
         return LogSlice(BytesFile(whole), 0, len(whole), batch.read_header(whole).base_offset)
 
+    def high_watermark_moved(self, high_watermark: int) -> None:
+        """It has no transactions to forget."""
+
     def last_stable_offset(self, high_watermark: int) -> int:
         first = self.first_unstable_offset
         return high_watermark if first is None else min(first, high_watermark)

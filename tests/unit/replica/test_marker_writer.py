@@ -49,9 +49,12 @@ class Bench:
         return self.broker.replicas.lookup("t", 0).log.log_end_offset
 
     def begin(self, pid: int, *, topic: str = "t", epoch: int = 0, sequence: int = 0) -> None:
-        data = batch(producer_id=pid, epoch=epoch, sequence=sequence, transactional=True)
+        now_ms = self.broker.services.clock.now_ms()
+        data = batch(
+            producer_id=pid, epoch=epoch, sequence=sequence, transactional=True, timestamp=now_ms
+        )
         partition = self.broker.replicas.lookup(topic, 0)
-        partition.append(data, 1, self.broker.services.clock.now_ms(), AppendOrigin.COORDINATOR)
+        partition.append(data, 1, now_ms, AppendOrigin.COORDINATOR)
 
     def replicate(self, topic: str = "t") -> None:
         """Follower 2 has fetched all."""
@@ -303,3 +306,32 @@ def test_a_marker_drops_what_waits_of_its_transaction(
         await b.appends.close()
 
     play(tmp_path, story)
+
+
+@pytest.mark.parametrize("role", ["sole", "leader", "follower"])
+def test_ended_transactions_are_forgotten_though_nobody_reads(tmp_path: Path, role: str) -> None:
+    """A list of them that only a consumer's fetch shortens would grow for ever on a follower."""
+
+    async def story(b: Bench) -> None:
+        partition = b.broker.replicas.lookup("t", 0)
+        for pid in range(3):
+            b.begin(pid)
+        work = asyncio.ensure_future(b.writer.write([marker(pid) for pid in range(3)]))
+        await turns()
+        if role == "leader":
+            b.replicate()
+        if role == "follower":
+            log = partition.log
+            part = log.read(0, 1 << 20, log.log_end_offset)
+            data = memoryview(bytes(part.file.read_at(part.position, part.size_bytes)))
+            b.broker.create_topic("t", leader=2, epoch=3, **FOLLOWED)  # type: ignore[arg-type]
+            log.truncate_fully_and_start_at(0)
+            partition.append_as_follower(data, 6, 0)
+        else:
+            await work
+        assert partition.log.log_end_offset == partition.high_watermark == 6
+        assert partition.log.producers.all_decided
+        await asyncio.gather(work)
+
+    topic: dict[str, object] = {} if role == "sole" else dict(FOLLOWED)
+    play(tmp_path, story, **topic)

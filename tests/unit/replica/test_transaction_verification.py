@@ -12,7 +12,6 @@ import pytest
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.log.results import AppendOrigin, AppendResult
-from headwater_broker.replica import transaction_verification as verification
 from headwater_broker.replica.marker_writer import TopicPartition, TransactionMarker
 from headwater_broker.replica.transaction_verification import (
     LowestSequences,
@@ -311,9 +310,8 @@ def test_the_lowest_sequence_outlives_its_question(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
-def test_lowest_sequences_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verification, "LOWEST_SEQUENCES_MAX", 2)
-    lowest = LowestSequences()
+def test_lowest_sequences_are_bounded() -> None:
+    lowest = LowestSequences(limit=2)
     keys = [ProducerKey(None, pid, 0) for pid in range(3)]  # type: ignore[arg-type]
     for key in keys:
         lowest.note(key, 5)

@@ -133,8 +133,10 @@ def _answer_one(
         size = part.size_bytes
         if not size or (size < min_bytes and size < most and wait_ms > 0):
             return None
-        if isolation and partition.log.aborted_transactions(offset, partition.last_stable_offset):
-            return None
+        if isolation:
+            log, stable = partition.log, partition.last_stable_offset
+            if log.aborted_in_slice(offset, part, stable):
+                return None
         payload = part.data if part.data is not None else part_of_file(services, partition, part)
     except (KafkaError, OSError):
         return None  # the DelayedFetch reads it again and answers the error

@@ -271,9 +271,8 @@ def read_one(
             read.slice = partition.read(offset, size, frame.isolation, min_one, replica)
     read.set_offsets(partition)
     if frame.isolation == READ_COMMITTED and replica is None:
-        is_empty = read.slice.size_bytes == 0
-        stable = read.last_stable_offset
-        read.aborted = [] if is_empty else log.aborted_transactions(offset, stable)
+        part, stable = read.slice, read.last_stable_offset
+        read.aborted = log.aborted_in_slice(offset, part, stable) if part.size_bytes else []
 
 
 def _resolve_id(services: Services, topic: bytes, index: int) -> tuple[str, Partition | None]:

@@ -24,10 +24,10 @@ def answer(
     rows: list[Row],
     reply: ParkedReply | None = None,
 ) -> Answer:
-    """The response, or the place of one that is not ready: `reply`, where one is parked already.
+    """The response, or the place of one that is not ready: `reply`, if it is parked already.
 
-    acks=0 has no response. Raises CloseConnectionError when it has failed: so a client that expects
-    none learns of it, and refreshes its metadata.
+    acks=0 has no response. Raises CloseConnectionError if an append failed: a closed connection
+    makes the client refresh its metadata.
     """
     if acks == ACKS_NONE:
         if (text := failure(rows)) is not None:
@@ -41,7 +41,7 @@ def answer(
 
 
 def failure(rows: Sequence[Row]) -> str | None:
-    """The error of an acks=0 request; None: it has none."""
+    """The first error of an acks=0 request, as text; None: no error."""
     failed = next((row for row in rows if row.code), None)
     if failed is None or failed.code is None:
         return None
@@ -58,7 +58,7 @@ def settle(
     timeout_ms: int,
     rows: list[Row],
 ) -> Answer:
-    """The answer, or the reply that gets it later: `reply`, where one is parked already."""
+    """`answer`, when no leadership has to be confirmed."""
     services = peer.services
     if acks == ACKS_ALL and any_pending(rows):
         waiting = ProduceReply(peer, reply or peer.park(), version, correlation_id, rows)
@@ -80,7 +80,7 @@ async def confirmed(
     timeout_ms: int,
     rows: list[Row],
 ) -> None:
-    """Answer as `answer` does, once it is known whether this broker still leads."""
+    """Respond when the metadata store has confirmed or denied this broker's leadership."""
     gone: list[bool] = []
     reply.on_gone = lambda: gone.append(True)
     await confirm(peer.services, [row.unconfirmed() for row in rows if row.is_out_of_order])
@@ -89,7 +89,7 @@ async def confirmed(
 
 
 class ProduceReply(DelayedProduce[Row]):
-    """The reply of an acks=all produce that waits for the high watermarks of its partitions."""
+    """The response of an acks=all request that waits for the high watermarks of its partitions."""
 
     __slots__ = ("_correlation_id", "_peer", "_version", "reply")
 
@@ -97,18 +97,18 @@ class ProduceReply(DelayedProduce[Row]):
         self, peer: Peer, reply: ParkedReply, version: int, correlation_id: int, rows: list[Row]
     ) -> None:
         super().__init__(peer.services.purgatories, rows)
-        reply.on_gone = self.cancel  # the records stay; nobody waits for their replication
+        reply.on_gone = self.cancel  # the records stay in the log
         self.reply = reply
         self._peer = peer
         self._version = version
         self._correlation_id = correlation_id
 
     def on_failure(self, error: Exception) -> None:
-        """Close the connection: the producer sends again what has no reply."""
+        """Close the connection: the producer repeats requests without a response."""
         self._peer.close(f"internal error: {error!r}")
 
     def completed(self, rows: Sequence[Row]) -> None:
-        """Send the reply; a row without a code has timed out."""
+        """Send the response; a row without a code has timed out."""
         peer = self._peer
         for row in rows:
             if row.code is None:

@@ -1,9 +1,9 @@
-"""Produce requests parsed by struct where they lie in the receive buffer.
+"""Parsers of Produce requests: struct unpacking in the receive buffer.
 
-Both parsers give (transactional id, acks, timeout_ms, topics); a topic is (its field as it came,
-its key, entries), so that the reply can repeat the field; an entry is (partition, start, stop) of
-the records, or (partition, -1, -1) for null. They raise ValueError, IndexError, struct.error; what
-lies behind the last field is ignored, as by Kafka.
+`parse_plain` and `parse_flexible` return (transactional id, acks, timeout_ms, topics). A topic is
+(encoded name or id, key, entries): the response repeats the encoded field. An entry is (partition,
+start, stop) of the records, or (partition, -1, -1) for null. The parsers raise ValueError,
+IndexError and struct.error. They ignore bytes after the last field, as Kafka does.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ TopicEntries = tuple[bytes, str | bytes, list[Entry]]
 ProduceFrame = tuple[str | None, int, int, list[TopicEntries]]
 
 SingleFrame = tuple[str | None, bytes, str | bytes, int, int, int, int, int]
-"""The transactional id, the topic's field and its key, the partition, start and stop of its
-records, acks, timeout_ms."""
+"""Transactional id, encoded topic and its key, partition, start and stop of its records, acks,
+timeout_ms."""
 
 ID_BYTES = 16
 TOPIC_IDS_SINCE = 13
@@ -27,17 +27,17 @@ TOPIC_IDS_SINCE = 13
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _PLAIN_HEAD = struct.Struct(">hhiih")
-"""Size of the transactional id (null: no bytes follow), acks, timeout, topics, size of a name."""
+"""Size of the transactional id (-1: null), acks, timeout, number of topics, size of a name."""
 _plain_head = _PLAIN_HEAD.unpack_from
 _FLEXIBLE_HEAD = struct.Struct(">BhiBB")
-"""As _PLAIN_HEAD, for ids and names of at most 126 bytes, as most are. From version 13 on the last
-byte is the first one of a topic id."""
+"""_PLAIN_HEAD in compact encoding, for ids and names of at most 126 bytes. Since version 13 the
+last byte is the first one of a topic id."""
 _flexible_head = _FLEXIBLE_HEAD.unpack_from
 _one_flexible_entry = struct.Struct(">Bi").unpack_from
-"""Partitions, index."""
+"""Number of partitions plus one, partition index."""
 _three_bytes = struct.Struct("BBB").unpack_from
 _NO_TAGS = b"\0\0\0"
-"""Of the partition, the topic, the request."""
+"""Empty tagged fields of the partition, the topic and the request."""
 _one_entry = struct.Struct(">iii").unpack_from
 """Partitions, index, size of the records."""
 _ACKS_TIMEOUT = struct.Struct(">hi")
@@ -46,9 +46,9 @@ _INDEX_SIZE = struct.Struct(">ii")
 
 
 def parse_single(view: memoryview, at: int, end: int) -> SingleFrame | None:
-    """The commonest request, in two steps: one partition, its records up to the end.
+    """A request with one partition whose records end the request, as most requests are.
 
-    Versions 3 to 8; None for any other request.
+    Versions 3 to 8; None for other requests.
     """
     if end - at < _PLAIN_HEAD.size:
         return None
@@ -72,7 +72,7 @@ def parse_single(view: memoryview, at: int, end: int) -> SingleFrame | None:
 
 
 def parse_single_flexible(view: memoryview, at: int, end: int, version: int) -> SingleFrame | None:
-    """As `parse_single`, for versions 9 to 13, and without tagged fields."""
+    """`parse_single` for versions 9 to 13; also None for requests with tagged fields."""
     if end - at < _FLEXIBLE_HEAD.size:
         return None
     size, acks, timeout_ms, count, name_size = _flexible_head(view, at)
@@ -94,7 +94,7 @@ def parse_single_flexible(view: memoryview, at: int, end: int, version: int) -> 
     count, index = _one_flexible_entry(view, stop)
     start = stop + 8
     size, more, most = _three_bytes(view, stop + 5)
-    if size > 0x7F < more and most < 0x80:  # 16 KB to 2 MB: here, at a third of the price
+    if size > 0x7F < more and most < 0x80:  # 16 KB to 2 MB, at a third of the cost of read_uvarint
         size = size - 0x80 | (more - 0x80) << 7 | most << 14
     else:
         size, start = read_uvarint(view, stop + 5)
@@ -119,7 +119,7 @@ def parse_plain(view: memoryview, at: int, end: int, version: int) -> ProduceFra
     topics: list[TopicEntries] = []
     for _ in range(count):
         size = _INT16.unpack_from(view, at)[0]
-        if size < 0:  # would go back, and perhaps round for ever
+        if size < 0:  # parsing would go back, perhaps in an endless loop
             raise ValueError("a topic without a name")
         stop = at + 2 + size
         field = bytes(view[at:stop])

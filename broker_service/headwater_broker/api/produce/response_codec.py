@@ -1,4 +1,4 @@
-"""Produce replies: written by struct when nothing failed, by the general codec otherwise."""
+"""Encodes Produce responses: by struct for one partition without error, else by the codec."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FLEXIBLE_END = b"\0\0\0\0\0\0"
 
 
 class Row:
-    """One partition of a produce request and its outcome; `code` None: it waits."""
+    """One partition of a Produce request and its outcome; `code` is None while it is open."""
 
     __slots__ = (
         "append_time_ms",
@@ -68,7 +68,7 @@ class Row:
         self.code: ErrorCode | None = ErrorCode.NONE
         self.message = ""
         self.record_errors: Sequence[tuple[int, str]] = ()
-        """The records for which the batch is refused: index and message (KIP-467)."""
+        """Records that the batch is rejected for: index and message (KIP-467)."""
         self.base_offset = -1
         self.last_offset = -1
         self.append_time_ms = -1
@@ -78,25 +78,25 @@ class Row:
         self.watched: WatchedOffset | None = None
 
     def take(self, partition: Partition, result: AppendResult) -> None:
-        """The partition took the batch."""
+        """Set the result of the append."""
         self.partition = partition
         self.base_offset, self.last_offset, self.append_time_ms, self.log_start_offset, _ = result
         self.leader_epoch = partition.leader_epoch
 
     @property
     def is_out_of_order(self) -> bool:
-        """True when the batch does not follow the producer's last one, as far as is known here."""
+        """True when the batch does not follow the producer's last one in this log."""
         return self.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def unconfirmed(self) -> UnconfirmedError:
-        """The refusal of `is_out_of_order`."""
+        """The error of `is_out_of_order`, to be confirmed before it is sent."""
         return UnconfirmedError(
             self, self.name, self.index, self.leader_epoch, "a gap in the producer's sequence",
-            self.message,  # the client lost something, or is about to repeat it
+            self.message,
         )  # fmt: skip
 
     def fail(self, code: ErrorCode, message: str) -> None:
-        """This partition's answer is an error; nothing of it is promised."""
+        """Set the error of this partition."""
         self.code = code
         self.message = message
         self.base_offset = self.append_time_ms = self.log_start_offset = -1
@@ -111,7 +111,7 @@ def encode_single(
     append_time_ms: int,
     log_start: int,
 ) -> bytes:
-    """The framed reply of a request with one partition that succeeded."""
+    """The framed response of a request with one partition and no error."""
     size = len(field)
     if version >= FLEXIBLE:
         return (
@@ -132,7 +132,8 @@ def encode_single(
 def encode_rows(
     services: Services, listener: str, version: int, correlation_id: int, rows: Sequence[Row]
 ) -> bytes:
-    """The framed reply of any request, errors with their message and the current leader."""
+    """The framed response of any request. Errors carry a message, and the current leader where it
+    helps."""
     topics = []
     leaders: set[int] = set()
     for key, group in groupby(rows, key=lambda row: row.key):
@@ -159,8 +160,8 @@ def encode_rows(
 
 
 def with_throttle_time(parts: Sequence[Part], version: int, delay_ms: int) -> list[Part]:
-    """The response with this throttle_time_ms. The field lies behind the rows, which may carry
-    errors: the response is read and written again."""
+    """The response with this throttle_time_ms. The field follows rows of variable size, so the
+    response is decoded and encoded again."""
     data = b"".join(part for part in parts if isinstance(part, bytes))
     at = 9 if version >= FLEXIBLE else 8  # behind size, correlation id, tagged fields
     response = decode(ProduceResponse, version, data[at:])

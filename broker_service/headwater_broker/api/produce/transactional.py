@@ -19,7 +19,12 @@ from headwater.records.batch import (
     TRANSACTIONAL_MASK,
 )
 from headwater_broker.api.produce.answer import ACKS_NONE, answer, failure
-from headwater_broker.api.produce.refusal import check_before, refused, remember, unfit
+from headwater_broker.api.produce.rejection import (
+    check_predecessor,
+    reject,
+    rejection_of,
+    remember_rejected,
+)
 from headwater_broker.api.produce.request_codec import ProduceFrame
 from headwater_broker.api.produce.response_codec import Row
 from headwater_broker.api.raw_connection import Peer
@@ -86,20 +91,20 @@ class TransactionalProduce:
         self._is_gone = False
 
     def run(
-        self, view: memoryview, frame: ProduceFrame, refusal: tuple[ErrorCode, str] | None
+        self, view: memoryview, frame: ProduceFrame, request_error: tuple[ErrorCode, str] | None
     ) -> Answer:
-        """Append what may be appended; the response, or the place of one that waits.
+        """Append or queue each batch; the response, or the place of one that waits.
 
-        `refusal`: why the whole request is refused, whatever its transaction.
+        `request_error`: an error of the whole request that its transaction does not matter for.
         """
-        refusal = refusal or self._transaction_refusal(view, frame)
+        request_error = request_error or self._transaction_error(view, frame)
         for field, key, entries in frame[3]:
             topic_ids = self._peer.services.replicas.topic_ids
             name = topic_ids.get(key, "") if isinstance(key, bytes) else key
             for index, start, stop in entries:
                 row = Row(field, key, name, index)
                 self._rows.append(row)
-                self._enter(row, view, start, stop, refusal)
+                self._enter(row, view, start, stop, request_error)
         if not self._waiting:
             return self._answer()
         if self._acks == ACKS_NONE:
@@ -108,10 +113,10 @@ class TransactionalProduce:
         self._reply.on_gone = self._gone
         return self._reply
 
-    def _transaction_refusal(
+    def _transaction_error(
         self, view: memoryview, frame: ProduceFrame
     ) -> tuple[ErrorCode, str] | None:
-        """Why no batch of the request is appended, as Kafka decides it before any other check."""
+        """An error of the whole request; Kafka checks it before anything else."""
         found, transactional_id = producer_ids(view, frame), frame[0] or ""
         if found and not self._peer.session.allows(
             Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
@@ -129,25 +134,27 @@ class TransactionalProduce:
         view: memoryview,
         start: int,
         stop: int,
-        refusal: tuple[ErrorCode, str] | None,
+        request_error: tuple[ErrorCode, str] | None,
     ) -> None:
-        services, now_ms = self._peer.services, self._peer.services.clock.now_ms()
+        peer, services = self._peer, self._peer.services
+        now_ms = services.clock.now_ms()
         partition = services.replicas.partitions.get((row.name, row.index))
-        reason = refusal or unfit(self._peer, row, partition, view, start, self._version)
-        if reason is not None or partition is None:
-            row.fail(*(reason or (ErrorCode.UNKNOWN_SERVER_ERROR, "")))
+        reason = request_error or rejection_of(peer, row, partition, view, start, self._version)
+        if reason is not None:
+            row.fail(*reason)
             if start >= 0:
-                remember(self._peer, row, view[start:stop], now_ms)
+                remember_rejected(peer, row, view[start:stop], now_ms)
             if partition is not None:
                 services.meters.rejected(row.name, max(stop - start, 0))
             return
+        assert partition is not None  # or there was a reason
         batch = view[start:stop]
         try:
-            if self._peer.refused is not None:
-                check_before(self._peer, row.key, row.index, batch, partition, now_ms)
+            if self._peer.rejected is not None:
+                check_predecessor(self._peer, row.key, row.index, batch, partition, now_ms)
             result = self._append(row, partition, batch)
         except KafkaError as error:
-            refused(self._peer, row, partition, error, batch, now_ms)
+            reject(self._peer, row, partition, error, batch, now_ms)
             return
         if result is not None:
             self._appended(row, partition, result, stop - start)
@@ -189,7 +196,7 @@ class TransactionalProduce:
     ) -> None:
         if isinstance(outcome, KafkaError):
             now_ms = self._peer.services.clock.now_ms()
-            refused(self._peer, row, partition, outcome, batch, now_ms)
+            reject(self._peer, row, partition, outcome, batch, now_ms)
         else:
             self._appended(row, partition, outcome, len(batch))
         self._waiting -= 1

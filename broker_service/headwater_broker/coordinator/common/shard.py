@@ -32,6 +32,12 @@ class StoredRecord(NamedTuple):
     value: bytes | None
 
 
+LEADERSHIP_PROOF = StoredRecord(b"\x48\x00", None)
+"""A record whose commit proves that this broker led the partition when the record was appended: a
+decision that only reads adds it, so that a leader which was deposed and does not know it answers
+nothing. All shards skip it (keys of Headwater's own kinds begin with 0x48); compaction drops it."""
+
+
 def _size_max_bytes(record: StoredRecord) -> int:
     return len(record.key) + len(record.value or b"") + RECORD_OVERHEAD_MAX_BYTES
 

@@ -17,6 +17,7 @@ from headwater.wire.apis.k16_list_groups import ListedGroup
 from headwater.wire.schema import SchemaError
 from headwater_broker.coordinator.common.expiration import ExpirationSweep
 from headwater_broker.coordinator.common.shard import (
+    LEADERSHIP_PROOF,
     NO_PRODUCER_ID,
     Decision,
     Decisions,
@@ -395,11 +396,15 @@ class GroupShard:
         require_stable: bool = False,
     ) -> Decision:
         """The reply is a dict of Committed by (topic, partition). `require_stable` (KIP-447): no
-        offset that an open transaction may change.
+        offset that an open transaction may change, and none of a deposed coordinator: a worker
+        would copy once more what a transaction has copied already.
         """
+        out = Decision()
+        if require_stable:
+            out.records.append(LEADERSHIP_PROOF)
         unstable = self.pending_offsets(group_id) if require_stable else frozenset()
         found = offsets.fetch(self.groups.get(group_id), wanted, unstable)
-        return Decision().reply(token, found)
+        return out.reply(token, found)
 
     def delete_offsets(
         self, group_id: str, wanted: Iterable[TopicPartition], _now: Now, token: Token

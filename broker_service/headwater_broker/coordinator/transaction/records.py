@@ -26,6 +26,7 @@ from headwater_broker.coordinator.common.shard import StoredRecord
 from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.transaction import (
     ClientIdentity,
+    EndedBy,
     Partition,
     Transaction,
 )
@@ -90,7 +91,7 @@ class TransactionLogValue(Message):
     client_principal: str = wire("string", "1+", tag=10001, tagged="1+", ignorable=True)
     client_id: str = wire("string", "1+", tag=10002, tagged="1+", ignorable=True)
     client_host: str = wire("string", "1+", tag=10003, tagged="1+", ignorable=True)
-    is_timed_out: bool = wire("bool", "1+", tag=10004, tagged="1+", ignorable=True)
+    ended_by: int = wire("int8", "1+", tag=10004, tagged="1+", ignorable=True)
 
 
 def transaction_key(transactional_id: str) -> bytes:
@@ -124,7 +125,7 @@ def transaction_record(transaction: Transaction) -> StoredRecord:
         client_principal=t.client.principal,
         client_id=t.client.client_id,
         client_host=t.client.host,
-        is_timed_out=t.is_timed_out,
+        ended_by=int(t.ended_by),
     )
     encoded = encoder(TransactionLogValue, VALUE_VERSION)(value)
     return StoredRecord(key, _VERSION.pack(VALUE_VERSION) + encoded)
@@ -155,10 +156,11 @@ def read_transaction(transactional_id: str, value: bytes) -> Transaction:
     found = decoder(TransactionLogValue, version)(value, _VERSION.size)[0]
     try:
         state = TransactionState(found.transaction_status)
+        ended_by = EndedBy(found.ended_by)
     except ValueError:
         raise NewerTransactionRecordError(
             f"transactional id {transactional_id!r} has the unknown state "
-            f"{found.transaction_status}"
+            f"{found.transaction_status}, ended by {found.ended_by}"
         ) from None
     return Transaction(
         transactional_id=transactional_id,
@@ -171,7 +173,7 @@ def read_transaction(transactional_id: str, value: bytes) -> Transaction:
         last_producer_epoch=found.last_producer_epoch,
         next_producer_epoch=found.next_producer_epoch,
         client=ClientIdentity(found.client_principal, found.client_id, found.client_host),
-        is_timed_out=found.is_timed_out,
+        ended_by=ended_by,
         client_version=found.client_transaction_version,
         start_ms=found.transaction_start_timestamp_ms,
         last_update_ms=found.transaction_last_update_timestamp_ms,

@@ -178,11 +178,18 @@ class TransactionService:
         transactional_id: str,
         producer: ProducerIdentity,
         partitions: Mapping[Partition, UUID],
+        *,
+        connection: int | None = None,
     ) -> None:
-        """Enlist partitions, with their topics' ids; the first ones open the transaction."""
+        """Enlist partitions, with their topics' ids; the first ones open the transaction.
+
+        `connection`: the number of the client's session; None: a broker asks.
+        """
         await self.coordinator.run(
             transactional_id,
-            lambda s, now, t: s.add_partitions(transactional_id, producer, partitions, now, t),
+            lambda s, now, t: s.add_partitions(
+                transactional_id, producer, partitions, now, t, connection
+            ),
         )
 
     async def verify_partitions(
@@ -202,8 +209,14 @@ class TransactionService:
         *,
         commit: bool,
         client_version: int,
+        connection: int | None = None,
     ) -> ProducerIdentity:
-        """Decide the outcome; it is durable when this returns. The identity to go on with."""
+        """Decide the outcome; it is durable when this returns. The identity to go on with.
+
+        `connection`: the number of the client's session, if its transactions share an epoch: a
+        request on an older connection than the one that began the transaction is a late one, of a
+        transaction before. CONCURRENT_TRANSACTIONS refuses it.
+        """
         check_transactional_id(transactional_id)
 
         async def run(fresh_producer_id: int) -> ProducerIdentity:
@@ -217,6 +230,7 @@ class TransactionService:
                     fresh_producer_id=fresh_producer_id,
                     now=now,
                     token=t,
+                    connection=connection,
                 ),
             )
             return cast(ProducerIdentity, reply)

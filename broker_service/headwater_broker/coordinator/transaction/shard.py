@@ -33,6 +33,7 @@ from headwater_broker.coordinator.transaction.transaction import (
     ProducerInit,
     Refused,
     Transaction,
+    Unchanged,
     Verified,
     add_partitions,
     complete,
@@ -79,6 +80,9 @@ class TransactionShard:
         self._deadlines: Deadlines[str | tuple[str, Token]] = Deadlines()
         """By transactional id: its open transaction's timeout; by (id, token): a waiting request;
         by CLEANUP: the next look for expired ids."""
+        self._begun_on: dict[str, int] = {}
+        """Transactional id -> the connection that enlisted the last partitions of the open
+        transaction. An EndTxn on an older one is late: it belongs to an earlier transaction."""
         self._waiting: dict[str, deque[_Request]] = {}
         self._left: dict[str, deque[_Request]] = {}
         """Requests that still wait once the record that was just decided is in the log."""
@@ -109,6 +113,7 @@ class TransactionShard:
         self.counts.replace(self.transactions.get(transactional_id), made)
         if made is None:
             self.transactions.pop(transactional_id, None)
+            self._begun_on.pop(transactional_id, None)
         else:
             self.transactions[transactional_id] = made
         if made is None or made.deadline_ms is None:
@@ -159,9 +164,14 @@ class TransactionShard:
             request = replace(init, expected=expected)
             return lambda known, now_ms: init_producer(known, request, now_ms)
 
-        # A producer that recovers was checked before its transaction was aborted for it: it goes
-        # on from the fence. One that names no epoch goes on from anything.
-        after_abort = decide if init.expected is not None else lambda _fenced: decide(None)
+        def after_abort(fenced: ProducerIdentity) -> Decide:
+            # A producer that recovers gets the epoch that the abort has raised. One that kept a
+            # prepared transaction under a newer producer id goes on from the fence (KIP-939).
+            expected = init.expected
+            if expected is not None and expected.producer_id != fenced.producer_id:
+                expected = fenced
+            return decide(expected)
+
         request = _Request(token, decide(init.expected), after_abort)
         return self._run(init.transactional_id, request, now)
 
@@ -172,11 +182,16 @@ class TransactionShard:
         partitions: Mapping[Partition, UUID],
         now: Now,
         token: Token,
+        connection: int | None = None,
     ) -> Decision:
-        """Replies the producer's ProducerIdentity once the partitions are enlisted."""
+        """Replies the producer's ProducerIdentity once the partitions are enlisted. `connection`:
+        the number of the client's connection; None: a broker asks."""
 
         def decide(known: Transaction | None, now_ms: int) -> Outcome:
-            return add_partitions(known, producer, partitions, now_ms)
+            outcome = add_partitions(known, producer, partitions, now_ms)
+            if isinstance(outcome, Changed | Unchanged):
+                self._begun_on[transactional_id] = connection or 0
+            return outcome
 
         return self._run(transactional_id, _Request(token, decide), now)
 
@@ -205,11 +220,13 @@ class TransactionShard:
         fresh_producer_id: int,
         now: Now,
         token: Token,
+        connection: int | None = None,
     ) -> Decision:
-        """Replies the ProducerIdentity to go on with, once the outcome is durable."""
+        """Replies the ProducerIdentity to go on with, once the outcome is durable. `connection`:
+        the number of the client's connection, of a client whose transactions share an epoch."""
 
         def decide(known: Transaction | None, now_ms: int) -> Outcome:
-            return end_transaction(
+            outcome = end_transaction(
                 known,
                 producer,
                 commit=commit,
@@ -217,6 +234,11 @@ class TransactionShard:
                 fresh_producer_id=fresh_producer_id,
                 now_ms=now_ms,
             )
+            is_late = (connection or 0) < self._begun_on.get(transactional_id, 0)
+            if connection is not None and is_late and isinstance(outcome, Changed):
+                # Nobody waits for the reply of the older connection.
+                return Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+            return outcome
 
         return self._run(transactional_id, _Request(token, decide), now)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from uuid import UUID
 
 from headwater.errors import ErrorCode
@@ -41,6 +42,16 @@ class ProducerIdentity:
     epoch: int
 
 
+class EndedBy(IntEnum):
+    """What ended the last transaction of a transactional id."""
+
+    CLIENT = 0
+    """EndTxn; also before the first transaction, and while one is open."""
+    TIMEOUT = 1
+    NEWER_PRODUCER = 2
+    """InitProducerId aborted it."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClientIdentity:
     """The client of the last InitProducerId: operators ask whose transaction holds up a reader."""
@@ -69,8 +80,7 @@ class Transaction:
     next_producer_epoch: int = NO_EPOCH
     """The epoch that goes with `next_producer_id`; -1: epoch 0."""
     client: ClientIdentity = ClientIdentity()
-    is_timed_out: bool = False
-    """The last transaction was aborted by its timeout; no newer producer has come since."""
+    ended_by: EndedBy = EndedBy.CLIENT
     client_version: int = 0
     """transaction.version of the client that ended the transaction."""
     start_ms: int = -1
@@ -191,18 +201,19 @@ def init_producer(known: Transaction | None, request: ProducerInit, now_ms: int)
     if known.state is TransactionState.ONGOING:
         if request.keep_prepared and known.is_two_phase:
             return _kept(known, request, now_ms)
-        return Changed(fence(known, now_ms), known.identity, then_retry=True)
-    if expected is not None and _is_retry(known, expected):
-        return Unchanged(known.identity)
+        fenced = fence(known, now_ms, keeps_last=expected is not None)
+        return Changed(fenced, known.identity, then_retry=True)
+    if expected is not None and _is_retry(known, expected) and known.producer_epoch < EPOCH_MAX:
+        return _initialized_again(known, request, now_ms)
     after = replace(
         known,
         state=_move(known, TransactionEvent.INITIALIZED),
         timeout_ms=request.timeout_ms,
         next_producer_id=NO_PRODUCER_ID,
         next_producer_epoch=NO_EPOCH,
-        last_producer_epoch=NO_EPOCH if expected is None else known.producer_epoch,
+        last_producer_epoch=NO_EPOCH if expected is None else expected.epoch,
         client=request.client,
-        is_timed_out=False,
+        ended_by=EndedBy.CLIENT,
         start_ms=-1,
         last_update_ms=now_ms,
         partitions={},
@@ -216,6 +227,22 @@ def init_producer(known: Transaction | None, request: ProducerInit, now_ms: int)
         )
         return _initialized(rotated)
     return _initialized(replace(after, producer_epoch=known.producer_epoch + 1))
+
+
+def _initialized_again(known: Transaction, request: ProducerInit, now_ms: int) -> Outcome:
+    """A repeated InitProducerId, or one after an abort that raised the epoch: it is not raised."""
+    after = replace(
+        known,
+        state=_move(known, TransactionEvent.INITIALIZED),
+        timeout_ms=request.timeout_ms,
+        client=request.client,
+        ended_by=EndedBy.CLIENT,
+        start_ms=-1,
+        partitions={},
+    )
+    if after == known:
+        return Unchanged(known.identity)
+    return _initialized(replace(after, last_update_ms=now_ms))
 
 
 def _kept(known: Transaction, request: ProducerInit, now_ms: int) -> Outcome:
@@ -312,7 +339,7 @@ def add_partitions(
     after = replace(
         known,
         state=_move(known, TransactionEvent.PARTITIONS_ADDED),
-        is_timed_out=False,
+        ended_by=EndedBy.CLIENT,
         start_ms=known.start_ms if is_open else now_ms,
         last_update_ms=now_ms,
         partitions={**(known.partitions if is_open else {}), **partitions},
@@ -378,7 +405,7 @@ def end_transaction(
     after = replace(
         known,
         state=_move(known, event),
-        is_timed_out=False,
+        ended_by=EndedBy.CLIENT,
         client_version=client_version,
         start_ms=known.start_ms if is_open else now_ms,
         last_update_ms=now_ms,
@@ -406,6 +433,8 @@ def _is_ended_by(known: Transaction, producer: ProducerIdentity, raises_epoch: b
     """True when this very producer has ended the transaction already: the request is a retry."""
     if not (known.state.is_preparing or known.state.is_complete):
         return False
+    if known.ended_by is not EndedBy.CLIENT:
+        return False
     if not raises_epoch:
         return producer == known.identity
     if known.client_version < TRANSACTION_V2 or producer.epoch != known.last_producer_epoch:
@@ -425,7 +454,7 @@ def _is_timed_out_of(known: Transaction, producer: ProducerIdentity) -> bool:
     committer skips the latter, and would lose what a checkpoint has promised.
     """
     return (
-        known.is_timed_out
+        known.ended_by is EndedBy.TIMEOUT
         and producer == ProducerIdentity(known.producer_id, known.producer_epoch - 1)
         and known.producer_epoch < EPOCH_MAX
     )
@@ -440,14 +469,16 @@ def _repeated(known: Transaction, commit: bool) -> Outcome:
 
 def time_out(known: Transaction, now_ms: int) -> Transaction:
     """Abort the open transaction after its timeout, and fence its producer."""
-    return replace(fence(known, now_ms), is_timed_out=True)
+    fenced = fence(known, now_ms, keeps_last=True)
+    return replace(fenced, ended_by=EndedBy.TIMEOUT)
 
 
-def fence(known: Transaction, now_ms: int) -> Transaction:
+def fence(known: Transaction, now_ms: int, *, keeps_last: bool) -> Transaction:
     """Abort the open transaction and fence its producer, for a newer producer.
 
     The epoch is raised once (KAFKA-19367), whatever the client's transaction version, and above
-    that of a producer that kept a prepared transaction (KIP-939).
+    that of a producer that kept a prepared transaction (KIP-939). `keeps_last`: the producer itself
+    may go on with the raised epoch, by an InitProducerId that names the epoch before (KIP-360).
     """
     kept = known.next_identity
     epoch = kept.epoch if kept.producer_id == known.producer_id else known.producer_epoch
@@ -455,10 +486,11 @@ def fence(known: Transaction, now_ms: int) -> Transaction:
         known,
         state=_move(known, TransactionEvent.ABORT),
         producer_epoch=epoch + 1,
-        last_producer_epoch=NO_EPOCH,
+        last_producer_epoch=epoch if keeps_last else NO_EPOCH,
         next_producer_id=NO_PRODUCER_ID,
         next_producer_epoch=NO_EPOCH,
         client_version=TRANSACTION_V2,
+        ended_by=EndedBy.NEWER_PRODUCER,
         last_update_ms=now_ms,
     )
 

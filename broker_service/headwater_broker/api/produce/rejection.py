@@ -1,4 +1,4 @@
-"""Refused batches of a Produce request: the error, and what it means for the batches behind."""
+"""Rejected batches of a Produce request: their errors, and the batches that follow them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headwater.records.batch import codec_of
 from headwater.topic_names import INTERNAL_TOPICS
 from headwater_broker.api.produce.response_codec import Row
 from headwater_broker.api.raw_connection import Peer
-from headwater_broker.api.rejected_batches import RefusedBatches, is_new_here
+from headwater_broker.api.rejected_batches import RejectedBatches, is_new_here
 from headwater_broker.log.record_validation import RecordValidationError
 from headwater_broker.replica.partition import Partition
 
@@ -19,22 +19,22 @@ _WRITE = Operation.WRITE
 _TOPIC = ResourceType.TOPIC
 
 
-def refused(
+def reject(
     peer: Peer, row: Row, partition: Partition, error: KafkaError, batch: memoryview, now_ms: int
 ) -> None:
-    """Note in `row` that the partition has refused the batch."""
+    """Set the error of a batch that the partition has rejected."""
     row.leader_epoch = partition.leader_epoch
     row.fail(error.code, error.detail)
     if isinstance(error, RecordValidationError):
         row.record_errors = error.record_errors
     peer.services.meters.rejected(row.name, len(batch))
-    _look_back(peer, row, partition, batch, now_ms)
+    _check_former_leader(peer, row, partition, batch, now_ms)
 
 
-def unfit(
+def rejection_of(
     peer: Peer, row: Row, partition: Partition | None, view: memoryview, start: int, version: int
 ) -> tuple[ErrorCode, str] | None:
-    """Why the batch at `start` of the view may not be appended; None: it may."""
+    """The error of the batch at `start` of the view, if it must not reach the log; else None."""
     if (
         partition is None
         or start < 0
@@ -42,12 +42,14 @@ def unfit(
         or (version < ZSTD_SINCE and codec_of(view, start) == ZSTD)
         or not peer.session.allows(_WRITE, _TOPIC, row.name)
     ):
-        return why_not(peer, row, partition, start)
+        return rejection(peer, row, partition, start)
     return None
 
 
-def why_not(peer: Peer, row: Row, partition: Partition | None, start: int) -> tuple[ErrorCode, str]:
-    """Why a batch may not be appended, when something of `unfit` is true."""
+def rejection(
+    peer: Peer, row: Row, partition: Partition | None, start: int
+) -> tuple[ErrorCode, str]:
+    """The error of a batch to which a condition of `rejection_of` applies."""
     services, name, index = peer.services, row.name, row.index
     if isinstance(row.key, bytes) and not name:
         return ErrorCode.UNKNOWN_TOPIC_ID, f"topic id {row.key.hex()} is not known here"
@@ -63,8 +65,11 @@ def why_not(peer: Peer, row: Row, partition: Partition | None, start: int) -> tu
     return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later"
 
 
-def _look_back(peer: Peer, row: Row, partition: Partition, batch: memoryview, now_ms: int) -> None:
-    """A batch out of order may follow one that a former leader has, which still has to answer."""
+def _check_former_leader(
+    peer: Peer, row: Row, partition: Partition, batch: memoryview, now_ms: int
+) -> None:
+    """Answer NOT_LEADER_OR_FOLLOWER for a batch out of order that may follow a batch in flight to
+    the former leader."""
     role, now_s = partition.leader_state, peer.services.clock.monotonic()
     if (
         row.is_out_of_order
@@ -73,18 +78,18 @@ def _look_back(peer: Peer, row: Row, partition: Partition, batch: memoryview, no
     ):
         why = f"{row.message}; the former leader may have what is missing"
         row.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, why)
-    remember(peer, row, batch, now_ms)
+    remember_rejected(peer, row, batch, now_ms)
 
 
-def remember(peer: Peer, row: Row, batch: memoryview, now_ms: int) -> None:
-    """Remember a refused batch that the client will send again (`rejected_batches`)."""
+def remember_rejected(peer: Peer, row: Row, batch: memoryview, now_ms: int) -> None:
+    """Remember a rejected batch that the client will send again (`rejected_batches`)."""
     if row.code is not None and row.code.retriable:
-        refused = peer.refused or RefusedBatches()
-        refused.note(row.key, row.index, batch, row.code, now_ms)
-        peer.refused = refused if refused else None
+        rejected = peer.rejected or RejectedBatches()
+        rejected.note(row.key, row.index, batch, row.code, now_ms)
+        peer.rejected = rejected if rejected else None
 
 
-def check_before(
+def check_predecessor(
     peer: Peer,
     key: str | bytes,
     index: int,
@@ -92,10 +97,12 @@ def check_before(
     partition: Partition,
     now_ms: int,
 ) -> None:
-    """Refuse a batch that follows a refused one. Raises KafkaError."""
-    if peer.refused:
-        code = peer.refused.before(key, index, batch, partition.log.producers, now_ms)
+    """Reject a batch that follows a rejected one. Raises KafkaError."""
+    if peer.rejected:
+        code = peer.rejected.before(key, index, batch, partition.log.producers, now_ms)
         if code is not None:
-            raise KafkaError(code, f"{partition!r}: a batch before it was refused, send both again")
-    if not peer.refused:
-        peer.refused = None
+            raise KafkaError(
+                code, f"{partition!r}: a batch before it was rejected, send both again"
+            )
+    if not peer.rejected:
+        peer.rejected = None

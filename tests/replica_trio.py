@@ -115,6 +115,7 @@ class TrioBroker:
     async def stop(self) -> None:
         await self.replicas.close()
         await self.listener.close()
+        await self.services.transactions.close()
         await self.services.background.close()
         self.logs.close()
         self.pool.shutdown()

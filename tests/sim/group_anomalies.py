@@ -21,6 +21,8 @@ GROUP_ID = "group"
 OFFSETS: Key = ("__consumer_offsets", 0)
 COORDINATOR = (GROUP, GROUP_ID)
 FETCH_VERSION = 8
+LATE = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+"""What a request on an older connection is answered."""
 UNKNOWN = -1
 """No offset is committed."""
 
@@ -140,14 +142,7 @@ async def marker_before_offsets(script: Script) -> None:
     client.is_done = True
     script.world.clients.append(client)
 
-    async def late() -> ErrorCode | None:
-        try:
-            reply = await client.ask(host, request, k28.TxnOffsetCommitResponse, 3 + script.version)
-        except LOST:
-            return None
-        return ErrorCode(_commit_code(reply))
-
-    sent = client.loop.create_task(late())
+    sent = client.loop.create_task(_code_of(client, host, request, script.version))
     await held.caught()
     await script.end(first, commit=True)
     script.expect(await _stable_offset(script), 5)
@@ -156,6 +151,46 @@ async def marker_before_offsets(script: Script) -> None:
     await script.whole(OTHER)
     script.expect(await _stable_offset(script), 5)
     script.expect(await sent, None, *REFUSED)
+
+
+async def late_offsets(script: Script) -> None:
+    """An offset arrives late, on an older connection: an older one than its client has committed
+    since, or one of the transaction before, which was aborted."""
+    script.timeout_ms = 60_000
+    for number, ends_first in enumerate((False, True)):
+        made = script.begin()
+        if script.version == 1:
+            await _add_offsets(script)
+        script.enlisted.add(OFFSETS)
+        held = script.hold(k28.TxnOffsetCommitRequest)
+        host = (await _coordinator(script)).host
+        client = Client(script.world, f"{script.name}.late.{number}")
+        client.is_done = True
+        script.world.clients.append(client)
+        request = _commit_request(script, 5)
+        sent = client.loop.create_task(_code_of(client, host, request, script.version))
+        await held.caught()
+        await script.connect(host)  # the client has given the first connection up
+        await _transact(script, 6)
+        if ends_first:
+            await script.end(made, commit=False)
+            made = script.begin()
+        await _transact(script, 9)
+        await held.release()
+        await asyncio.sleep(SOME_S)
+        await script.end(made, commit=True)
+        script.expect(await _stable_offset(script), 9)
+        script.expect(await sent, None, *REFUSED, *LATE)
+
+
+async def _code_of(
+    client: Client, host: str, request: k28.TxnOffsetCommitRequest, version: int
+) -> ErrorCode | None:
+    try:
+        reply = await client.ask(host, request, k28.TxnOffsetCommitResponse, 3 + version)
+    except LOST:
+        return None
+    return ErrorCode(_commit_code(reply))
 
 
 async def plain_commit_after_pending(script: Script) -> None:
@@ -225,6 +260,7 @@ async def stale_coordinator_answers(script: Script) -> None:
 
 GROUP_ANOMALIES = (
     Anomaly("16", marker_before_offsets),
+    Anomaly("late offsets", late_offsets),
     Anomaly("17", plain_commit_after_pending),
     Anomaly("18", load_amid_open_offsets),
     Anomaly("stale offsets", stale_coordinator_answers),

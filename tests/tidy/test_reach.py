@@ -12,6 +12,8 @@ PACKAGES = ("headwater", "headwater_broker", "headwater_spark", "headwater_tier"
 PRIVATE_NAMES_MAX = 20
 """Lower it with each test that is rewritten against behaviour; never raise it."""
 PATCHES_MAX = 15
+NAMED_TUPLE_METHODS = frozenset({"_asdict", "_fields", "_make", "_replace"})
+"""Public: the underscore keeps them apart from the fields."""
 
 
 def test_private_names_are_seldom_used() -> None:
@@ -84,4 +86,5 @@ def _is_ours(name: str | None) -> bool:
 
 
 def _is_private(name: str) -> bool:
-    return name.startswith("_") and not name.startswith("__")
+    is_public = name.startswith("__") or name in NAMED_TUPLE_METHODS
+    return name.startswith("_") and not is_public

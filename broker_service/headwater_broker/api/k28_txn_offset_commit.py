@@ -119,6 +119,7 @@ async def _commit(
         instance_id=request.group_instance_id,
         transactional_id=request.transactional_id,
         producer=Producer(request.producer_id, request.producer_epoch),
+        connection=ctx.session.number,
         is_enlisting=ctx.api_version >= ENLISTS_SINCE,
         rows=rows,
     )

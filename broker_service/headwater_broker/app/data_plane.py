@@ -185,7 +185,9 @@ def _build_coordinators(
     parts: DataPlaneParts, replicas: ReplicaManager, appends: AppendService
 ) -> _Coordinators:
     view, ports, config = parts.view, parts.replication, parts.dynamic.config
-    coordinator_parts = CoordinatorParts(replicas, appends, view, ports.clock, ports.entropy)
+    coordinator_parts = CoordinatorParts(
+        replicas, appends, view, ports.clock, ports.entropy, parts.leads
+    )
     connections = BrokerConnections(view, ports.connect, parts.limits.listener)
     view.on_brokers.append(connections.live_brokers_changed)
     channel = TransactionChannel(config.broker_id, connections)
@@ -197,6 +199,7 @@ def _build_coordinators(
         TransactionConfig.from_values(config.values),
         parts.producer_ids,
         MarkerChannel(config.broker_id, view, markers, channel, parts.is_topic_deleted),
+        parts.leads,
     )
     enlistment = TransactionEnlistment(config.broker_id, view, transactions, channel)
     groups = GroupService(coordinator_parts, GroupConfig.from_values(config.values))

@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.files import Files
 from headwater.records.batch import NO_PRODUCER_ID, BatchHeader
-from headwater.records.control import ControlType, parse_marker
-from headwater.records.record import decode_batch
+from headwater.records.control import ControlType, read_end_marker
 from headwater_broker.log.log_segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -37,15 +35,8 @@ def read_marker(view: memoryview, header: BatchHeader) -> Marker | None:
     None for control records of other types, and for a batch that compaction emptied, as no batch of
     its transaction is left.
     """
-    if header.record_count == 0:
-        return None
-    records = decode_batch(view, 0, header)
-    if not records:
-        raise KafkaError(
-            ErrorCode.CORRUPT_MESSAGE, f"control batch at {header.base_offset} without a record"
-        )
-    parsed = parse_marker(records[0])
-    if parsed.type is ControlType.UNKNOWN:
+    parsed = read_end_marker(view, header)
+    if parsed is None or parsed.type is ControlType.UNKNOWN:
         return None
     return Marker(parsed.type is ControlType.COMMIT, parsed.coordinator_epoch)
 

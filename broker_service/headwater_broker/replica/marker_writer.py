@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -177,12 +178,12 @@ class MarkerWriter:
         now_ms = self._clock.now_ms()
         data = bytearray()
         for marker in markers:
-            data += build_marker(
-                ControlType.COMMIT if marker.commit else ControlType.ABORT,
-                producer_id=marker.producer_id,
-                producer_epoch=marker.producer_epoch,
-                coordinator_epoch=marker.coordinator_epoch,
-                timestamp=now_ms,
+            data += _marker_batch(
+                marker.commit,
+                marker.producer_id,
+                marker.producer_epoch,
+                marker.coordinator_epoch,
+                now_ms,
             )
         return memoryview(data)
 
@@ -256,3 +257,19 @@ def _by_producer(rows: _Rows) -> list[_Rows]:
             groups.append([])
         groups[number].append(row)
     return groups
+
+
+@lru_cache(maxsize=64)
+def _marker_batch(
+    commit: bool, producer_id: int, producer_epoch: int, coordinator_epoch: int, now_ms: int
+) -> bytes:
+    """A marker goes to every partition of its transaction: it is built once."""
+    return bytes(
+        build_marker(
+            ControlType.COMMIT if commit else ControlType.ABORT,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            timestamp=now_ms,
+        )
+    )

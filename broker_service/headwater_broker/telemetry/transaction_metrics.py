@@ -45,11 +45,11 @@ def coordinator_metrics(shards: Iterable[TransactionCounts], now_ms: int) -> Ite
         labels=["two_phase"],
     )
     for label, two_phase in (("false", False), ("true", True)):
-        began = [t.start_ms for t in still_open if t.is_two_phase is two_phase]
+        began = [_began_ms(t) for t in still_open if t.is_two_phase is two_phase]
         oldest.add_metric([label], _seconds_since(began, now_ms))
     due = [t for t in still_open if t.state.is_preparing]
     late = sum(
-        not t.is_two_phase and now_ms - t.start_ms > t.timeout_ms + LATE_AFTER_S * 1000
+        not t.is_two_phase and now_ms - _began_ms(t) > t.timeout_ms + LATE_AFTER_S * 1000
         for t in still_open
     )
     gauges = (
@@ -72,6 +72,12 @@ def coordinator_metrics(shards: Iterable[TransactionCounts], now_ms: int) -> Ite
     yield from (ids, oldest)
     for name, text, value in gauges:
         yield GaugeMetricFamily(f"headwater_{name}", text, value=value)
+
+
+def _began_ms(transaction: Transaction) -> int:
+    """The abort of a transaction without a partition has no start (KIP-890)."""
+    has_start = transaction.start_ms >= 0
+    return transaction.start_ms if has_start else transaction.last_update_ms
 
 
 def _seconds_since(times_ms: list[int], now_ms: int) -> float:

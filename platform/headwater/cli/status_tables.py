@@ -1,4 +1,4 @@
-"""The tables of `headwater status`: brokers, partitions, consumer groups, kills and restarts."""
+"""The tables of `headwater status`: brokers, partitions, blocked readers, groups, kills."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from headwater.cli.blocked_readers import SHOWN_AFTER_MS
 from headwater.cli.console_tables import Cell, Column, fitting_table
 from headwater.cli.status_view import BrokerEvent, BrokerRow, PartitionRow, Rates, StatusView
+from headwater.cli.transaction_tables import duration, time_left
 from headwater.local.cluster_file import ClusterFile
 
 BAR_CELLS = 10
@@ -35,6 +37,16 @@ PARTITION_COLUMNS = (
     Column(">end", 2),
     Column("in Delta"),
 )
+BLOCKED_COLUMNS = (
+    Column("partition"),
+    Column("transactional id"),
+    Column("state", 2),
+    Column(">open for"),
+    Column(">times out in", 1),
+    Column(">records", 3),
+    Column(">producer", 4),
+    Column("host", 5),
+)
 GROUP_COLUMNS = (
     Column("group"),
     Column("state", 1),
@@ -56,7 +68,8 @@ def render(
     else:
         partitions = Text("no broker answers: its topics are not known", "red")
     brokers = _broker_table(view.brokers, rates, width)
-    return Group(head, brokers, partitions, *_group_table(view, width), *_last_events(view.events))
+    more = (*_blocked_table(view, width), *_group_table(view, width), *_last_events(view.events))
+    return Group(head, brokers, partitions, *more)
 
 
 def _last_events(events: tuple[BrokerEvent, ...]) -> list[Text]:
@@ -109,6 +122,25 @@ def _partition_table(partitions: list[PartitionRow], rates: Rates, width: int) -
         for p in partitions
     ]
     return fitting_table("partitions", PARTITION_COLUMNS, rows, width)
+
+
+def _blocked_table(view: StatusView, width: int) -> list[Table]:
+    """The table of partitions whose readers have waited for a while, if there are any."""
+    rows: list[list[Cell]] = [
+        [
+            f"{b.topic}-{b.partition}",
+            b.transactional_id or Text("no coordinator knows it", "yellow"),
+            b.state or "-",
+            duration(b.age_ms),
+            time_left(b.times_out_in_ms),
+            f"{b.high_watermark - b.last_stable_offset:,}",
+            "-" if b.producer_id is None else f"{b.producer_id}, {b.producer_epoch}",
+            b.client_host or "-",
+        ]
+        for b in view.blocked
+        if b.age_ms >= SHOWN_AFTER_MS
+    ]
+    return [fitting_table("blocked readers", BLOCKED_COLUMNS, rows, width)] if rows else []
 
 
 def _group_table(view: StatusView, width: int) -> list[Table | Text]:

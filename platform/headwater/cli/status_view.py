@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from headwater.cli.blocked_readers import BlockedRow, blocked_rows
+
 FORMAT = 1
 
 
@@ -133,6 +135,8 @@ class StatusView:
     groups: tuple[GroupRow, ...] = ()
     groups_left_out: int = 0
     """Number of groups for which the brokers' documents had no room."""
+    blocked: tuple[BlockedRow, ...] = ()
+    """Partitions whose readers of read_committed wait for a transaction."""
 
     @property
     def healthy(self) -> bool:
@@ -170,7 +174,8 @@ def build_view(answers: Sequence[Answer], cluster_id: str, taken_s: float) -> St
     groups = _groups(answers, partitions)
     left_out = sum(answer.document.get("groups_left_out", 0) for answer in answers)
     events = _events(answers)
-    return StatusView(taken_s, cluster_id, brokers, partitions, events, groups, left_out)
+    blocked = blocked_rows((a.broker_id, a.document) for a in answers)
+    return StatusView(taken_s, cluster_id, brokers, partitions, events, groups, left_out, blocked)
 
 
 def rates_between(before: StatusView | None, now: StatusView) -> Rates:
@@ -223,6 +228,7 @@ def as_document(view: StatusView, rates: Rates) -> dict[str, Any]:
         "partitions": [_partition_document(p, rates) for p in view.partitions],
         "groups": [asdict(group) for group in view.groups],
         "groups_left_out": view.groups_left_out,
+        "blocked": [asdict(row) for row in view.blocked],
         "events": [asdict(event) for event in view.events],
     }
 

@@ -62,7 +62,7 @@ def blocker_table(rows: Sequence[TransactionBlocker], width: int) -> Table:
             str(row.producer_epoch),
             Text(HANGING, "red") if row.is_hanging else row.state or UNKNOWN,
             duration(row.age_ms),
-            _timeout(row.times_out_in_ms),
+            time_left(row.times_out_in_ms),
             f"{max(0, row.high_watermark - row.last_stable_offset):,}",
             str(row.first_offset),
             row.principal or UNKNOWN,
@@ -115,7 +115,7 @@ def _facts(described: TransactionDescription, now_ms: int) -> list[tuple[str, st
         facts.append(("began", f"{_clock_time(d.start_ms)}, {age} ago"))
     left_ms = times_out_in_ms(d, now_ms)
     if left_ms is not None:
-        facts.append(("times out in", _timeout(left_ms)))
+        facts.append(("times out in", time_left(left_ms)))
     if d.last_update_ms is not None:
         facts.append((f"{d.state} since", _clock_time(d.last_update_ms)))
     client = (("principal", d.principal), ("client id", d.client_id), ("host", d.client_host))
@@ -141,7 +141,8 @@ def _timeout_of(timeout_ms: int) -> str:
     return "never (two-phase commit)" if timeout_ms == NO_TIMEOUT_MS else duration(timeout_ms)
 
 
-def _timeout(left_ms: int | None) -> str:
+def time_left(left_ms: int | None) -> str:
+    """Time to a timeout, or since it; `-`: there is none."""
     if left_ms is None:
         return UNKNOWN
     return duration(left_ms) if left_ms >= 0 else f"overdue for {duration(-left_ms)}"

@@ -11,12 +11,28 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater.records.builder import BatchBuilder
-from headwater.records.record import Record
+from headwater.records.batch import (
+    CONTROL_MASK,
+    HEADER,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_V2,
+    TRANSACTIONAL_MASK,
+    BatchHeader,
+)
+from headwater.records.builder import seal
+from headwater.records.record import Record, decode_batch
 
 _KEY = struct.Struct(">hh")
 _END_VALUE = struct.Struct(">hi")
 CURRENT_VERSION = 0
+_MARKER_RECORD = struct.Struct(">5shhBhiB")
+"""The only record of a marker: up to its key's length; key; length of the value; value; headers."""
+_RECORD_HEAD = b"\x20\x00\x00\x00\x08"
+"""Length 16, attributes, timestamp delta, offset delta, a key of 4 bytes."""
+_VALUE_6 = 12
+"""The varint of 6, the length of the value."""
+_MARKER_BYTES = HEADER.size + _MARKER_RECORD.size
+_MARKER_FLAGS = CONTROL_MASK | TRANSACTIONAL_MASK
 
 
 class ControlType(IntEnum):
@@ -60,16 +76,36 @@ def build_marker(
     leader_epoch: int = -1,
 ) -> bytearray:
     """The control batch that ends a producer's transaction in a partition."""
-    builder = BatchBuilder()
-    builder.append(
-        timestamp,
-        _KEY.pack(CURRENT_VERSION, kind),
-        _END_VALUE.pack(CURRENT_VERSION, coordinator_epoch),
-    )
-    return builder.build(
-        leader_epoch=leader_epoch,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        transactional=True,
-        control=True,
-    )
+    batch = bytearray(
+        HEADER.pack(
+            0, _MARKER_BYTES - LOG_OVERHEAD_BYTES, leader_epoch, MAGIC_V2, 0, _MARKER_FLAGS,
+            0, timestamp, timestamp, producer_id, producer_epoch, -1, 1,
+        )
+        + _MARKER_RECORD.pack(
+            _RECORD_HEAD, CURRENT_VERSION, kind, _VALUE_6, CURRENT_VERSION, coordinator_epoch, 0
+        )
+    )  # fmt: skip
+    seal(batch)
+    return batch
+
+
+def read_end_marker(view: memoryview, header: BatchHeader) -> EndTxnMarker | None:
+    """The marker in the control batch at the start of `view`; None when it has no record, as after
+    compaction. Raises KafkaError(CORRUPT_MESSAGE).
+
+    A marker in the form of `build_marker`, which is Kafka's, is read in place.
+    """
+    if header.size_bytes == _MARKER_BYTES and header.attributes == _MARKER_FLAGS:
+        head, _, kind, value_size, _, coordinator_epoch, headers = _MARKER_RECORD.unpack_from(
+            view, HEADER.size
+        )
+        if head == _RECORD_HEAD and value_size == _VALUE_6 and not headers and kind in (0, 1):
+            return EndTxnMarker(ControlType(kind), coordinator_epoch)
+    if header.record_count == 0:
+        return None
+    records = decode_batch(view, 0, header)
+    if not records:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"control batch at {header.base_offset} without a record"
+        )
+    return parse_marker(records[0])

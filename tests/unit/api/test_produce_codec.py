@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from types import SimpleNamespace
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -11,9 +13,11 @@ from hypothesis import strategies as st
 
 from headwater.wire.apis.k00_produce import (
     PartitionProduceData,
+    PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
+    TopicProduceResponse,
 )
 from headwater.wire.schema import decode, encode
 from headwater_broker.api.produce.request_codec import (
@@ -23,7 +27,7 @@ from headwater_broker.api.produce.request_codec import (
     parse_single,
     parse_single_flexible,
 )
-from headwater_broker.api.produce.response_codec import encode_single
+from headwater_broker.api.produce.response_codec import Row, encode_rows, encode_single
 
 VERSIONS = range(3, 14)
 ID = UUID("01234567-89ab-cdef-0123-456789abcdef")
@@ -158,3 +162,37 @@ def test_the_single_reply_is_what_the_codec_reads(version: int) -> None:
     assert (row.index, row.error_code, row.base_offset) == (3, 0, 1000)
     assert row.log_append_time_ms == -1
     assert row.log_start_offset == (7 if version >= 5 else -1)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("counts", [(1,), (3,), (1, 2), (130,), tuple([1] * 130)])
+def test_a_response_of_many_rows_is_the_codecs(version: int, counts: tuple[int, ...]) -> None:
+    rows, responses = [], []
+    for topic, count in enumerate(counts):
+        by_id = version >= 13
+        name, topic_id = f"topic-{topic}", UUID(int=topic + 1)
+        key = topic_id.bytes if by_id else name
+        size = bytes([len(name) + 1]) if version >= 9 else struct.pack(">h", len(name))
+        field = topic_id.bytes if by_id else size + name.encode()
+        parts = []
+        for index in range(count):
+            row = Row(field, key, name, index)
+            row.base_offset, row.append_time_ms, row.log_start_offset = 1000 + index, -1, 7
+            rows.append(row)
+            parts.append(
+                PartitionProduceResponse(
+                    index=index, error_code=0, base_offset=1000 + index, log_start_offset=7
+                )
+            )
+        responses.append(
+            TopicProduceResponse(
+                name="" if by_id else name,
+                topic_id=topic_id if by_id else UUID(int=0),
+                partition_responses=tuple(parts),
+            )
+        )
+    services = cast(Any, SimpleNamespace(view=SimpleNamespace(brokers={})))
+    data = encode_rows(services, "PLAINTEXT", version, 99, rows)
+    body = encode(ProduceResponse(responses=tuple(responses)), version)
+    head = struct.pack(">ii", len(data) - 4, 99) + (b"\0" if version >= 9 else b"")
+    assert data == head + body

@@ -10,6 +10,7 @@ import pytest
 
 from headwater.client.connection import Connection
 from headwater.errors import ErrorCode
+from headwater.system import SystemClock
 from headwater.topic_names import TRANSACTION_TOPIC
 from headwater.wire.apis.k00_produce import (
     PartitionProduceData,
@@ -47,7 +48,11 @@ async def write(
         if code is not E.NONE:
             return code
     records = batch(
-        producer_id=producer[0], epoch=producer[1], sequence=sequence, transactional=True
+        timestamp=SystemClock().now_ms(),  # an older one than the marker's would roll the log
+        producer_id=producer[0],
+        epoch=producer[1],
+        sequence=sequence,
+        transactional=True,
     )
     entry = PartitionProduceData(index=index, records=bytes(records))
     request = ProduceRequest(
@@ -71,9 +76,13 @@ async def commit(
 
 async def stable(c: Connection) -> tuple[int, int, list[int]]:
     """Of flights-0: (high watermark, last stable offset, first offsets of aborted transactions)."""
-    topic = FetchTopic(topic="flights", partitions=(FetchPartition(partition=0),))
+    part = FetchPartition(partition=0, partition_max_bytes=1 << 20)
     request = FetchRequest(
-        replica_id=-1, max_wait_ms=0, isolation_level=READ_COMMITTED, topics=(topic,)
+        replica_id=-1,
+        max_wait_ms=0,
+        max_bytes=1 << 20,
+        isolation_level=READ_COMMITTED,
+        topics=(FetchTopic(topic="flights", partitions=(part,)),),
     )
     reply = await c.call(request, FetchResponse, version=11)
     row = reply.responses[0].partitions[0]
@@ -184,8 +193,7 @@ def test_the_last_epoch_is_followed_by_a_new_producer_id(tmp_path: Path) -> None
         producer = await producer_of(c)
         shard = next(s for s in broker.services.transactions.coordinator.runtime.shards
                      if "t" in s.transactions)  # fmt: skip
-        known = shard.transactions["t"]
-        object.__setattr__(known, "producer_epoch", 32_766)
+        shard.transactions["t"] = shard.transactions["t"]._replace(producer_epoch=32_766)
         last = (producer[0], 32_766)
         assert await write(c, last, V2) is E.NONE
         following = await commit(c, last, V2)
@@ -210,5 +218,30 @@ def test_a_deleted_topic_does_not_hold_up_its_transaction(tmp_path: Path) -> Non
         await settled(broker)
         assert await state(c) == "CompleteCommit"
         assert broker.services.hosted("brief", 0).log.log_end_offset == 0, "it is another topic"
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+def test_a_deposed_coordinator_gives_no_final_answer(tmp_path: Path, version: int) -> None:
+    """It does not know of its successor, where the id may have another producer or transaction."""
+
+    async def story(broker: SoloBroker, c: Connection) -> None:
+        producer = await producer_of(c)
+        await write(c, producer, version)
+        await commit(c, producer, version)
+        await settled(broker)
+        broker.is_deposed = True
+        of_version = 5 if version == V2 else 4
+        for identity in (producer, (producer[0], 9), (producer[0] + 1, 0)):
+            for outcome in (True, False):
+                ended = await end(c, identity, commit=outcome, version=of_version)
+                assert ended.error_code == E.NOT_COORDINATOR
+        fenced = (producer[0], 9)
+        assert await add(c, fenced) == [E.NOT_COORDINATOR]
+        assert (await init(c, producer=fenced)).error_code == E.NOT_COORDINATOR
+        broker.is_deposed = False
+        assert await add(c, fenced) == [E.PRODUCER_FENCED]
+        assert await commit(c, producer, version)
 
     tell(tmp_path, story)

@@ -219,6 +219,53 @@ def test_the_lag_of_a_group_is_summed_by_topic_over_all_brokers() -> None:
     assert "delays" in text and "and 4 more groups" in text
 
 
+def test_blocked_readers_are_joined_with_their_transactions() -> None:
+    now_ms = 1_700_000_000_000
+
+    def at(partition: int, producer_id: int | None) -> dict[str, Any]:
+        last_ms = None if producer_id is None else now_ms - 4_000
+        return {
+            "topic": "flights", "partition": partition, "last_stable_offset": 5,
+            "high_watermark": 1_240, "producer_id": producer_id, "producer_epoch": 3,
+            "first_offset": 5, "last_timestamp_ms": last_ms,
+        }  # fmt: skip
+
+    def owner(producer_id: int, **more: Any) -> dict[str, Any]:
+        return {
+            "transactional_id": f"pay-{producer_id}", "producer_id": producer_id,
+            "state": "Ongoing", "start_ms": now_ms - 90_000, "timeout_ms": 60_000,
+            "principal": "User:app", "client_id": "app-1", "client_host": "10.0.0.9", **more,
+        }  # fmt: skip
+
+    documents = [
+        {"now_ms": now_ms, "blocked": [at(0, 7), at(1, 8), at(2, 9), at(3, None), at(4, 10)]},
+        {
+            "now_ms": now_ms,
+            "transactions": [
+                owner(7),
+                owner(8, state="PrepareAbort", start_ms=-1),
+                owner(10, start_ms=now_ms - 5_000, timeout_ms=None),
+            ],
+        },
+    ]
+    answers = [Answer(b, "h:1", ready=True, document=d) for b, d in enumerate(documents)]
+    shown = build_view(answers, "abc", 1.0)
+    rows = {row.partition: row for row in shown.blocked}
+    assert [row.partition for row in shown.blocked] == [0, 4, 1, 2, 3], "the oldest first"
+    assert (rows[0].transactional_id, rows[0].coordinator) == ("pay-7", 1)
+    assert (rows[0].age_ms, rows[0].times_out_in_ms) == (90_000, -30_000)
+    assert (rows[1].age_ms, rows[1].times_out_in_ms) == (4_000, None)
+    assert (rows[2].transactional_id, rows[2].age_ms) == (None, 4_000)
+    assert (rows[3].producer_id, rows[3].age_ms) == (None, 0)
+    assert (rows[4].age_ms, rows[4].times_out_in_ms) == (5_000, None)
+    document = as_document(shown, rates_between(None, shown))
+    assert document["blocked"][0]["client_host"] == "10.0.0.9"
+    text = text_of(shown)
+    assert "blocked readers" in text and "pay-7" in text and "overdue for 30.0 s" in text
+    assert "flights-2" in text and "no coordinator knows it" in text
+    assert "flights-3" not in text, "it has not waited long"
+
+
 def test_events_are_shown_once_with_the_earliest_observation() -> None:
     def answer(broker: int, at_ms: int) -> Answer:
         gone = {"broker_id": 2, "kind": "gone", "broker_epoch": 7, "at_ms": at_ms, "away_ms": -1}

@@ -95,7 +95,7 @@ class Machine:
             is_enlisting=True,
             rows=(Commit("t", 0, offset, -1, more.get("metadata", "")),),
         )
-        verification = self.shard.begin_verification(ask.producer)
+        verification = self.shard.begin_verification(ask)
         token = self.run(lambda now, t: self.shard.transactional_commit(ask, verification, now, t))
         self.shard.end_verification(verification)
         reply = self.replies[token]
@@ -118,7 +118,8 @@ class Machine:
                     self.shard.replay(len(self.records), producer_id, epoch, key, value)
                     # An offset of the log that a restart does not load.
                     self.records.append((key, value) if producer_id == -1 else (b"", None))
-            answers = decision.replies + (decision.confirmations if is_written else [])
+            answers = decision.replies + decision.leader_replies
+            answers += decision.confirmations if is_written else []
             for token, reply in answers:
                 assert token not in self.replies, "answered twice"
                 self.replies[token] = reply

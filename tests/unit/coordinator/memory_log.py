@@ -26,6 +26,9 @@ class MemoryLog:
         self.failure: KafkaError | None = None
         """What the next append raises, though nothing foretold it."""
         self.is_written_though_failed = False
+        self.is_confirmed = True
+        """What the metadata store says of the leadership."""
+        self.look_ups = 0
         self.read_gate: asyncio.Event | None = None
         self._moved = asyncio.Event()
 
@@ -69,6 +72,11 @@ class MemoryLog:
         if failure is not None:
             raise failure
         return first
+
+    async def leads(self, partition: int, epoch: int) -> bool:
+        self.look_ups += 1
+        await asyncio.sleep(0)
+        return self.is_confirmed and epoch == self.epoch
 
     def committed_end(self, partition: int, epoch: int) -> int:
         self._check(epoch)

@@ -11,15 +11,16 @@ import pytest
 from headwater.errors import ErrorCode, KafkaError
 from headwater.system import SystemClock
 from headwater_broker.coordinator.common.runtime import CoordinatorRuntime
-from headwater_broker.coordinator.transaction import marker_sender
 from headwater_broker.coordinator.transaction.config import TransactionConfig
+from headwater_broker.coordinator.transaction.decisions import (
+    ProducerInit,
+)
 from headwater_broker.coordinator.transaction.marker_sender import MarkerSender, backoff_ms
 from headwater_broker.coordinator.transaction.shard import TransactionShard
 from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.transaction import (
     Partition,
     ProducerIdentity,
-    ProducerInit,
 )
 from headwater_broker.replica.marker_writer import TransactionMarker
 from unit.coordinator.memory_log import MemoryLog
@@ -40,6 +41,8 @@ class Leaders:
         """What a partition answers, in turn; then NONE."""
         self.down: dict[int, int] = {}
         """Broker -> requests that it does not answer."""
+        self.failure: Exception = ConnectionError("it is down")
+        self.lookup_failures: list[Exception] = []
         self.requests: list[tuple[int, list[TransactionMarker]]] = []
         self.gate: asyncio.Event | None = None
 
@@ -47,6 +50,8 @@ class Leaders:
         return self.leaders.get(partition) if topic_id == IDS[partition[0]] else None
 
     async def is_deleted(self, topic: str, topic_id: UUID) -> bool:
+        if self.lookup_failures:
+            raise self.lookup_failures.pop()
         return topic in self.deleted
 
     async def write(
@@ -57,7 +62,7 @@ class Leaders:
             await self.gate.wait()
         if self.down.get(broker_id, 0):
             self.down[broker_id] -= 1
-            raise ConnectionError("it is down")
+            raise self.failure
         return [{p: self._code(p) for p in marker.partitions} for marker in markers]
 
     def _code(self, partition: Partition) -> ErrorCode:
@@ -71,7 +76,7 @@ class Leaders:
 
 
 class Bench:
-    def __init__(self) -> None:
+    def __init__(self, partitions_per_request: int = 100) -> None:
         self.log, self.leaders = MemoryLog(), Leaders()
         self.log.epoch = EPOCH
         clock = SystemClock()
@@ -82,7 +87,13 @@ class Bench:
             clock,
             on_committed=self._committed,
         )
-        self.sender = MarkerSender(self.runtime, self.leaders, clock)
+        self.sender = MarkerSender(
+            self.runtime,
+            self.leaders,
+            clock,
+            pause_ms=lambda _attempts: 0,
+            partitions_per_request=partitions_per_request,
+        )
 
     def _committed(
         self, partition: int, epoch: int, shard: TransactionShard, high_watermark: int
@@ -130,15 +141,9 @@ class Bench:
         return self.runtime.shards[0].transactions[name].state
 
 
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attempts follow at once; `backoff_ms` has its own test."""
-    monkeypatch.setattr(marker_sender, "BACKOFF_MS", 0)
-
-
-def play(story: Callable[[Bench], Awaitable[None]]) -> None:
+def play(story: Callable[[Bench], Awaitable[None]], *, partitions_per_request: int = 100) -> None:
     async def run() -> None:
-        bench = Bench()
+        bench = Bench(partitions_per_request)
         await bench.lead()
         await story(bench)
         await bench.sender.close()
@@ -235,6 +240,26 @@ def test_a_broker_that_does_not_answer_is_asked_until_it_does() -> None:
         assert b.sender.of("t") is None
 
     play(story)
+
+
+def test_an_unforeseen_error_is_logged_and_the_markers_are_sent_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(b: Bench) -> None:
+        b.leaders.failure, b.leaders.down = ZeroDivisionError("a bug"), {1: 2}
+        b.leaders.lookup_failures = [ZeroDivisionError("another")]
+        del b.leaders.leaders[FAR]
+        await b.ended("t", ONE, FAR)
+        while (pending := b.sender.of("t")) is None or ONE in pending.missing:
+            await asyncio.sleep(0)
+        while b.leaders.lookup_failures:
+            await asyncio.sleep(0)
+        b.leaders.leaders[FAR] = 2
+        await b.settled()
+        assert b.state() is S.COMPLETE_COMMIT
+
+    play(story)
+    assert "a bug" in caplog.text and "another" in caplog.text
 
 
 def test_a_newer_epoch_at_the_partition_is_an_alarm_and_counts_as_written(
@@ -350,19 +375,16 @@ def test_the_next_transaction_may_end_while_the_completion_is_not_committed_yet(
     play(story)
 
 
-def test_a_large_turn_is_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marker_sender, "PARTITIONS_PER_REQUEST", 2)
-
+def test_a_large_turn_is_several_requests() -> None:
     async def story(b: Bench) -> None:
         producers = {name: await b.begin(name, ONE) for name in "abcde"}
         await asyncio.gather(*(b.end(name, producer) for name, producer in producers.items()))
         await b.settled()
         assert [len(markers) for _, markers in b.leaders.requests] == [2, 2, 1]
 
-    play(story)
+    play(story, partitions_per_request=2)
 
 
-def test_pauses_grow_to_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marker_sender, "BACKOFF_MS", 20)
+def test_pauses_grow_to_a_second() -> None:
     pauses = [backoff_ms(attempts) for attempts in (1, 2, 3, 6, 7, 1_000)]
     assert pauses == [20, 40, 80, 640, 1_000, 1_000]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headwater.errors import ErrorCode
 from headwater.wire.consumer_protocol import ConsumerProtocolSubscription
-from headwater.wire.schema import encode
+from headwater.wire.schema import SchemaError, encode
 from headwater_broker.coordinator.common.partitioning import java_hash, partition_of
 from headwater_broker.coordinator.common.shard import DECISION_BYTES, each
 from headwater_broker.coordinator.group.offsets import Commit
@@ -14,6 +16,7 @@ from headwater_broker.coordinator.group.records import (
     GroupMetadataValue,
     MemberMetadata,
     NewerRecordError,
+    OffsetCommitKey,
     OffsetCommitValue,
     group_key,
     group_record,
@@ -22,6 +25,7 @@ from headwater_broker.coordinator.group.records import (
     read_group,
     read_key,
     read_offset,
+    versioned,
 )
 from headwater_broker.coordinator.group.shard import OffsetCommit
 from unit.coordinator.classic_group_machine import GROUP, Machine
@@ -219,6 +223,33 @@ def test_records_are_kafkas_own_bytes() -> None:
     assert old[:2] == b"\x00\x01"
     assert read_offset(old) == expiring
     assert offset_record("g", "t", 3, None).value is None
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+    st.integers(0, 2**31 - 1),
+    st.integers(-(2**63), 2**63 - 1),
+    st.integers(-1, 2**31 - 1),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+)
+def test_packed_offsets_are_the_bytes_of_the_schema(
+    group: str, topic: str, partition: int, offset: int, leader_epoch: int, metadata: str
+) -> None:
+    key = OffsetCommitKey(group=group, topic=topic, partition=partition)
+    value = OffsetCommitValue(
+        offset=offset, leader_epoch=leader_epoch, metadata=metadata, commit_timestamp=partition
+    )
+    stored = offset_record(group, topic, partition, value)
+    assert stored == (versioned(key, 1), versioned(value, 3))
+    assert stored.value is not None
+    assert (read_key(stored.key), read_offset(stored.value)) == (key, value)
+    for size in range(2, len(stored.key)):
+        with pytest.raises(SchemaError):
+            read_key(stored.key[:size])
+    for size in range(2, len(stored.value)):
+        with pytest.raises(SchemaError):
+            read_offset(stored.value[:size])
 
 
 def test_group_values_come_back_as_they_were() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.transaction import Transaction
 from headwater_broker.coordinator.transaction.transaction_counts import TransactionCounts
@@ -23,7 +21,7 @@ def test_an_id_is_counted_once_in_its_last_state() -> None:
     counts = TransactionCounts()
     before = None
     for state in (S.EMPTY, S.ONGOING, S.ONGOING, S.PREPARE_COMMIT, S.COMPLETE_COMMIT):
-        after = replace(EMPTY, state=state)
+        after = EMPTY._replace(state=state)
         counts.replace(before, after)
         before = after
         assert +counts.by_state == {state: 1}
@@ -35,6 +33,6 @@ def test_an_id_is_counted_once_in_its_last_state() -> None:
 def test_ids_are_counted_together() -> None:
     counts = TransactionCounts()
     for name, state in (("a", S.ONGOING), ("b", S.ONGOING), ("c", S.PREPARE_ABORT), ("d", S.EMPTY)):
-        counts.replace(None, replace(EMPTY, transactional_id=name, state=state))
+        counts.replace(None, EMPTY._replace(transactional_id=name, state=state))
     assert counts.by_state == {S.ONGOING: 2, S.PREPARE_ABORT: 1, S.EMPTY: 1}
     assert sorted(counts.open) == ["a", "b", "c"]

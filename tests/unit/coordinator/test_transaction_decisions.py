@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from uuid import UUID
 
 import pytest
 
 from headwater.errors import ErrorCode
+from headwater_broker.coordinator.transaction.decisions import (
+    Busy,
+    Changed,
+    ProducerInit,
+    Refused,
+    Unchanged,
+    Verified,
+    add_partitions,
+    complete,
+    end_transaction,
+    expire,
+    fence,
+    init_producer,
+    verify_partitions,
+)
 from headwater_broker.coordinator.transaction.states import (
     TRANSITIONS,
     TransactionEvent,
@@ -22,21 +36,8 @@ from headwater_broker.coordinator.transaction.transaction import (
     NO_PRODUCER_ID,
     NO_TIMEOUT_MS,
     TRANSACTION_V2,
-    Busy,
-    Changed,
     ProducerIdentity,
-    ProducerInit,
-    Refused,
     Transaction,
-    Unchanged,
-    Verified,
-    add_partitions,
-    complete,
-    end_transaction,
-    expire,
-    fence,
-    init_producer,
-    verify_partitions,
 )
 
 S = TransactionState
@@ -62,7 +63,7 @@ def known(state: S, **more: object) -> Transaction:
         last_update_ms=1_000,
         partitions=PARTITIONS if has_partitions else {},
     )
-    return replace(made, **more)  # type: ignore[arg-type]
+    return made._replace(**more)  # type: ignore[arg-type]
 
 
 def init(state: Transaction | None, expected: ProducerIdentity | None = None) -> object:

@@ -8,16 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.wire.schema import SchemaError
+from headwater.wire.schema import SchemaError, decoder, encoder
 from headwater_broker.coordinator.transaction.records import (
+    VALUE_VERSION,
     NewerTransactionRecordError,
+    PartitionsSchema,
+    TransactionLogKey,
+    TransactionLogValue,
     read_transaction,
     read_transactional_id,
     transaction_key,
     transaction_record,
 )
 from headwater_broker.coordinator.transaction.states import TransactionState
-from headwater_broker.coordinator.transaction.transaction import Transaction
+from headwater_broker.coordinator.transaction.transaction import (
+    ClientIdentity,
+    EndedBy,
+    Transaction,
+)
 
 STATES = [s for s in TransactionState if s is not TransactionState.DEAD]
 EPOCHS = st.integers(-1, 32767)
@@ -34,12 +42,15 @@ transactions = st.builds(
     next_producer_id=IDS,
     last_producer_epoch=EPOCHS,
     next_producer_epoch=EPOCHS,
+    client=st.builds(ClientIdentity, *(st.text(max_size=200) for _ in range(3))),
+    ended_by=st.sampled_from(EndedBy),
     client_version=st.integers(0, 2),
     start_ms=st.integers(-1, 2**62),
     last_update_ms=st.integers(0, 2**62),
     partitions=st.dictionaries(
-        st.tuples(st.sampled_from(["flights", "weather"]), st.integers(0, 9)),
-        st.sampled_from([UUID(int=1), UUID(int=2)]),
+        st.tuples(st.sampled_from(["flights", "weather", "t" * 249]), st.integers(0, 200)),
+        st.sampled_from([UUID(int=0), UUID(int=1), UUID(int=2)]),
+        max_size=150,
     ),
 )
 
@@ -54,6 +65,68 @@ def test_a_stored_transaction_reads_as_it_was(made: Transaction) -> None:
         assert not read.partitions, "Kafka stores null for Empty"
         return
     assert read == made
+
+
+@given(transactions)
+def test_the_bytes_are_those_of_the_schema(made: Transaction) -> None:
+    record = transaction_record(made)
+    assert record.value is not None
+    body = encoder(TransactionLogKey, 0)(TransactionLogKey(transactional_id=made.transactional_id))
+    assert record.key == b"\x00\x00" + body
+    assert record.value == b"\x00\x01" + encoder(TransactionLogValue, VALUE_VERSION)(
+        schema_of(made)
+    )
+
+
+@given(transactions, st.data())
+def test_damaged_bytes_are_read_as_the_schema_reads_them(
+    made: Transaction, data: st.DataObject
+) -> None:
+    value = bytearray(transaction_record(made).value or b"")
+    at = data.draw(st.integers(2, len(value) - 1))
+    value[at] = data.draw(st.integers(0, 255))
+    del value[data.draw(st.integers(at, len(value))) :]
+    try:
+        read = read_transaction(made.transactional_id, bytes(value))
+    except (SchemaError, NewerTransactionRecordError):
+        return
+    found, _ = decoder(TransactionLogValue, VALUE_VERSION)(bytes(value), 2)
+    assert (read.producer_id, read.producer_epoch) == (found.producer_id, found.producer_epoch)
+    assert read.client.client_id == found.client_id
+    assert read.next_producer_id == found.next_producer_id
+    assert set(read.partitions) == {
+        (row.topic, index)
+        for row in found.transaction_partitions or ()
+        for index in row.partition_ids
+    }
+
+
+def schema_of(made: Transaction) -> TransactionLogValue:
+    topics: dict[tuple[str, UUID], list[int]] = {}
+    for (topic, index), topic_id in sorted(made.partitions.items()):
+        topics.setdefault((topic, topic_id), []).append(index)
+    rows = tuple(
+        PartitionsSchema(topic=topic, partition_ids=tuple(indexes), topic_id=topic_id)
+        for (topic, topic_id), indexes in topics.items()
+    )
+    return TransactionLogValue(
+        producer_id=made.producer_id,
+        previous_producer_id=made.previous_producer_id,
+        next_producer_id=made.next_producer_id,
+        producer_epoch=made.producer_epoch,
+        transaction_timeout_ms=made.timeout_ms,
+        transaction_status=int(made.state),
+        transaction_partitions=None if made.state is TransactionState.EMPTY else rows,
+        transaction_last_update_timestamp_ms=made.last_update_ms,
+        transaction_start_timestamp_ms=made.start_ms,
+        client_transaction_version=made.client_version,
+        next_producer_epoch=made.next_producer_epoch,
+        last_producer_epoch=made.last_producer_epoch,
+        client_principal=made.client.principal,
+        client_id=made.client.client_id,
+        client_host=made.client.host,
+        ended_by=int(made.ended_by),
+    )
 
 
 def test_the_key_is_kafkas() -> None:

@@ -10,12 +10,14 @@ import pytest
 from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.coordinator.common.shard import Decision, Now, StoredRecord, Token
 from headwater_broker.coordinator.transaction.config import TransactionConfig
-from headwater_broker.coordinator.transaction.shard import TransactionShard
+from headwater_broker.coordinator.transaction.decisions import (
+    ProducerInit,
+)
+from headwater_broker.coordinator.transaction.shard import TransactionShard, Unrecorded
 from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.transaction import (
     TRANSACTION_V2,
     ProducerIdentity,
-    ProducerInit,
     Transaction,
 )
 
@@ -126,6 +128,8 @@ class Coordinator:
 
     def identity(self, token: Token) -> ProducerIdentity:
         reply = self.replies[token]
+        if isinstance(reply, Unrecorded):
+            reply = reply.identity
         assert isinstance(reply, ProducerIdentity), reply
         return reply
 

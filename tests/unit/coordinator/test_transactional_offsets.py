@@ -254,51 +254,42 @@ def test_a_pending_offset_alone_can_be_deleted() -> None:
     play(story)
 
 
-def test_a_group_needs_a_name() -> None:
+def test_a_group_needs_a_name_that_can_be_stored() -> None:
     async def story(g: Groups) -> None:
         assert await code_of(g.transact(9, group_id="")) is ErrorCode.INVALID_GROUP_ID
         assert g.transactions.calls == []
+        long = "g" * 2**15
+        assert await code_of(g.transact(9, group_id=long)) is ErrorCode.INVALID_GROUP_ID
+        shard = g.runtime.shard(0)
+        assert await code_of(g.commit(9, group_id=long)) is ErrorCode.INVALID_GROUP_ID
+        assert g.runtime.shard(0) is shard, "not loaded again for a name that cannot be stored"
 
     play(story)
 
 
-def test_a_stable_offset_is_answered_by_the_leader_only() -> None:
-    """A deposed coordinator that does not know it would answer an offset of before."""
+def test_an_offset_on_an_older_connection_is_late() -> None:
+    """It would replace the newer one, or become part of the next transaction."""
 
     async def story(g: Groups) -> None:
-        await g.commit(5)
-        g.log.is_held = True
-        stable = asyncio.ensure_future(g.fetched(require_stable=True))
-        assert await g.committed() == 5, "any offset is answered at once"
-        assert not stable.done()
-        g.log.release()
-        assert (await stable).offset == 5
-        g.log.is_held = True
-        stable = asyncio.ensure_future(g.fetched(require_stable=True))
-        await asyncio.sleep(0)
-        g.log.depose()
-        assert await code_of(stable) is ErrorCode.NOT_COORDINATOR
+        assert await g.transact(6, connection=2) is ErrorCode.NONE
+        assert await code_of(g.transact(5, connection=1)) is ErrorCode.CONCURRENT_TRANSACTIONS
+        await g.end(commit=False, bump=0)
+        assert await code_of(g.transact(5, connection=1)) is ErrorCode.CONCURRENT_TRANSACTIONS
+        assert await g.transact(9, connection=3) is ErrorCode.NONE
+        await g.end(commit=True)
+        assert await g.committed() == 9
 
     play(story)
 
 
-def test_a_leader_alone_in_the_isr_answers_stable_offsets() -> None:
-    """min.insync.replicas forbids appends, and no other replica can have been elected."""
+def test_a_newer_epoch_may_have_an_older_connection() -> None:
+    """Its instance may have connected long before it was initialised."""
 
     async def story(g: Groups) -> None:
-        await g.commit(5)
-        g.log.rejection = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "1 of 2")
-        assert (await g.fetched(require_stable=True)).offset == 5
-
-    play(story)
-
-
-def test_proofs_of_leadership_are_skipped_by_a_successor() -> None:
-    async def story(g: Groups) -> None:
-        await g.commit(5)
-        assert await g.is_stable()
-        await g.lead()
-        assert await g.committed() == 5
+        assert await g.transact(6, connection=2) is ErrorCode.NONE
+        await g.end(commit=True)
+        newer = Producer(PRODUCER.producer_id, PRODUCER.producer_epoch + 1)
+        assert await g.transact(9, newer, connection=1) is ErrorCode.NONE
 
     play(story)
 

@@ -84,6 +84,7 @@ class Groups:
         producer: Producer = PRODUCER,
         *,
         is_enlisting: bool = True,
+        connection: int = 0,
         group_id: str = GROUP,
     ) -> ErrorCode:
         """A TxnOffsetCommit of t-0."""
@@ -92,14 +93,15 @@ class Groups:
             transactional_id="app",
             producer=producer,
             is_enlisting=is_enlisting,
+            connection=connection,
             rows=(Commit(*T, offset, -1, ""),),
         )
         return (await self.service.transactional_commit(request, self.transactions))[T]
 
-    async def commit(self, offset: int) -> None:
+    async def commit(self, offset: int, group_id: str = GROUP) -> None:
         """An OffsetCommit of t-0."""
         request = OffsetCommit(
-            group_id=GROUP,
+            group_id=group_id,
             generation=-1,
             member_id="",
             instance_id=None,

@@ -14,7 +14,7 @@ from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.records.batch import read_header
 from headwater.records.builder import BatchBuilder, build_batch, stamp_producer
 from headwater.records.compression import Compression, compress, decompress
-from headwater.records.control import ControlType, build_marker, parse_marker
+from headwater.records.control import ControlType, build_marker, parse_marker, read_end_marker
 from headwater.records.record import read_records
 from headwater.records.varint import encode_varint, read_varint
 
@@ -134,6 +134,47 @@ def test_marker_round_trip_and_hidden_by_default() -> None:
     assert parse_marker(record) == (ControlType.ABORT, 9)
     assert read_header(batch).is_control
     assert read_header(batch).is_transactional
+
+
+@given(
+    st.sampled_from([ControlType.COMMIT, ControlType.ABORT]),
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 32767),
+    st.integers(-1, 2**31 - 1),
+    st.integers(0, 2**62),
+)
+def test_a_marker_is_the_builders_batch_and_is_read_in_place(
+    kind: ControlType, producer_id: int, epoch: int, coordinator_epoch: int, timestamp: int
+) -> None:
+    builder = BatchBuilder()
+    value = struct.pack(">hi", 0, coordinator_epoch)
+    builder.append(timestamp, struct.pack(">hh", 0, kind), value)
+    batch = builder.build(
+        producer_id=producer_id, producer_epoch=epoch, transactional=True, control=True
+    )
+    marker = build_marker(
+        kind,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        coordinator_epoch=coordinator_epoch,
+        timestamp=timestamp,
+    )
+    assert marker == batch
+    view = memoryview(marker)
+    assert read_end_marker(view, read_header(view)) == (kind, coordinator_epoch)
+
+
+def test_a_marker_of_another_form_is_read_as_a_record() -> None:
+    """Kafka's later versions of the value have more fields; other control records have other
+    types."""
+    for key, value, found in (
+        (struct.pack(">hh", 0, 1), struct.pack(">hi", 1, 5) + b"\0", (ControlType.COMMIT, 5)),
+        (struct.pack(">hh", 0, 7), struct.pack(">hi", 0, 5), (ControlType.UNKNOWN, 5)),
+    ):
+        builder = BatchBuilder()
+        builder.append(1, key, value)
+        view = memoryview(builder.build(producer_id=1, transactional=True, control=True))
+        assert read_end_marker(view, read_header(view)) == found
 
 
 def test_golden_batch() -> None:

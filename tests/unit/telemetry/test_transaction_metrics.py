@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -56,7 +55,7 @@ def measured(*transactions: Transaction) -> Values:
     """Metrics of these transactions, in two shards."""
     shards = [TransactionCounts(), TransactionCounts()]
     for at, transaction in enumerate(transactions):
-        named = replace(transaction, transactional_id=f"t{at}")
+        named = transaction._replace(transactional_id=f"t{at}")
         shards[at % 2].replace(None, named)
     return values(coordinator_metrics(shards, NOW_MS))
 
@@ -70,8 +69,8 @@ def test_no_transaction_is_no_age() -> None:
 
 
 def test_ids_are_counted_by_state_over_all_shards() -> None:
-    idle = replace(ONGOING, state=S.COMPLETE_COMMIT)
-    found = measured(ONGOING, idle, ONGOING, idle, replace(ONGOING, state=S.EMPTY))
+    idle = ONGOING._replace(state=S.COMPLETE_COMMIT)
+    found = measured(ONGOING, idle, ONGOING, idle, ONGOING._replace(state=S.EMPTY))
     named = {labels[0]: n for (name, labels), n in found.items() if name.endswith("_ids")}
     assert {state: n for state, n in named.items() if n} == {
         "Ongoing": 2, "CompleteCommit": 2, "Empty": 1,
@@ -80,27 +79,35 @@ def test_ids_are_counted_by_state_over_all_shards() -> None:
 
 
 def test_the_oldest_open_transaction_counts_and_a_two_phase_one_apart() -> None:
-    older = replace(ONGOING, start_ms=NOW_MS - 30_000)
-    prepared = replace(ONGOING, timeout_ms=NO_TIMEOUT_MS, start_ms=NOW_MS - 7_200_000)
-    ended = replace(ONGOING, state=S.COMPLETE_ABORT, start_ms=NOW_MS - 90_000)
+    older = ONGOING._replace(start_ms=NOW_MS - 30_000)
+    prepared = ONGOING._replace(timeout_ms=NO_TIMEOUT_MS, start_ms=NOW_MS - 7_200_000)
+    ended = ONGOING._replace(state=S.COMPLETE_ABORT, start_ms=NOW_MS - 90_000)
     found = measured(ONGOING, older, prepared, ended)
     assert found["headwater_oldest_open_transaction_seconds", ("false",)] == 30
     assert found["headwater_oldest_open_transaction_seconds", ("true",)] == 7_200
     assert found["headwater_late_transactions", ()] == 0, "a two-phase commit is never late"
 
 
+def test_the_abort_of_an_empty_transaction_is_as_old_as_its_decision() -> None:
+    """It has no start: its age was that of the epoch, 54 years."""
+    empty = replace(ONGOING, state=S.PREPARE_ABORT, start_ms=-1, partitions={})
+    found = measured(empty)
+    assert found["headwater_oldest_open_transaction_seconds", ("false",)] == 5
+    assert found["headwater_late_transactions", ()] == 0
+
+
 @pytest.mark.parametrize("state", [S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT])
 def test_a_transaction_is_late_when_it_outlived_its_timeout(state: TransactionState) -> None:
     at_limit = NOW_MS - TIMEOUT_MS - LATE_AFTER_S * 1000
     for start_ms, late in ((at_limit, 0), (at_limit - 1, 1)):
-        found = measured(replace(ONGOING, state=state, start_ms=start_ms))
+        found = measured(ONGOING._replace(state=state, start_ms=start_ms))
         assert found["headwater_late_transactions", ()] == late
 
 
 def test_markers_are_due_once_the_outcome_is_decided() -> None:
-    due = replace(ONGOING, state=S.PREPARE_COMMIT, last_update_ms=NOW_MS - 2_000)
-    newer = replace(
-        due, state=S.PREPARE_ABORT, partitions={("u", 0): UUID(int=2)}, last_update_ms=NOW_MS
+    due = ONGOING._replace(state=S.PREPARE_COMMIT, last_update_ms=NOW_MS - 2_000)
+    newer = due._replace(
+        state=S.PREPARE_ABORT, partitions={("u", 0): UUID(int=2)}, last_update_ms=NOW_MS
     )
     found = measured(ONGOING, due, newer)
     assert found["headwater_transaction_markers_due", ()] == 3

@@ -17,6 +17,7 @@ from headwater.wire.apis.k00_produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from headwater.wire.primitives import write_uvarint
 from headwater.wire.schema import decode, encoder
 from headwater_broker.api.context import Services
 from headwater_broker.api.leadership_confirmation import UnconfirmedError
@@ -36,6 +37,8 @@ _PLAIN_V5 = struct.Struct(">iihqqqi")
 _PLAIN_V8 = struct.Struct(">iihqqqihi")
 """Partitions, one of them, throttle_time_ms."""
 _FLEXIBLE_V9 = struct.Struct(">BihqqqBBB")
+_FLEXIBLE_ROW = struct.Struct(">ihqqqBBB")
+_NONE = ErrorCode.NONE
 _FLEXIBLE_END = b"\0\0\0\0\0\0"
 """Tagged fields of the topic, throttle_time_ms, tagged fields of the reply."""
 
@@ -134,6 +137,8 @@ def encode_rows(
 ) -> bytes:
     """The framed response of any request. Errors carry a message, and the current leader where it
     helps."""
+    if version >= FLEXIBLE and not any(row.code is not _NONE for row in rows):
+        return _encode_plain(correlation_id, rows)
     topics = []
     leaders: set[int] = set()
     for key, group in groupby(rows, key=lambda row: row.key):
@@ -157,6 +162,26 @@ def encode_rows(
     if version < FLEXIBLE:
         return _FRAME.pack(len(body) + 4, correlation_id) + body
     return _FRAME.pack(len(body) + 5, correlation_id) + b"\0" + body
+
+
+def _encode_plain(correlation_id: int, rows: Sequence[Row]) -> bytes:
+    """The framed response of a flexible version without any error."""
+    body, topics = bytearray(), 0
+    for _, group in groupby(rows, key=lambda row: row.key):
+        topics += 1
+        of_topic = list(group)
+        body += of_topic[0].field
+        write_uvarint(body, len(of_topic) + 1)
+        for row in of_topic:
+            body += _FLEXIBLE_ROW.pack(
+                row.index, 0, row.base_offset, row.append_time_ms, row.log_start_offset, 1, 0, 0
+            )
+        body.append(0)
+    body += _FLEXIBLE_END[1:]
+    head = bytearray()
+    write_uvarint(head, topics + 1)
+    size = 5 + len(head) + len(body)
+    return _FRAME.pack(size, correlation_id) + b"\0" + head + body
 
 
 def with_throttle_time(parts: Sequence[Part], version: int, delay_ms: int) -> list[Part]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol
 
 from headwater.errors import ErrorCode, KafkaError
@@ -13,6 +14,9 @@ from headwater_broker.replica.read_service import log_bytes
 
 LOAD_BYTES = 128 * 1024
 """Read at once when a shard is loaded: some 1,000 offset commits, 3 ms of the loop."""
+
+Leads = Callable[[str, int, int], Awaitable[bool]]
+"""(topic, partition, leader epoch): whether this broker leads, as the metadata store says."""
 
 
 class AppendState(NamedTuple):
@@ -46,6 +50,10 @@ class Appender(Protocol):
         """The high watermark. Raises KafkaError(NOT_LEADER_OR_FOLLOWER)."""
         ...
 
+    async def leads(self, partition: int, epoch: int) -> bool:
+        """Whether the metadata store confirms that this broker leads in this epoch."""
+        ...
+
     async def committed(self, partition: int, epoch: int, offset: int, timeout_ms: int) -> None:
         """Return when the high watermark has passed `offset`.
 
@@ -63,10 +71,13 @@ class Appender(Protocol):
 class ReplicaAppender:
     """Implements `Appender` for one topic."""
 
-    def __init__(self, topic: str, replicas: ReplicaManager, appends: AppendService) -> None:
+    def __init__(
+        self, topic: str, replicas: ReplicaManager, appends: AppendService, leads: Leads
+    ) -> None:
         self._topic = topic
         self._replicas = replicas
         self._appends = appends
+        self._leads = leads
 
     def check_append(
         self, partition: int, epoch: int, producer: Producer | None = None
@@ -95,6 +106,10 @@ class ReplicaAppender:
         hosted = self._replicas.lookup(self._topic, partition)
         check_led(hosted, epoch)
         return hosted.high_watermark
+
+    async def leads(self, partition: int, epoch: int) -> bool:
+        """See `Appender`."""
+        return await self._leads(self._topic, partition, epoch)
 
     async def committed(self, partition: int, epoch: int, offset: int, timeout_ms: int) -> None:
         """See `Appender`."""

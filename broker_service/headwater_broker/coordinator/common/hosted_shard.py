@@ -28,15 +28,19 @@ class HostedShard(Generic[S]):
         "epoch",
         "is_active",
         "last_replayed",
+        "leader_replies",
         "loader",
         "name",
         "notified_end",
         "partition",
+        "proof",
+        "proving",
         "replies",
         "shard",
         "timer",
         "timer_at_ms",
         "turn",
+        "unproven",
         "waiting",
     )
 
@@ -54,8 +58,44 @@ class HostedShard(Generic[S]):
         """Set once a command of this turn of the loop was appended: appends what followed."""
         self.waiting: dict[Token, asyncio.Future[object]] = {}
         self.due: deque[DueReply] = deque()
+        self.leader_replies: list[tuple[Token, object]] = []
+        """Replies of this turn that need a proof of leadership."""
+        self.proof: asyncio.Handle | None = None
+        """Set while there are some: appends the proof."""
+        self.unproven: list[tuple[Token, object]] = []
+        """Those whose proof could not be appended."""
+        self.proving: asyncio.Task[None] | None = None
+        """Asks the metadata store about them."""
         self.loader: asyncio.Task[None] | None = None
         self.replies: asyncio.Task[None] | None = None
         """Waits for the high watermark while replies are due."""
         self.timer: asyncio.TimerHandle | None = None
         self.timer_at_ms = 0.0
+
+    def answer(self, replies: list[tuple[Token, object]], deadline_ms: float, offset: int) -> None:
+        """Let the replies wait until `offset` is committed. The due ones stay in the order of their
+        offsets: a proof of leadership may be due at a higher one than what is decided after it."""
+        due = self.due
+        for token, reply in replies:
+            future = self.waiting.pop(token, None)
+            if future is None:
+                continue
+            at = len(due)
+            while at and due[at - 1].offset > offset:
+                at -= 1
+            due.insert(at, DueReply(offset, deadline_ms, future, reply))
+
+    def cancel(self) -> None:
+        """Cancel what is planned, and the tasks but for the one that runs."""
+        for handle in (self.timer, self.end_of_turn, self.proof):
+            if handle is not None:
+                handle.cancel()
+        current = asyncio.current_task()
+        for task in self.tasks:
+            if task is not current:
+                task.cancel()
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """The tasks that work for it."""
+        return [t for t in (self.loader, self.replies, self.proving) if t is not None]

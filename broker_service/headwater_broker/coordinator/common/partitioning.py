@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 INT_MIN = -(2**31)
 
 
+@lru_cache(maxsize=10_000)
 def java_hash(text: str) -> int:
     """String.hashCode: over UTF-16 code units, wrapping at 32 bits."""
     value = 0
@@ -14,6 +17,7 @@ def java_hash(text: str) -> int:
     return value - 2**32 if value & 0x80000000 else value
 
 
+@lru_cache(maxsize=10_000)
 def partition_of(key: str, partitions: int) -> int:
     """The partition of `key`; Kafka's Utils.abs maps the smallest int to 0."""
     value = java_hash(key)

@@ -12,7 +12,8 @@ COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR, which clients retry.
   append (leadership, min.insync.replicas, size) before its records are replayed; an append that is
   rejected all the same drops the shard and loads it again from the log.
 - Every reply, of reads too, waits until the high watermark has passed the last record replayed when
-  it was decided: no client learns what a failover may take back.
+  it was decided: no client learns what a failover may take back. A reply that a deposed leader must
+  not give waits for a commit after it (`leadership_proof`).
 - A reply that waits longer than the write timeout fails; the records stay replayed, because they
   are in this leader's log: they commit later, or the leadership ends and the shard with it.
 """
@@ -29,7 +30,8 @@ from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.records.control import ControlType, build_marker
 from headwater_broker.coordinator.common.appender import Appender
 from headwater_broker.coordinator.common.client_errors import LEADERSHIP_LOST, client_error
-from headwater_broker.coordinator.common.hosted_shard import DueReply, HostedShard
+from headwater_broker.coordinator.common.hosted_shard import HostedShard
+from headwater_broker.coordinator.common.leadership_proof import LeadershipProver
 from headwater_broker.coordinator.common.loader import load_shard
 from headwater_broker.coordinator.common.shard import (
     Command,
@@ -76,6 +78,9 @@ class CoordinatorRuntime(Generic[S]):
         self._on_loaded = on_loaded
         self._on_committed = on_committed
         self._hosted: dict[int, HostedShard[S]] = {}
+        self._prover: LeadershipProver[S] = LeadershipProver(
+            appender, clock, self._answer, self._release, self._drop
+        )
         self._next_token = 0
 
     # -- leadership
@@ -126,6 +131,11 @@ class CoordinatorRuntime(Generic[S]):
         hosted = self._hosted.get(partition)
         return hosted is not None and hosted.shard is shard
 
+    def leader_epoch(self, partition: int) -> int | None:
+        """The leader epoch that the shard is hosted in; None: it is not here."""
+        hosted = self._hosted.get(partition)
+        return None if hosted is None else hosted.epoch
+
     def fenced(self, partition: int, epoch: int) -> None:
         """Another broker leads `partition` in a newer epoch than `epoch`: drop the shard."""
         hosted = self._hosted.get(partition)
@@ -139,12 +149,7 @@ class CoordinatorRuntime(Generic[S]):
 
     async def close(self) -> None:
         """Drop every shard."""
-        tasks = [
-            task
-            for hosted in self._hosted.values()
-            for task in (hosted.loader, hosted.replies)
-            if task is not None
-        ]
+        tasks = [task for hosted in self._hosted.values() for task in hosted.tasks]
         for hosted in list(self._hosted.values()):
             self._drop(hosted, "the broker stops")
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -157,13 +162,15 @@ class CoordinatorRuntime(Generic[S]):
         Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, what the command raised,
         or the error of its append.
         """
+        return await self.start(partition, command)
+
+    def start(self, partition: int, command: Command[S]) -> asyncio.Future[object]:
+        """Run `command`; the reply to come. Raises NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+        The token of a caller that gives up waits on: the shard answers it in the end."""
         hosted = self._ready(partition)
         token, future = self._await_reply(hosted)
-        try:
-            self._perform(hosted, lambda now: command(hosted.shard, now, token), token)
-            return await future
-        finally:
-            hosted.waiting.pop(token, None)
+        self._perform(hosted, lambda now: command(hosted.shard, now, token), token)
+        return future
 
     async def end_transaction(
         self,
@@ -236,20 +243,20 @@ class CoordinatorRuntime(Generic[S]):
                 if token is not None:
                     self._answer(hosted, [(token, client_error(rejected))])
                 break
+            if decision.leader_replies:
+                self._prover.add(hosted, decision.leader_replies)
         if is_first:
             self._append(hosted)
         if self._is_current(hosted):
             self._release(hosted)
             self._arm(hosted)
 
-    def _answer(self, hosted: HostedShard[S], replies: list[tuple[Token, object]]) -> None:
-        if not replies:
-            return
+    def _answer(
+        self, hosted: HostedShard[S], replies: list[tuple[Token, object]], after: int | None = None
+    ) -> None:
+        """Give the replies when `after`, or all that is replayed by now, is committed."""
         deadline = self._clock.monotonic() * 1000 + self._write_timeout_ms
-        for token, reply in replies:
-            future = hosted.waiting.pop(token, None)
-            if future is not None:
-                hosted.due.append(DueReply(hosted.last_replayed, deadline, future, reply))
+        hosted.answer(replies, deadline, hosted.last_replayed if after is None else after)
 
     # -- append
 
@@ -474,13 +481,7 @@ class CoordinatorRuntime(Generic[S]):
             return
         del self._hosted[hosted.partition]
         logger.info("%s: shard dropped: %s", hosted.name, reason)
-        for handle in (hosted.timer, hosted.end_of_turn):
-            if handle is not None:
-                handle.cancel()
-        current = asyncio.current_task()
-        for task in (hosted.loader, hosted.replies):
-            if task is not None and task is not current:
-                task.cancel()
+        hosted.cancel()
         error = KafkaError(ErrorCode.NOT_COORDINATOR, f"{hosted.name}: {reason}")
         futures = [*hosted.waiting.values(), *(item.future for item in hosted.due)]
         hosted.waiting.clear()

@@ -18,7 +18,7 @@ from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ordered import OrderedSet
-from headwater_broker.coordinator.common.appender import Appender, ReplicaAppender
+from headwater_broker.coordinator.common.appender import Appender, Leads, ReplicaAppender
 from headwater_broker.coordinator.common.partitioning import partition_of
 from headwater_broker.coordinator.common.placement import MetadataPlacement, Placement
 from headwater_broker.coordinator.common.runtime import WRITE_TIMEOUT_MS, CoordinatorRuntime
@@ -92,6 +92,10 @@ class CoordinatorService(Generic[S]):
 
     async def run(self, key: str, command: Command[S]) -> Any:
         """Run a command on the shard of `key`; the reply to its token."""
+        if self._placement.partition_count() > 0:
+            partition = self.partition_of(key)
+            if self.runtime.is_ready(partition):
+                return await self.runtime.run(partition, command)
         await self._arrived(key)
         return await self.runtime.run(self.partition_of(key), command)
 
@@ -220,10 +224,11 @@ class CoordinatorParts:
     view: MetadataCache
     clock: Clock
     entropy: Entropy
+    leads: Leads
 
     def appender(self, topic: str) -> Appender:
         """The log of an internal topic."""
-        return ReplicaAppender(topic, self.replicas, self.appends)
+        return ReplicaAppender(topic, self.replicas, self.appends, self.leads)
 
     def placement(self, topic: str) -> Placement:
         """Where the partitions of an internal topic are."""

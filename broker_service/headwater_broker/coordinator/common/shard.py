@@ -33,9 +33,8 @@ class StoredRecord(NamedTuple):
 
 
 LEADERSHIP_PROOF = StoredRecord(b"\x48\x00", None)
-"""A record whose commit proves that this broker led the partition when the record was appended: a
-decision that only reads adds it, so that a leader which was deposed and does not know it answers
-nothing. All shards skip it (keys of Headwater's own kinds begin with 0x48); compaction drops it."""
+"""Its commit proves that this broker led the partition when it was appended (`reply_as_leader`).
+Shards skip it: keys of Headwater's own kinds begin with 0x48. Compaction drops it."""
 
 
 def _size_max_bytes(record: StoredRecord) -> int:
@@ -62,13 +61,14 @@ class Decision:
     request gets the error, unless `reply` answered it.
     """
 
-    __slots__ = ("confirmations", "producer", "records", "replies")
+    __slots__ = ("confirmations", "leader_replies", "producer", "records", "replies")
 
     def __init__(self, producer: Producer | None = None) -> None:
         self.producer = producer
         self.records: list[StoredRecord] = []
         self.replies: list[tuple[Token, object]] = []
         self.confirmations: list[tuple[Token, object]] = []
+        self.leader_replies: list[tuple[Token, object]] = []
 
     def reply(self, token: Token, value: object) -> Decision:
         """Answer `token` once everything replayed so far is committed."""
@@ -78,6 +78,15 @@ class Decision:
     def confirm(self, token: Token, value: object) -> Decision:
         """Answer `token` once the records are committed."""
         self.confirmations.append((token, value))
+        return self
+
+    def reply_as_leader(self, token: Token, value: object) -> Decision:
+        """Answer `token` once it is certain that this broker led the partition when it decided.
+
+        For answers that must not come from a broker which was deposed and does not know it. All of
+        one turn share a record that is committed, or one look-up where appends are rejected.
+        """
+        self.leader_replies.append((token, value))
         return self
 
     @property

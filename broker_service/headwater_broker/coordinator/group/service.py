@@ -19,6 +19,7 @@ from headwater_broker.coordinator.group.classic_group import Group, TopicPartiti
 from headwater_broker.coordinator.group.classic_protocol import MemberJoin
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.offsets import Committed
+from headwater_broker.coordinator.group.records import STRING_BYTES_MAX
 from headwater_broker.coordinator.group.shard import (
     GroupShard,
     OffsetCommit,
@@ -35,6 +36,17 @@ def _require_name(group_id: str) -> None:
     """Raises INVALID_GROUP_ID. Only offsets may belong to a group without a name, as in Kafka."""
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+    _check_length(group_id)
+
+
+def _check_length(group_id: str) -> None:
+    """Raises INVALID_GROUP_ID for a name that no record can hold; requests can since KIP-482."""
+    size = len(group_id.encode())
+    if size > STRING_BYTES_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_GROUP_ID,
+            f"the group id has {size} bytes, at most {STRING_BYTES_MAX} can be stored",
+        )
 
 
 class GroupService:
@@ -101,6 +113,7 @@ class GroupService:
 
     async def commit(self, request: OffsetCommit) -> Codes:
         """Commit offsets; they are durable when it returns."""
+        _check_length(request.group_id)
         reply = await self.coordinator.run(
             request.group_id, lambda s, now, t: s.commit(request, now, t)
         )
@@ -118,7 +131,7 @@ class GroupService:
         codes: Codes | None = None
         while codes is None:
             shard = await self.coordinator.shard(request.group_id)
-            verification = shard.begin_verification(request.producer)
+            verification = shard.begin_verification(request)
             try:
                 codes = await self._commit_verified(request, verification, enlistment)
             finally:

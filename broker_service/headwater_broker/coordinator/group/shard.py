@@ -17,7 +17,6 @@ from headwater.wire.apis.k16_list_groups import ListedGroup
 from headwater.wire.schema import SchemaError
 from headwater_broker.coordinator.common.expiration import ExpirationSweep
 from headwater_broker.coordinator.common.shard import (
-    LEADERSHIP_PROOF,
     NO_PRODUCER_ID,
     Decision,
     Decisions,
@@ -77,6 +76,8 @@ class TransactionalCommit:
     instance_id: str | None = None
     transactional_id: str
     producer: Producer
+    connection: int = 0
+    """Number of the connection that the request came on."""
     is_enlisting: bool
     """True: the group coordinator adds its partition to the transaction (transaction version 2,
     TxnOffsetCommit v5+); false: the client has added it, which is only verified."""
@@ -344,10 +345,10 @@ class GroupShard:
 
     # -- offsets of transactions
 
-    def begin_verification(self, producer: Producer) -> Verification:
-        """A TxnOffsetCommit of this producer begins; `end_verification` must follow."""
-        is_open = self._pending_offsets.is_open(producer)
-        return self._verifications.begin(producer, is_open=is_open)
+    def begin_verification(self, request: TransactionalCommit) -> Verification:
+        """A TxnOffsetCommit begins; `end_verification` must follow."""
+        is_open = self._pending_offsets.is_open(request.producer)
+        return self._verifications.begin(request.producer, request.connection, is_open=is_open)
 
     def end_verification(self, verification: Verification) -> None:
         """The TxnOffsetCommit is answered."""
@@ -356,14 +357,13 @@ class GroupShard:
     def transactional_commit(
         self, request: TransactionalCommit, verification: Verification, now: Now, token: Token
     ) -> Decisions:
-        """TxnOffsetCommit of a producer that is verified: pending offsets. The reply is a code per
-        (topic, partition), or None when the verification is stale. Raises KafkaError for the whole
-        request.
-        """
+        """TxnOffsetCommit of a verified producer. The reply is a code per (topic, partition), or
+        None when the verification is stale. Raises KafkaError for the whole request."""
         self._verifications.check(verification)
         if verification.is_stale:
             return Decision().reply(token, None)
         self._check_transactional_committer(request)
+        self._verifications.committed(verification)
         out = Decision(request.producer)
         records, codes = offsets.commit(request.group_id, request.rows, -1, now, self._config)
         out.records += records
@@ -371,8 +371,7 @@ class GroupShard:
 
     def _check_transactional_committer(self, request: TransactionalCommit) -> None:
         """The member and its generation, if they are given, in whatever state the group is: a
-        member commits in a transaction what it has read before a rebalance (KIP-447).
-        """
+        member commits in a transaction what it has read before a rebalance (KIP-447)."""
         group = self.groups.get(request.group_id)
         if group is None:
             if request.generation >= 0:
@@ -397,14 +396,12 @@ class GroupShard:
     ) -> Decision:
         """The reply is a dict of Committed by (topic, partition). `require_stable` (KIP-447): no
         offset that an open transaction may change, and none of a deposed coordinator: a worker
-        would copy once more what a transaction has copied already.
-        """
-        out = Decision()
-        if require_stable:
-            out.records.append(LEADERSHIP_PROOF)
-        unstable = self.pending_offsets(group_id) if require_stable else frozenset()
-        found = offsets.fetch(self.groups.get(group_id), wanted, unstable)
-        return out.reply(token, found)
+        would copy once more what a transaction has copied already."""
+        group, out = self.groups.get(group_id), Decision()
+        if not require_stable:
+            return out.reply(token, offsets.fetch(group, wanted))
+        unstable = self.pending_offsets(group_id)
+        return out.reply_as_leader(token, offsets.fetch(group, wanted, unstable))
 
     def delete_offsets(
         self, group_id: str, wanted: Iterable[TopicPartition], _now: Now, token: Token

@@ -6,7 +6,11 @@ and the append the transaction may end, and a marker must never have an offset o
 behind it. So the answer counts for one `Verification`: a marker of a higher epoch fences it, one of
 its own epoch makes it stale. The coordinator is asked again for a stale one, because that marker
 may as well have ended the transaction before: in transaction version 2 a marker has the epoch of
-the next transaction, whose first request waits for it. Soft state: pure.
+the next transaction, whose first request waits for it.
+
+Offsets have no sequence numbers. A request that arrives late, on a connection which its client has
+given up, would put an older offset over a newer one, or into the next transaction: it is refused.
+Soft state: pure.
 """
 
 from __future__ import annotations
@@ -14,14 +18,19 @@ from __future__ import annotations
 from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.coordinator.common.shard import Producer
 
+CONNECTIONS_MAX = 10_000
+"""Producers whose latest connection is remembered; the oldest is forgotten first."""
+
 
 class Verification:
     """One request's producer, verified or being verified."""
 
-    __slots__ = ("ended_by_epoch", "is_open", "producer")
+    __slots__ = ("connection", "ended_by_epoch", "is_open", "producer")
 
-    def __init__(self, producer: Producer, *, is_open: bool) -> None:
+    def __init__(self, producer: Producer, connection: int, *, is_open: bool) -> None:
         self.producer = producer
+        self.connection = connection
+        """Its number: connections are numbered in the order in which they were accepted."""
         self.is_open = is_open
         """True: the transaction has records in this partition, and needs no further answer."""
         self.ended_by_epoch: int | None = None
@@ -38,10 +47,12 @@ class Verifications:
 
     def __init__(self) -> None:
         self._by_producer: dict[int, list[Verification]] = {}
+        self._connections: dict[int, tuple[int, int]] = {}
+        """Producer id -> (epoch, connection) of its latest offsets."""
 
-    def begin(self, producer: Producer, *, is_open: bool) -> Verification:
+    def begin(self, producer: Producer, connection: int, *, is_open: bool) -> Verification:
         """A request begins; `end` must follow."""
-        verification = Verification(producer, is_open=is_open)
+        verification = Verification(producer, connection, is_open=is_open)
         self._by_producer.setdefault(producer.producer_id, []).append(verification)
         return verification
 
@@ -62,7 +73,8 @@ class Verifications:
 
     def check(self, verification: Verification) -> None:
         """Raises COORDINATOR_LOAD_IN_PROGRESS when the shard was loaded anew since `begin`,
-        INVALID_PRODUCER_EPOCH when a marker has fenced the producer."""
+        INVALID_PRODUCER_EPOCH when a marker has fenced the producer, CONCURRENT_TRANSACTIONS for a
+        connection that is older than that of its latest offsets."""
         producer = verification.producer
         if verification not in self._by_producer.get(producer.producer_id, ()):
             raise KafkaError(
@@ -76,3 +88,19 @@ class Verifications:
                 f"producer {producer.producer_id} epoch {producer.producer_epoch}: its transaction "
                 f"was ended by a marker of epoch {ended_by}",
             )
+        epoch, connection = self._connections.get(producer.producer_id, (-1, 0))
+        if epoch == producer.producer_epoch and verification.connection < connection:
+            raise KafkaError(
+                ErrorCode.CONCURRENT_TRANSACTIONS,
+                f"producer {producer.producer_id} epoch {producer.producer_epoch} has committed "
+                "offsets on a newer connection",
+            )
+
+    def committed(self, verification: Verification) -> None:
+        """The request's offsets are decided: requests on older connections are late."""
+        producer = verification.producer
+        latest = (producer.producer_epoch, verification.connection)
+        known = self._connections.pop(producer.producer_id, latest)
+        if len(self._connections) >= CONNECTIONS_MAX:
+            del self._connections[next(iter(self._connections))]
+        self._connections[producer.producer_id] = max(known, latest)

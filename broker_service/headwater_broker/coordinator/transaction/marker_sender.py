@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from headwater.clock import Clock
@@ -38,6 +38,13 @@ Codes = Sequence[Mapping[Partition, ErrorCode]]
 """One mapping per marker."""
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def backoff_ms(attempts: int) -> int:
+    """The pause after so many failed attempts."""
+    return min(BACKOFF_MS << min(attempts - 1, 10), BACKOFF_MAX_MS)
 
 
 class MarkerTransport(Protocol):
@@ -115,7 +122,13 @@ class MarkerSender:
         runtime: CoordinatorRuntime[TransactionShard],
         transport: MarkerTransport,
         clock: Clock,
+        *,
+        pause_ms: Callable[[int], int] = backoff_ms,
+        partitions_per_request: int = PARTITIONS_PER_REQUEST,
     ) -> None:
+        """`pause_ms(attempts)`: the pause after so many failed attempts."""
+        self._pause_ms = pause_ms
+        self._partitions_per_request = partitions_per_request
         self._runtime = runtime
         self._transport = transport
         self._clock = clock
@@ -193,7 +206,7 @@ class MarkerSender:
             if not self._is_current(pending):
                 continue
             if not pending.missing:
-                self._start(self._complete(pending))
+                self._complete(pending)
                 continue
             by_leader: dict[int | None, list[Partition]] = {}
             for partition in partitions:
@@ -204,19 +217,18 @@ class MarkerSender:
                 if broker_id is not None:
                     by_broker.setdefault(broker_id, []).append((pending, found))
         for broker_id, batch in by_broker.items():
-            for part in _parts(batch):
+            for part in _parts(batch, self._partitions_per_request):
                 self._start(self._send(broker_id, part))
 
     async def _send(self, broker_id: int, batch: _Batch) -> None:
         markers = [pending.marker(partitions) for pending, partitions in batch]
-        try:
-            answers = await self._transport.write(broker_id, markers)
-        except (OSError, TimeoutError, HeadwaterError) as error:
-            code = error.code if isinstance(error, KafkaError) else ErrorCode.NETWORK_EXCEPTION
+        answers = await _attempt(self._transport.write(broker_id, markers))
+        if not isinstance(answers, KafkaError) and len(answers) != len(batch):
+            answers = KafkaError(ErrorCode.NETWORK_EXCEPTION, "it left markers out")
+        if isinstance(answers, KafkaError):
+            detail = f"broker {broker_id}: {answers.detail}"
             for pending, partitions in batch:
-                self._retry(
-                    pending, dict.fromkeys(partitions, code), f"broker {broker_id}: {error}"
-                )
+                self._retry(pending, dict.fromkeys(partitions, answers.code), detail)
             return
         for (pending, partitions), codes in zip(batch, answers, strict=True):
             self._answered(broker_id, pending, partitions, codes)
@@ -245,7 +257,7 @@ class MarkerSender:
         if failed:
             self._retry(pending, failed, f"broker {broker_id} refused it")
         elif not pending.missing:
-            self._start(self._complete(pending))
+            self._complete(pending)
 
     def _is_written(self, pending: PendingTransaction, partition: Partition) -> None:
         pending.missing.pop(partition, None)
@@ -267,23 +279,29 @@ class MarkerSender:
         self, pending: PendingTransaction, partitions: list[Partition]
     ) -> None:
         """Partitions that this broker knows no leader of: the topic may be deleted."""
-        answers = {
-            key: await self._transport.is_deleted(*key)
-            for key in {(topic, pending.missing[topic, index]) for topic, index in partitions}
-        }
+        deleted: dict[str, bool | KafkaError] = {}
+        for topic, index in partitions:
+            if topic not in deleted:
+                topic_id = pending.missing[topic, index]
+                deleted[topic] = await _attempt(self._transport.is_deleted(topic, topic_id))
         if not self._is_current(pending):
             return
         failed: dict[Partition, ErrorCode] = {}
         for partition in partitions:
-            if answers[partition[0], pending.missing[partition]]:
+            answer = deleted[partition[0]]
+            if answer is True:
                 logger.info("%s-%d is deleted: it needs no marker", *partition)
                 self._is_written(pending, partition)
             else:
-                failed[partition] = ErrorCode.LEADER_NOT_AVAILABLE
+                failed[partition] = (
+                    answer.code
+                    if isinstance(answer, KafkaError)
+                    else ErrorCode.LEADER_NOT_AVAILABLE
+                )
         if failed:
             self._retry(pending, failed, "no leader is known")
         elif not pending.missing:
-            self._start(self._complete(pending))
+            self._complete(pending)
 
     def _retry(
         self, pending: PendingTransaction, codes: Mapping[Partition, ErrorCode], detail: str
@@ -307,7 +325,7 @@ class MarkerSender:
                 pending.transaction.transactional_id, len(codes), attempts, detail,
                 ", ".join(sorted({code.name for code in codes.values()})),
             )  # fmt: skip
-        self._later(backoff_ms(attempts), lambda: self._add_due(pending, list(codes)))
+        self._later(self._pause_ms(attempts), lambda: self._add_due(pending, list(codes)))
 
     def _later(self, delay_ms: int, work: Callable[[], None]) -> None:
         def run() -> None:
@@ -319,25 +337,36 @@ class MarkerSender:
 
     # -- the end
 
-    async def _complete(self, pending: PendingTransaction) -> None:
+    def _complete(self, pending: PendingTransaction, attempts: int = 0) -> None:
         """Every partition holds its marker."""
+        if not self._is_current(pending):
+            return
         ended = pending.transaction
 
         def command(shard: TransactionShard, now: Now, token: Token) -> Decision:
             decision = shard.markers_written(ended.transactional_id, ended.identity, now)
             return decision.confirm(token, None)
 
-        attempts = 0
-        while self._is_current(pending):
-            try:
-                await self._runtime.run(pending.log_partition, command)
-                break
-            except KafkaError as error:
-                attempts += 1
-                logger.info("the end of %r is not stored yet: %s", ended.transactional_id, error)
-            await asyncio.sleep(backoff_ms(attempts) / 1000)
-        if self._pending.get(ended.transactional_id) is pending:
-            del self._pending[ended.transactional_id]
+        def stored(reply: asyncio.Future[object]) -> None:
+            error = None if reply.cancelled() else reply.exception()
+            if error is not None:
+                self._complete_later(pending, attempts + 1, error)
+            elif self._pending.get(ended.transactional_id) is pending:
+                del self._pending[ended.transactional_id]
+
+        try:
+            self._runtime.start(pending.log_partition, command).add_done_callback(stored)
+        except KafkaError as error:
+            self._complete_later(pending, attempts + 1, error)
+
+    def _complete_later(
+        self, pending: PendingTransaction, attempts: int, error: BaseException
+    ) -> None:
+        if not self._is_current(pending):
+            return
+        name = pending.transaction.transactional_id
+        logger.info("the end of %r is not stored yet: %r", name, error)
+        self._later(self._pause_ms(attempts), lambda: self._complete(pending, attempts))
 
     def _is_current(self, pending: PendingTransaction) -> bool:
         """False once the shard is gone, or loaded again: then its load sends all markers again."""
@@ -360,17 +389,26 @@ class MarkerSender:
             logger.error("sending markers failed", exc_info=task.exception())
 
 
-def backoff_ms(attempts: int) -> int:
-    """The pause after so many failed attempts."""
-    return min(BACKOFF_MS << min(attempts - 1, 10), BACKOFF_MAX_MS)
+async def _attempt(work: Awaitable[T]) -> T | KafkaError:
+    """The result, or why it failed. An unforeseen error is logged, and the attempt is repeated like
+    any other, as readers would wait for its markers for ever."""
+    try:
+        return await work
+    except KafkaError as error:
+        return error
+    except (OSError, TimeoutError, HeadwaterError) as error:
+        return KafkaError(ErrorCode.NETWORK_EXCEPTION, str(error))
+    except Exception as error:
+        logger.exception("sending markers failed")
+        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))
 
 
-def _parts(batch: _Batch) -> Iterable[_Batch]:
+def _parts(batch: _Batch, size_max: int) -> Iterable[_Batch]:
     """The batch in requests of bounded size."""
     part: _Batch = []
     size = 0
     for pending, partitions in batch:
-        if part and size + len(partitions) > PARTITIONS_PER_REQUEST:
+        if part and size + len(partitions) > size_max:
             yield part
             part, size = [], 0
         part.append((pending, partitions))

@@ -3,31 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar, cast
+from typing import Any, cast
 from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.topic_names import TRANSACTION_TOPIC
 from headwater_broker.coordinator.common.service import CoordinatorParts, CoordinatorService
-from headwater_broker.coordinator.common.shard import Decision
+from headwater_broker.coordinator.common.shard import Command, Decision
 from headwater_broker.coordinator.transaction.config import TransactionConfig
+from headwater_broker.coordinator.transaction.decisions import (
+    InitializedProducer,
+    ProducerInit,
+)
 from headwater_broker.coordinator.transaction.marker_sender import MarkerSender, MarkerTransport
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
-from headwater_broker.coordinator.transaction.shard import TransactionShard
+from headwater_broker.coordinator.transaction.shard import TransactionShard, Unrecorded
 from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.transaction import (
     NO_TIMEOUT_MS,
     ClientIdentity,
-    InitializedProducer,
     Partition,
     ProducerIdentity,
-    ProducerInit,
     Transaction,
 )
 from headwater_broker.coordinator.transaction.transaction_counts import TransactionCounts
 
 RESERVED_PREFIX = "__hw."
 """Transactional ids of Headwater's own sinks; clients may not use them."""
+STALE = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.TRANSACTION_ABORTABLE,
+    }
+)
+"""Errors that clients take as final. A coordinator that does not know of its successor yet would
+give them wrongly, as no append fences it: they need the leadership confirmed."""
+Leads = Callable[[str, int, int], Awaitable[bool]]
+"""(topic, partition, leader epoch) -> whether this broker leads, as the metadata store says."""
 NO_CHANGE = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -37,9 +51,6 @@ NO_CHANGE = frozenset(
     }
 )
 """After these errors a producer id handed to the command is unused."""
-
-
-R = TypeVar("R")
 
 
 def check_transactional_id(transactional_id: str) -> None:
@@ -65,8 +76,10 @@ class TransactionService:
         config: TransactionConfig,
         producer_ids: ProducerIds,
         markers: MarkerTransport,
+        leads: Leads,
     ) -> None:
         self._config = config
+        self._leads = leads
         self._ids = producer_ids
         self.coordinator: CoordinatorService[TransactionShard] = CoordinatorService(
             TRANSACTION_TOPIC,
@@ -100,6 +113,31 @@ class TransactionService:
         await self.coordinator.close()
         await self.markers.close()
 
+    async def _run(self, transactional_id: str, command: Command[TransactionShard]) -> Any:
+        """Run a command. A final refusal, and a reply without a record, are given only while the
+        metadata store confirms that this broker leads; else NOT_COORDINATOR, which is retried."""
+        runtime = self.coordinator.runtime
+        try:
+            reply = await self.coordinator.run(transactional_id, command)
+        except KafkaError as error:
+            if error.code not in STALE:
+                raise
+            cause: KafkaError | ProducerIdentity = error
+        else:
+            if not isinstance(reply, Unrecorded):
+                return reply
+            cause = reply.identity
+        partition = self.coordinator.partition_of(transactional_id)
+        epoch = runtime.leader_epoch(partition)
+        if epoch is None or not await self._leads(TRANSACTION_TOPIC, partition, epoch):
+            raise KafkaError(
+                ErrorCode.NOT_COORDINATOR,
+                f"{TRANSACTION_TOPIC}-{partition}: this broker cannot confirm that it leads",
+            )
+        if isinstance(cause, KafkaError):
+            raise cause
+        return cause
+
     # -- producers
 
     async def init_producer_id(
@@ -116,23 +154,30 @@ class TransactionService:
         check_transactional_id(transactional_id)
         timeout_ms = self._check_timeout(timeout_ms, two_phase, keep_prepared)
 
-        async def run(fresh_producer_id: int) -> InitializedProducer:
-            init = ProducerInit(
-                transactional_id=transactional_id,
-                timeout_ms=timeout_ms,
-                fresh_producer_id=fresh_producer_id,
-                expected=expected,
-                client=client,
-                keep_prepared=keep_prepared,
-            )
-            reply = await self.coordinator.run(
+        init = ProducerInit(
+            transactional_id=transactional_id,
+            timeout_ms=timeout_ms,
+            fresh_producer_id=await self._ids.fresh(),
+            expected=expected,
+            client=client,
+            keep_prepared=keep_prepared,
+        )
+        try:
+            reply = await self._run(
                 transactional_id, lambda s, now, t: s.init_producer_id(init, now, t)
             )
-            return reply if isinstance(reply, InitializedProducer) else InitializedProducer(reply)
+        except KafkaError as error:
+            self._refused(error, init.fresh_producer_id)
+            raise
+        made = reply if isinstance(reply, InitializedProducer) else InitializedProducer(reply)
+        if made.identity.producer_id != init.fresh_producer_id:
+            self._ids.give_back(init.fresh_producer_id)
+        return made
 
-        return await self._with_producer_id(
-            await self._ids.fresh(), run, lambda reply: reply.identity.producer_id
-        )
+    def _refused(self, error: KafkaError, fresh_producer_id: int) -> None:
+        """After an unknown outcome the id may be in use; else it goes back into the reserve."""
+        if error.code in NO_CHANGE:
+            self._ids.give_back(fresh_producer_id)
 
     def _check_timeout(self, timeout_ms: int, two_phase: bool, keep_prepared: bool) -> int:
         if two_phase:
@@ -154,23 +199,6 @@ class TransactionService:
             )
         return min(timeout_ms, NO_TIMEOUT_MS - 1)
 
-    async def _with_producer_id(
-        self,
-        fresh_producer_id: int,
-        run: Callable[[int], Awaitable[R]],
-        used: Callable[[R], int],
-    ) -> R:
-        """Run a command that may need a producer id; an unused id goes back into the reserve."""
-        try:
-            reply = await run(fresh_producer_id)
-        except KafkaError as error:
-            if error.code in NO_CHANGE:
-                self._ids.give_back(fresh_producer_id)
-            raise
-        if used(reply) != fresh_producer_id:
-            self._ids.give_back(fresh_producer_id)
-        return reply
-
     # -- transactions
 
     async def add_partitions(
@@ -185,7 +213,7 @@ class TransactionService:
 
         `connection`: the number of the client's session; None: a broker asks.
         """
-        await self.coordinator.run(
+        await self._run(
             transactional_id,
             lambda s, now, t: s.add_partitions(
                 transactional_id, producer, partitions, now, t, connection
@@ -196,7 +224,7 @@ class TransactionService:
         self, transactional_id: str, producer: ProducerIdentity, partitions: frozenset[Partition]
     ) -> Mapping[Partition, ErrorCode]:
         """NONE or TRANSACTION_ABORTABLE by partition: whether the open transaction holds it."""
-        reply = await self.coordinator.run(
+        reply = await self._run(
             transactional_id,
             lambda s, now, t: s.verify_partitions(transactional_id, producer, partitions, now, t),
         )
@@ -219,8 +247,9 @@ class TransactionService:
         """
         check_transactional_id(transactional_id)
 
-        async def run(fresh_producer_id: int) -> ProducerIdentity:
-            reply = await self.coordinator.run(
+        fresh_producer_id = self._ids.ready()
+        try:
+            reply = await self._run(
                 transactional_id,
                 lambda s, now, t: s.end_transaction(
                     transactional_id,
@@ -233,11 +262,13 @@ class TransactionService:
                     connection=connection,
                 ),
             )
-            return cast(ProducerIdentity, reply)
-
-        return await self._with_producer_id(
-            self._ids.ready(), run, lambda identity: identity.producer_id
-        )
+        except KafkaError as error:
+            self._refused(error, fresh_producer_id)
+            raise
+        identity = cast(ProducerIdentity, reply)
+        if identity.producer_id != fresh_producer_id:
+            self._ids.give_back(fresh_producer_id)
+        return identity
 
     # -- administration
 

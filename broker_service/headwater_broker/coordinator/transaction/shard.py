@@ -10,6 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
@@ -17,22 +18,13 @@ from headwater.wire.schema import SchemaError
 from headwater_broker.coordinator.common.shard import Decision, Now, Token
 from headwater_broker.coordinator.common.timers import Deadlines
 from headwater_broker.coordinator.transaction.config import TransactionConfig
-from headwater_broker.coordinator.transaction.records import (
-    read_transaction,
-    read_transactional_id,
-    transaction_record,
-)
-from headwater_broker.coordinator.transaction.states import TransactionState
-from headwater_broker.coordinator.transaction.transaction import (
+from headwater_broker.coordinator.transaction.decisions import (
     Busy,
     Changed,
     InitializedProducer,
     Outcome,
-    Partition,
-    ProducerIdentity,
     ProducerInit,
     Refused,
-    Transaction,
     Unchanged,
     Verified,
     add_partitions,
@@ -42,6 +34,18 @@ from headwater_broker.coordinator.transaction.transaction import (
     init_producer,
     time_out,
     verify_partitions,
+)
+from headwater_broker.coordinator.transaction.records import (
+    read_transaction,
+    read_transactional_id,
+    transaction_record,
+)
+from headwater_broker.coordinator.transaction.shared_values import SharedValues
+from headwater_broker.coordinator.transaction.states import TransactionState
+from headwater_broker.coordinator.transaction.transaction import (
+    Partition,
+    ProducerIdentity,
+    Transaction,
 )
 from headwater_broker.coordinator.transaction.transaction_counts import TransactionCounts
 
@@ -58,6 +62,12 @@ Decide = Callable[[Transaction | None, int], Outcome]
 """(known state, wall clock in ms) -> outcome."""
 
 logger = logging.getLogger(__name__)
+
+
+class Unrecorded(NamedTuple):
+    """A reply that changed nothing: no append has confirmed that this broker still coordinates."""
+
+    identity: ProducerIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +99,9 @@ class TransactionShard:
         self._to_look_at: list[str] = []
         self._prepared_at: dict[str, int] = {}
         """Transactional id -> log offset of its outcome, while its markers are on their way."""
+        self._shared = SharedValues()
+        self._decided: dict[bytes, tuple[bytes | None, Transaction]] = {}
+        """Key -> (value, state) of records just decided: their replay needs not decode them."""
         self._outcomes: deque[tuple[int, str]] = deque()
         """(log offset, transactional id) of outcomes that `take_markers_due` has not returned."""
 
@@ -102,14 +115,23 @@ class TransactionShard:
 
         Raises NewerTransactionRecordError: loading fails until a broker that reads it leads.
         """
-        try:
-            transactional_id = read_transactional_id(key)
-            if transactional_id is None:
+        decided = self._decided.pop(key, None)
+        made: Transaction | None
+        if decided is not None and decided[0] is value and value is not None:
+            made = decided[1]
+            transactional_id = made.transactional_id
+        else:
+            try:
+                found = read_transactional_id(key)
+                if found is None:
+                    return
+                transactional_id = found
+                made = None
+                if value is not None:
+                    made = self._shared.apply(read_transaction(transactional_id, value))
+            except SchemaError:
+                logger.exception("skipped a record that cannot be read, key %s", key.hex())
                 return
-            made = None if value is None else read_transaction(transactional_id, value)
-        except SchemaError:
-            logger.exception("skipped a record that cannot be read, key %s", key.hex())
-            return
         self.counts.replace(self.transactions.get(transactional_id), made)
         if made is None:
             self.transactions.pop(transactional_id, None)
@@ -160,8 +182,10 @@ class TransactionShard:
     def init_producer_id(self, init: ProducerInit, now: Now, token: Token) -> Decision:
         """Replies the ProducerIdentity to go on with, or an InitializedProducer (KIP-939)."""
 
+        client = self._shared.client(init.client)
+
         def decide(expected: ProducerIdentity | None) -> Decide:
-            request = replace(init, expected=expected)
+            request = replace(init, expected=expected, client=client)
             return lambda known, now_ms: init_producer(known, request, now_ms)
 
         def after_abort(fenced: ProducerIdentity) -> Decide:
@@ -292,7 +316,8 @@ class TransactionShard:
     ) -> Transaction | None:
         """Decide requests in their order until one has to wait; the state after them.
 
-        While `known` is not stored yet, each reply depends on the record of this decision.
+        While `known` is not stored yet, each reply depends on the record of this decision. A reply
+        that changes nothing is `Unrecorded`.
         """
         while queue:
             request = queue[0]
@@ -306,13 +331,19 @@ class TransactionShard:
                     retried = request.retry(outcome.after.identity)
                     queue.appendleft(replace(request, decide=retried))
                     break
-            answer = decision.reply if is_stored else decision.confirm
-            answer(request.token, _reply(outcome))
+            if not is_stored:
+                decision.confirm(request.token, _reply(outcome))
+            elif isinstance(outcome, Unchanged):
+                decision.reply(request.token, Unrecorded(outcome.identity))
+            else:
+                decision.reply(request.token, _reply(outcome))
         return known
 
     def _write(self, after: Transaction | None, decision: Decision, now: Now) -> None:
         assert after is not None
-        decision.records.append(transaction_record(after))
+        record = transaction_record(after)
+        decision.records.append(record)
+        self._decided[record.key] = (record.value, after)
         self._set_timeout(after, now)
 
     def _set_timeout(self, known: Transaction, now: Now) -> None:

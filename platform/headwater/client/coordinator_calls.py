@@ -31,7 +31,7 @@ from headwater.wire.schema import SchemaError
 T = TypeVar("T")
 LANE = "transaction"
 FEATURE = "transaction.version"
-SOON_FIRST_S = 0.005
+SOON_FIRST_S = 0.002
 SOON_MAX_S = 0.05
 """Pauses while the coordinator writes the markers of the transaction before."""
 V1_END_VERSION = 4

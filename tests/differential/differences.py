@@ -116,8 +116,9 @@ DIFFERENCES = (
     Difference(
         "The commit of a transaction that has timed out. Flink's committer takes INVALID_TXN_STATE "
         "for a commit that has happened, and loses the records without a word; for "
-        "TRANSACTION_ABORTABLE it stops the job.",
+        "TRANSACTION_ABORTABLE it stops the job. What it resumes, it ends by EndTxn v4.",
         {
+            "timed out TV1": {8: "TRANSACTION_ABORTABLE"},
             "timed out TV2": {
                 6: {"error": "TRANSACTION_ABORTABLE", "producer": "none", "epoch": -1},
             },

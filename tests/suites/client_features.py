@@ -153,7 +153,7 @@ CLIENTS: Mapping[str, Client] = {**PYTHON_CLIENTS, **OUTSIDE_CLIENTS}
 
 def run(bootstrap: str, client: str, feature: str) -> None:
     """Try one feature with one client; raises when it does not work."""
-    trial = Trial(bootstrap, f"{client}-{feature}-{uuid.uuid4().hex[:6]}".lower())
+    trial = Trial(bootstrap, f"{feature}-{uuid.uuid4().hex[:10]}")
     for topic in ("in", "out"):
         create_topic(bootstrap, f"{trial.name}-{topic}", 1)
     _fill(bootstrap, f"{trial.name}-in")

@@ -54,6 +54,7 @@ OUTAGE_LINES = 400
 OUTAGE_TRIES = 10
 ENDS_S = 300.0
 CHECKPOINT_POLL_S = 0.0005
+SHOWN_CHARACTERS = 5_000
 
 
 class Verdict(NamedTuple):
@@ -111,6 +112,7 @@ class FlinkRun:
         """`options`: more arguments of the job."""
         self.bootstrap = cluster.bootstrap
         folder.mkdir(parents=True)
+        self._folder = folder
         self.checkpoints = folder / "checkpoints"
         create_topic(self.bootstrap, SOURCE, SOURCE_PARTITIONS)
         create_topic(self.bootstrap, SINK, SINK_PARTITIONS)
@@ -143,7 +145,12 @@ class FlinkRun:
         try:
             wait_until(has_grown, "new committed output", timeout_s)
         except AssertionError as error:
-            raise AssertionError(f"{error}: {self.job.last_words()}") from error
+            raise AssertionError(f"{error}: {self.last_words()}") from error
+
+    def last_words(self) -> str:
+        """The end of the job's output and of Flink's log."""
+        logs = [self.job.log, *self._folder.glob("flink-*.log")]
+        return "\n".join(log.read_text(errors="replace")[-SHOWN_CHARACTERS:] for log in logs)
 
     def verdict(self) -> Verdict:
         """The committed output against the oracle."""
@@ -215,7 +222,7 @@ def _drain(run: FlinkRun, fed: int) -> None:
     try:
         wait_until(is_drained, f"{fed} committed records in {SINK}", DRAIN_S)
     except AssertionError as error:
-        raise AssertionError(f"{error}: {run.verdict()}: {run.job.last_words()}") from error
+        raise AssertionError(f"{error}: {run.verdict()}: {run.last_words()}") from error
     # Duplicates may come behind the last record.
     time.sleep(3.0)
 
@@ -276,7 +283,7 @@ def _stopped_at_checkpoint(run: FlinkRun, fed: int) -> bool:
             if run.committed() >= fed:
                 return False
         time.sleep(CHECKPOINT_POLL_S)
-    raise AssertionError(f"no checkpoint within {PROGRESS_S} s: {run.job.last_words()}")
+    raise AssertionError(f"no checkpoint within {PROGRESS_S} s: {run.last_words()}")
 
 
 def main(arguments: Iterable[str]) -> int:

@@ -36,7 +36,7 @@ class Reader:
                 "isolation.level": isolation,
             }
         )
-        partitions = self._consumer.list_topics(topic, WAIT_S).topics[topic].partitions
+        partitions = _partitions(self._consumer, topic)
         self._consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
         self.rows: list[Row] = []
         self.ends: dict[int, int] = dict.fromkeys(partitions, 0)
@@ -91,7 +91,7 @@ def watermarks(bootstrap: str, topic: str, isolation: str = UNCOMMITTED) -> dict
     settings = {"bootstrap.servers": bootstrap, "group.id": "judge", "isolation.level": isolation}
     consumer = confluent_kafka.Consumer(settings)
     try:
-        partitions = consumer.list_topics(topic, WAIT_S).topics[topic].partitions
+        partitions = _partitions(consumer, topic)
         ends = {}
         for partition in partitions:
             at = TopicPartition(topic, partition)
@@ -112,8 +112,18 @@ def committed_offsets(bootstrap: str, group: str, topic: str) -> dict[int, int]:
     settings = {"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": COMMITTED}
     consumer = confluent_kafka.Consumer(settings)
     try:
-        partitions = consumer.list_topics(topic, WAIT_S).topics[topic].partitions
+        partitions = _partitions(consumer, topic)
         asked = [TopicPartition(topic, p) for p in partitions]
         return {at.partition: int(at.offset) for at in consumer.committed(asked, WAIT_S)}
     finally:
         consumer.close()
+
+
+def _partitions(consumer: confluent_kafka.Consumer, topic: str) -> list[int]:
+    """A topic's partitions; waits for a topic that not every broker has heard of yet."""
+    deadline = time.monotonic() + WAIT_S
+    while not (found := sorted(consumer.list_topics(topic, WAIT_S).topics[topic].partitions)):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{topic}: has no partitions after {WAIT_S} s")
+        time.sleep(0.1)
+    return found

@@ -14,6 +14,9 @@ import confluent_kafka
 import kafka
 import kafka.errors
 
+from headwater import Consumer, Producer, TopicPartition
+from headwater.errors import HeadwaterError
+
 RECORDS = 4
 WAIT_S = 60.0
 QUIET_S = 5.0
@@ -328,7 +331,103 @@ def _run(feature: Callable[[str, str], Awaitable[Sequence[str]]]) -> Feature:
     return lambda bootstrap, name: asyncio.run(bounded(bootstrap, name))
 
 
+# Headwater's SDK.
+
+
+def _sdk_producer(bootstrap: str, name: str) -> Producer:
+    return Producer(bootstrap, transactional_id=f"{name}-id")
+
+
+def _sdk_send(producer: Producer, name: str, *values: str) -> None:
+    for value in values:
+        producer.send(f"{name}-out", value, partition=0)
+    producer.flush(WAIT_S)
+
+
+def _sdk_commit(bootstrap: str, name: str) -> Sequence[str]:
+    with _sdk_producer(bootstrap, name) as producer:
+        for number in range(3):
+            with producer.transaction():
+                _sdk_send(producer, name, f"committed-{number}")
+    return ()
+
+
+def _sdk_abort(bootstrap: str, name: str) -> Sequence[str]:
+    with _sdk_producer(bootstrap, name) as producer:
+        producer.begin_transaction()
+        _sdk_send(producer, name, "aborted-0", "aborted-1")
+        producer.abort_transaction()
+        with producer.transaction():
+            _sdk_send(producer, name, "committed-0")
+    return ()
+
+
+def _sdk_fence(bootstrap: str, name: str) -> Sequence[str]:
+    old = _sdk_producer(bootstrap, name)
+    old.begin_transaction()
+    _sdk_send(old, name, "aborted-0")
+    with _sdk_producer(bootstrap, name) as current, current.transaction():
+        _sdk_send(current, name, "committed-0")
+        refused = ""
+        try:
+            old.commit_transaction()
+        except HeadwaterError as error:
+            refused = f"refused: {type(error).__name__}"
+    try:
+        old.close()
+    except HeadwaterError as error:
+        print(f"the fenced producer's close: {error!r}")
+    return (refused,)
+
+
+def _sdk_consumer(bootstrap: str, name: str, *topics: str) -> Consumer:
+    return Consumer(
+        *topics,
+        bootstrap_servers=bootstrap,
+        group_id=f"{name}-group",
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+    )
+
+
+def _sdk_offsets(bootstrap: str, name: str) -> Sequence[str]:
+    at = TopicPartition(f"{name}-in", 0)
+    with (
+        _sdk_consumer(bootstrap, name, f"{name}-in") as consumer,
+        _sdk_producer(bootstrap, name) as producer,
+    ):
+        found: list[str] = []
+        while len(found) < RECORDS:
+            for records in consumer.poll(1000).values():
+                found += [f"copied-{(r.value or b'').decode()}" for r in records]
+        with producer.transaction():
+            _sdk_send(producer, name, *found)
+            producer.send_offsets(None, consumer)
+        producer.begin_transaction()
+        producer.send_offsets({at: 1}, consumer.group_metadata())
+        producer.abort_transaction()
+    return ()
+
+
+def _sdk_read(bootstrap: str, name: str) -> Sequence[str]:
+    at = TopicPartition(f"{name}-out", 0)
+    with _sdk_consumer(bootstrap, name) as consumer:
+        consumer.assign([at])
+        consumer.seek_to_beginning(at)
+        found: list[str] = []
+        while records := consumer.poll(int(QUIET_S * 1000)).get(at, []):
+            found += [(r.value or b"").decode() for r in records]
+        return found
+
+
 CLIENTS: Mapping[str, Mapping[str, Feature]] = {
+    "Headwater's SDK": {
+        "commit": _sdk_commit,
+        "abort": _sdk_abort,
+        "fence": _sdk_fence,
+        "offsets": _sdk_offsets,
+        "read": _sdk_read,
+    },
     "confluent-kafka": {
         "commit": _confluent_commit,
         "abort": _confluent_abort,

@@ -71,6 +71,7 @@ def _java(names: Names, number: int) -> Sequence[str]:
 
 
 RECIPES: Mapping[str, Recipe] = {
+    "SDK": Recipe(2, _python("sdk_worker.py")),
     "confluent-kafka": Recipe(2, _python("confluent_worker.py")),
     "aiokafka": Recipe(PARTITIONS, _of_partition),
     "Java": Recipe(2, _java),

@@ -15,6 +15,8 @@ from headwater_broker.api.transaction_requests import client_code, require_trans
 from headwater_broker.coordinator.transaction.transaction import TRANSACTION_V2, ProducerIdentity
 
 EPOCH_RAISED_SINCE = 5
+ABORTABLE_SINCE = 4
+"""Clients know TRANSACTION_ABORTABLE from this version on (KIP-890)."""
 TRANSACTION_V0 = 0
 
 
@@ -32,7 +34,10 @@ async def end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse
             connection=None if is_v2 else ctx.session.number,
         )
     except KafkaError as error:
-        return EndTxnResponse(error_code=client_code(error.code, ctx.api_version))
+        code = error.code
+        if code is ErrorCode.TRANSACTION_ABORTABLE and ctx.api_version < ABORTABLE_SINCE:
+            code = ErrorCode.PRODUCER_FENCED
+        return EndTxnResponse(error_code=client_code(code, ctx.api_version))
     return EndTxnResponse(
         error_code=ErrorCode.NONE,
         producer_id=following.producer_id,

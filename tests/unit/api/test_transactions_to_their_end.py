@@ -146,8 +146,12 @@ def test_a_transaction_that_times_out_is_aborted(tmp_path: Path, version: int) -
         while await state(c) != "CompleteAbort":
             await asyncio.sleep(0.005)
         assert await stable(c) == (2, 2, [0])
+        # Flink resumes a transaction of version 2 by EndTxn v4, and would skip PRODUCER_FENCED.
+        assert (await end(c, producer, version=4)).error_code == E.TRANSACTION_ABORTABLE
+        assert (await end(c, producer, version=3)).error_code == E.PRODUCER_FENCED
+        assert (await end(c, producer, version=1)).error_code == E.INVALID_PRODUCER_EPOCH
         if version == V1:
-            ended = await end(c, producer, version=4)
+            ended = await end(c, producer, commit=False, version=4)
             assert ended.error_code == E.PRODUCER_FENCED
             return
         assert (await end(c, producer)).error_code == E.TRANSACTION_ABORTABLE

@@ -251,7 +251,8 @@ def test_a_producer_whose_transaction_timed_out_may_abort_and_go_on(is_complete:
     if is_complete:
         c.markers()
     assert c.code(c.end(producer)) is ErrorCode.TRANSACTION_ABORTABLE
-    assert c.code(c.end(producer, version=1)) is ErrorCode.PRODUCER_FENCED
+    assert c.code(c.end(producer, version=0)) is ErrorCode.TRANSACTION_ABORTABLE
+    assert c.code(c.end(producer, commit=False, version=0)) is ErrorCode.PRODUCER_FENCED
     raised = ProducerIdentity(producer.producer_id, producer.epoch + 1)
     assert c.identity(c.end(producer, commit=False)) == raised
     if not is_complete:

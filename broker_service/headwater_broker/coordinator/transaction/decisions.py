@@ -287,9 +287,10 @@ def end_transaction(
     raises_epoch = client_version >= TRANSACTION_V2
     if _is_ended_by(known, producer, raises_epoch):
         return _repeated(known, commit)
-    if raises_epoch and _is_timed_out_of(known, producer):
-        if commit:
-            return Refused(ErrorCode.TRANSACTION_ABORTABLE)
+    has_timed_out = _is_timed_out_of(known, producer)
+    if has_timed_out and commit:
+        return Refused(ErrorCode.TRANSACTION_ABORTABLE)
+    if has_timed_out and raises_epoch:
         return Unchanged(known.identity)
     if known.state.is_preparing and producer == known.next_identity:
         return Busy()
@@ -355,7 +356,8 @@ def _is_timed_out_of(known: Transaction, producer: ProducerIdentity) -> bool:
     raised was given to nobody: the producer may have it (KIP-588), unless it is the last one.
 
     A commit is answered TRANSACTION_ABORTABLE, where Kafka answers PRODUCER_FENCED: Flink's
-    committer skips the latter, and would lose what a checkpoint has promised.
+    committer skips the latter, and would lose what a checkpoint has promised. Its commit is of
+    transaction version 1 where it resumes a transaction of version 2.
     """
     return (
         known.ended_by is EndedBy.TIMEOUT

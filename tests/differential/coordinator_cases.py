@@ -113,70 +113,86 @@ def _other_initialisation() -> list[Case]:
 
 
 def _endings() -> list[Case]:
-    found = []
+    found: list[Case] = []
     for tv in (1, 2):
         for commit in (True, False):
-            what = f"{'commit' if commit else 'abort'} TV{tv}"
-            end = End(commit=commit, version=END[tv], follows=False)
-            found += [
-                Case(f"end {what} none", (end,)),
-                Case(f"end {what} empty", (Init(), end, Settle(), State(), Read())),
-                Case(f"end {what} empty twice", (Init(), end, Settle(), end, Settle(), State())),
-                Case(
-                    f"end {what} stale",
-                    (*begun(tv), End(commit=commit, version=END[tv], who=STALE)),
+            found += _ended_once(tv, commit=commit)
+            found += _ended_again(tv, commit=commit)
+    return found + _ended_by_version()
+
+
+def _ended_once(tv: int, *, commit: bool) -> list[Case]:
+    what = f"{'commit' if commit else 'abort'} TV{tv}"
+    end = End(commit=commit, version=END[tv], follows=False)
+    return [
+        Case(f"end {what} none", (end,)),
+        Case(f"end {what} empty", (Init(), end, Settle(), State(), Read())),
+        Case(f"end {what} empty twice", (Init(), end, Settle(), end, Settle(), State())),
+        Case(
+            f"end {what} stale",
+            (*begun(tv), End(commit=commit, version=END[tv], who=STALE)),
+        ),
+        Case(
+            f"end {what} newer",
+            (*begun(tv), End(commit=commit, version=END[tv], who=NEXT)),
+        ),
+        Case(
+            f"end {what} stranger",
+            (*begun(tv), End(commit=commit, version=END[tv], who=STRANGER), State()),
+        ),
+    ]
+
+
+def _ended_again(tv: int, *, commit: bool) -> list[Case]:
+    what = f"{'commit' if commit else 'abort'} TV{tv}"
+    end = End(commit=commit, version=END[tv], follows=False)
+    return [
+        Case(
+            f"end {what} retried",
+            (*begun(tv), end, Settle(), end, Settle(), State(), Read(), Producers()),
+        ),
+        Case(
+            f"end {what} contradicted",
+            (
+                *begun(tv),
+                end,
+                Settle(),
+                End(commit=not commit, version=END[tv]),
+                Settle(),
+                State(),
+            ),
+        ),
+        Case(
+            f"end {what} again by the next epoch",
+            (
+                *begun(tv),
+                End(commit=commit, version=END[tv]),
+                Settle(),
+                End(commit=commit, version=END[tv], follows=False),
+                Settle(),
+                State(),
+                Read(),
+            ),
+        ),
+        Case(
+            f"end {what} late, in the next transaction",
+            (
+                *begun(tv),
+                end,
+                Settle(),
+                *(
+                    (Add(partitions=(1,)),)
+                    if tv == 1
+                    else (Write(partition=1, who=NEXT, version=12),)
                 ),
-                Case(
-                    f"end {what} newer",
-                    (*begun(tv), End(commit=commit, version=END[tv], who=NEXT)),
-                ),
-                Case(
-                    f"end {what} stranger",
-                    (*begun(tv), End(commit=commit, version=END[tv], who=STRANGER), State()),
-                ),
-                Case(
-                    f"end {what} retried",
-                    (*begun(tv), end, Settle(), end, Settle(), State(), Read(), Producers()),
-                ),
-                Case(
-                    f"end {what} contradicted",
-                    (
-                        *begun(tv),
-                        end,
-                        Settle(),
-                        End(commit=not commit, version=END[tv]),
-                        Settle(),
-                        State(),
-                    ),
-                ),
-                Case(
-                    f"end {what} again by the next epoch",
-                    (
-                        *begun(tv),
-                        End(commit=commit, version=END[tv]),
-                        Settle(),
-                        End(commit=commit, version=END[tv], follows=False),
-                        Settle(),
-                        State(),
-                        Read(),
-                    ),
-                ),
-                Case(
-                    f"end {what} late, in the next transaction",
-                    (
-                        *begun(tv),
-                        end,
-                        Settle(),
-                        *(
-                            (Add(partitions=(1,)),)
-                            if tv == 1
-                            else (Write(partition=1, who=NEXT, version=12),)
-                        ),
-                        State(),
-                    ),
-                ),
-            ]
-    found += [
+                State(),
+            ),
+        ),
+    ]
+
+
+def _ended_by_version() -> list[Case]:
+    found = [
         Case(f"end v{version}", (*begun(1), End(version=version, follows=False), Settle(), State()))
         for version in range(6)
     ]

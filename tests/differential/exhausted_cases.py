@@ -26,7 +26,11 @@ class Exhaust(Step):
             transactional_id=session.transactional_id(self.tid),
             transaction_timeout_ms=self.timeout_ms,
         )
-        reply = session.exchange.ask_all(request, k22.InitProducerIdResponse, 4, LAST_EPOCH + 1)
+        left = LAST_EPOCH + 1
+        while left:  # a coordinator that is not ready refuses some
+            reply = session.exchange.ask_all(request, k22.InitProducerIdResponse, 4, left)
+            if not reply.error_code:
+                left = LAST_EPOCH - reply.producer_epoch
         session.slots[self.slot] = (reply.producer_id, reply.producer_epoch)
         return {
             "error": name_of(reply.error_code),

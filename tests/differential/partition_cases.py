@@ -83,7 +83,11 @@ def _producing() -> list[Case]:
             Case(f"write TV{tv} nobody", (Write(who=NOBODY, **v),)),
             Case(f"write TV{tv} bad partition", (Init(), Write(partition=MISSING, **v), State())),
         ]
-    found += [
+    return found
+
+
+def _producing_by_version() -> list[Case]:
+    found = [
         Case(f"write v{version}", (Init(), Add(), Write(version=version)))
         for version in range(3, 12)
     ]
@@ -161,6 +165,11 @@ def _offsets() -> list[Case]:
                 (Init(), *enlist, CommitOffset(partition=MISSING, **commit)),
             ),
         ]
+    return found
+
+
+def _offsets_of_members() -> list[Case]:
+    found: list[Case] = []
     for version in (3, 5):
         enlist = (AddOffsets(),) if version < 5 else ()
         found += [
@@ -182,7 +191,11 @@ def _offsets() -> list[Case]:
                 ("instance and member", 1, "m", "i"),
             )
         ]
-    found += [
+    return found
+
+
+def _offsets_of_transactions() -> list[Case]:
+    return [
         Case(
             "offsets plain after pending",
             (
@@ -226,7 +239,6 @@ def _offsets() -> list[Case]:
             ),
         ),
     ]
-    return found
 
 
 def _markers() -> list[Case]:
@@ -338,7 +350,10 @@ def _timeouts() -> list[Case]:
 
 PARTITION_CASES: tuple[Case, ...] = (
     *_producing(),
+    *_producing_by_version(),
     *_offsets(),
+    *_offsets_of_members(),
+    *_offsets_of_transactions(),
     *_markers(),
     *_reading(),
     *_timeouts(),

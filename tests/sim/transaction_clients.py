@@ -139,6 +139,11 @@ class TransactionalClient(Client):
             self.ledger.count("abortable")
             commit = False
         await self.end(transaction, commit=commit)
+        if transaction.fate is not Fate.COMMITTED:
+            self.not_committed()
+
+    def not_committed(self) -> None:
+        """The last transaction was not committed, whatever `body` wanted."""
 
     async def body(self, transaction: Transaction) -> bool:
         """The work of one transaction; True to commit it. Raises AbortableError."""

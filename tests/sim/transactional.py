@@ -13,7 +13,7 @@ from headwater.wire.apis import k28_txn_offset_commit as k28
 from sim.clients import LOST, Client
 from sim.ledger import Key
 from sim.plan import COPIED, TRANSACTED
-from sim.transaction_clients import GROUP, AbortableError, TransactionalClient
+from sim.transaction_clients import GROUP, TransactionalClient
 from sim.transaction_ledger import Transaction, committed_of
 
 if TYPE_CHECKING:
@@ -124,17 +124,10 @@ class Copier(TransactionalClient):
     def successor(self, instance: int) -> TransactionalClient:
         return Copier(self.world, self.transactional_id, self.version, instance)
 
-    async def body(self, transaction: Transaction) -> bool:
-        try:
-            commit = await self._copy(transaction)
-        except AbortableError:
-            self.position = None
-            raise
-        if not commit:
-            self.position = None
-        return commit
+    def not_committed(self) -> None:
+        self.position = None
 
-    async def _copy(self, transaction: Transaction) -> bool:
+    async def body(self, transaction: Transaction) -> bool:
         if self.position is None:
             self.position = await self.committed_offset()
         records, after = await self._read(self.position)

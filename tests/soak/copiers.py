@@ -7,6 +7,7 @@ with a transaction open.
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -17,6 +18,7 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 
 from soak.consumers import CONFLUENT_SETTINGS, GROUP_SESSION_MS, HEARTBEAT_MS
 from soak.history import COPIED_FROM, History, decode, encode
+from soak.pulse import Pulse, StoodStillError, closing, with_pulse
 from soak.transactional_writers import (
     CALL_S,
     LIFE_S,
@@ -33,6 +35,8 @@ BATCH_MAX = 200
 POLL_S = 0.2
 COPY = "copy"
 
+logger = logging.getLogger(__name__)
+
 
 class Copier(threading.Thread):
     """One member of the group, with a transactional id of its own (KIP-447)."""
@@ -47,46 +51,55 @@ class Copier(threading.Thread):
         self._random = random.Random(seed)
         self._number = 0
         self._is_revoked = False
+        self.pulse = Pulse(set())
+        """The pulse of the consumer's main thread."""
+
+    def stood_still(self) -> None:
+        """Record that the client itself stands still."""
+        self.history.add("stood_still", c=self.name)
 
     def run(self) -> None:
         while not self.stopping.is_set():
             try:
                 self._live()
-            except (InstanceError, KafkaException):
+            except StoodStillError:
+                self.stood_still()
+            except (InstanceError, KafkaException) as error:
+                logger.warning("%s begins again: %s", self.name, error)
                 self.stopping.wait(RESTART_S)
 
     def _live(self) -> None:
         producer = confluent_producer(self.bootstrap, self.name)
         settled(self.stopping, lambda: producer.init_transactions(CALL_S))
-        consumer = ConfluentConsumer(
-            CONFLUENT_SETTINGS
-            | {
-                "bootstrap.servers": self.bootstrap,
-                "group.id": GROUP,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "earliest",
-                "session.timeout.ms": GROUP_SESSION_MS,
-                "heartbeat.interval.ms": HEARTBEAT_MS,
-            }
-        )
+        settings = CONFLUENT_SETTINGS | {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": GROUP,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": GROUP_SESSION_MS,
+            "heartbeat.interval.ms": HEARTBEAT_MS,
+        }
+        consumer, self.pulse = with_pulse(lambda: ConfluentConsumer(settings))
 
         def revoked(*_: object) -> None:
             self._is_revoked = True
 
-        try:
+        with closing(consumer):
             consumer.subscribe([self.source], on_revoke=revoked, on_lost=revoked)
             end = time.monotonic() + self._random.uniform(*LIFE_S)
             while not self.stopping.is_set():
                 self._is_revoked = False
                 messages = [m for m in consumer.consume(BATCH_MAX, POLL_S) if m.error() is None]
-                if messages and not self._is_revoked:
+                self.pulse.check()
+                if self._is_revoked:
+                    # They may be of the assignment before or of the one after.
+                    self._rewind(consumer)
+                elif messages:
                     leaves = time.monotonic() > end
                     self._one(producer, consumer, messages, leaves=leaves)
                     if leaves:
-                        return
-        finally:
-            producer.purge()
-            consumer.close()
+                        break
+        producer.purge()
 
     def _one(
         self,

@@ -6,6 +6,7 @@ fenced or failed is replaced by another instance with the same transactional id.
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -29,6 +30,8 @@ PAUSE_S = 0.02
 RESTART_S = 0.5
 LIFE_S = (20.0, 60.0)
 """After this time an instance is left with its transaction open, and another one takes over."""
+
+logger = logging.getLogger(__name__)
 
 
 class AbortError(Exception):
@@ -59,6 +62,7 @@ class TransactionalWriter(threading.Thread):
             try:
                 self._live()
             except InstanceError as error:
+                logger.warning("%s begins again: %s", self.name, error)
                 self.failed(str(error))
                 self.stopping.wait(RESTART_S)
 

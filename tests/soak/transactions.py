@@ -9,7 +9,6 @@ from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     IsolationLevel,
-    KafkaError,
     KafkaException,
 )
 from confluent_kafka import TopicPartition as ConfluentPartition
@@ -28,6 +27,8 @@ TRANSACTED, COPIED = "soak-transacted", "soak-copied"
 PARTITIONS = 3
 STABLE_S = 60.0
 READ_S = 60.0
+PARTITION_EOF, ALL_BROKERS_DOWN = -191, -187
+"""Codes of librdkafka's own."""
 COPIED_S = 60.0
 JOIN_S = 90.0
 POLL_S = 0.5
@@ -110,7 +111,7 @@ class TransactionLoad:
             client.join(max(0.0, deadline - time.monotonic()))
             if not client.is_alive():
                 continue
-            if isinstance(client, Reader) and client.pulse.has_stopped():
+            if isinstance(client, Reader | Copier) and client.pulse.has_stopped():
                 client.stood_still()
             else:
                 self.history.add("stuck", why=f"{client.name} does not end")
@@ -229,9 +230,9 @@ def read_committed(bootstrap: str, topic: str, partition: int) -> list[tuple[int
                 error = message.error()
                 if error is None:
                     rows.append((message.offset() or 0, message.value() or b""))
-                elif error.code() == KafkaError._PARTITION_EOF:
+                elif error.code() == PARTITION_EOF:
                     return rows
-                elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:
+                elif not error.retriable() and error.code() != ALL_BROKERS_DOWN:
                     raise KafkaException(error)
         raise TimeoutError(f"{topic}-{partition} has no end after {len(rows)} records")
     finally:

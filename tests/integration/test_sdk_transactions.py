@@ -27,6 +27,7 @@ from headwater import (
     TopicPartition,
 )
 from integration.cluster import LocalCluster
+from integration.conftest import Start
 
 WAIT_S = 30.0
 END_PREPARED = """
@@ -273,18 +274,85 @@ def test_checkpoints_survive_crashes_between_any_two_steps(servers: str, n: Name
     assert values(servers, n.topic) == sorted(expected)
 
 
-@pytest.mark.parametrize(
-    ("options", "code"),
-    [
-        ({"transaction_timeout_ms": 900_001}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
-    ],
-)
-def test_what_the_brokers_refuse_is_named(
-    servers: str, n: Names, options: dict[str, Any], code: ErrorCode
-) -> None:
+def test_a_timeout_over_the_brokers_maximum_is_named(servers: str, n: Names) -> None:
     with (
-        Producer(servers, transactional_id=n.transactional_id, **options) as producer,
-        pytest.raises(FatalTransactionError, match=code.name) as got,
+        Producer(
+            servers, transactional_id=n.transactional_id, transaction_timeout_ms=900_001
+        ) as producer,
+        pytest.raises(FatalTransactionError, match=r"transaction\.max\.timeout\.ms") as got,
     ):
         producer.init_transactions()
-    assert got.value.code is code
+    assert got.value.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+
+
+def wait_for_end(servers: str, topic: str, end: int) -> None:
+    """Wait until partition 0 is readable up to this offset: a transaction was ended."""
+    tp = TopicPartition(topic, 0)
+    deadline = time.monotonic() + WAIT_S
+    with Consumer(bootstrap_servers=servers) as consumer:
+        while consumer.end_offsets([tp])[tp] < end:
+            assert time.monotonic() < deadline, consumer.end_offsets([tp])
+            time.sleep(0.05)
+
+
+def test_a_transaction_over_its_timeout_is_aborted_and_the_job_stops(
+    shared_cluster: LocalCluster,
+) -> None:
+    """Kafka takes up to ten seconds longer, and answers INVALID_TXN_STATE."""
+    servers = shared_cluster.bootstrap
+    with Admin(servers) as admin:
+        admin.create_topics([NewTopic("slow", 2, 1)])
+    with (
+        Producer(servers, transactional_id="slow", transaction_timeout_ms=500) as producer,
+        CheckpointedProducer(
+            servers, transactional_id_prefix="slow-job", transaction_timeout_ms=500
+        ) as sink,
+    ):
+        sink.recover(None)
+        producer.begin_transaction()
+        producer.send("slow", b"a", partition=0).result(WAIT_S)
+        sink.send("slow", b"b", partition=0)
+        state = sink.pre_commit(1)
+        wait_for_end(servers, "slow", 4)
+        with pytest.raises(FatalTransactionError, match="transaction_timeout_ms"):
+            sink.commit(1)
+        with pytest.raises(AbortableTransactionError):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        with producer.transaction():
+            producer.send("slow", b"c", partition=0)
+    with (
+        CheckpointedProducer(servers, transactional_id_prefix="slow-job") as sink,
+        pytest.raises(FatalTransactionError, match="the transaction is lost"),
+    ):
+        sink.recover(state)
+    assert values(servers, "slow") == [b"c"]
+
+
+def test_two_phase_commit_has_no_timeout_and_survives_its_producer(start_cluster: Start) -> None:
+    """KIP-939: InitProducerId 6 keeps what is prepared, and says which transaction that is."""
+    servers = start_cluster(1, transaction_two_phase_commit_enable="true").bootstrap
+    with Admin(servers) as admin:
+        admin.create_topics([NewTopic("prepared", 2, 1)])
+    options: dict[str, Any] = {
+        "transactional_id": "two-phase",
+        "transaction_two_phase_commit_enable": True,
+        "transaction_timeout_ms": 100,
+    }
+    for verb in ("commit", "abort", "forget"):
+        with Producer(servers, **options) as producer:
+            producer.begin_transaction()
+            producer.send("prepared", verb, partition=0)
+            handle = producer.prepare()
+        with Producer(servers, **options) as producer:
+            if verb == "forget":
+                producer.init_transactions()
+                continue
+            assert producer.init_transactions(keep_prepared=True) == handle
+            if verb == "commit":
+                producer.commit_transaction()
+            else:
+                producer.abort_transaction()
+            with producer.transaction():
+                producer.send("prepared", b"after", partition=0)
+    assert values(servers, "prepared") == [b"after", b"after", b"commit"]

@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "platform" / "headwater"
 
 WRONG = """
-from headwater import Admin, Consumer, ConsumerRecord, Producer, TopicPartition
+from headwater import Admin, CheckpointedProducer, CheckpointState, Consumer, ConsumerRecord
+from headwater import PreparedTransaction, Producer, TopicPartition
 
 producer = Producer("a:1", linger=5)  # wrong: "linger"
 producer = Producer("a:1", linger_ms="5")  # wrong: "linger_ms"
@@ -28,6 +29,11 @@ consumer = Consumer("t", enable_auto_commit="false")  # wrong: "enable_auto_comm
 consumer = Consumer("t", auto_offset_reset="begin")  # wrong: "auto_offset_reset"
 consumer = Consumer("t", partition_assignment_strategy=["sticky"])  # wrong: List item
 consumer = Consumer("t", groupid="g")  # wrong: "groupid"
+producer = Producer("a:1", transactional_id=5)  # wrong: "transactional_id"
+producer.send_offsets({}, "group")  # wrong: "send_offsets"
+handle: str = producer.prepare()  # wrong: assignment
+sink = CheckpointedProducer("a:1")  # wrong: "transactional_id_prefix"
+sink.pre_commit("7")  # wrong: "pre_commit"
 admin = Admin("a:1", request_timeout=1)  # wrong: "request_timeout"
 admin.describe_configs("topics")  # wrong: "describe_configs"
 admin.elect_leaders("fair")  # wrong: "elect_leaders"
@@ -36,6 +42,15 @@ record: ConsumerRecord = consumer.poll()  # wrong: assignment
 producer = Producer(["a:1"], linger_ms=5, acks=1, compression_type="zstd", on_error=print)
 consumer = Consumer("t", bootstrap_servers="a:1", group_id="g", auto_offset_reset="earliest")
 rows: dict[TopicPartition, list[ConsumerRecord]] = consumer.poll(100)
+with Producer("a:1", transactional_id="x", transaction_timeout_ms=1) as transactional:
+    with transactional.transaction():
+        transactional.send_offsets(None, consumer)
+        transactional.send_offsets({("t", 0): 5}, consumer.group_metadata())
+    prepared: PreparedTransaction = transactional.prepare()
+    prepared.commit("a:1")
+sink = CheckpointedProducer("a:1", transactional_id_prefix="job", linger_ms=5)
+sink.recover([sink.pre_commit(7), sink.pre_commit(8).to_json()])
+state: CheckpointState = sink.pre_commit(9)
 """
 
 

@@ -21,6 +21,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from headwater.client.admin.transactions import TransactionCalls, TransactionFilter
 from headwater.client.checkpoint_state import CheckpointState, checkpoint_states
 from headwater.client.cluster import Cluster
 from headwater.client.errors import (
@@ -33,7 +34,6 @@ from headwater.client.errors import (
 )
 from headwater.client.futures import SendFuture, TableFuture
 from headwater.client.loop_thread import LoopThread
-from headwater.client.open_transactions import abort_by_fencing, open_transactions
 from headwater.client.option_rules import as_integer, checked, integer, name_text, unknown_option
 from headwater.client.prepared import PreparedTransaction, end_prepared
 from headwater.client.producer import Blob, HeaderList, Producer
@@ -48,6 +48,8 @@ TIMEOUT_MS = 900_000
 """The highest that brokers allow by default (transaction.max.timeout.ms)."""
 CALL_MARGIN_S = 5.0
 STOP_TIMEOUT_S = 5.0
+ONGOING = "Ongoing"
+"""The state of an open transaction in ListTransactions."""
 
 log = logging.getLogger(__name__)
 
@@ -168,8 +170,9 @@ class CheckpointedProducer:
 
     def _is_mine(self, transactional_id: str) -> bool:
         """True for an id of the pool of a worker that this one stands for."""
-        worker, _, slot = transactional_id.removeprefix(f"{self._prefix}-").partition("-")
-        is_ours = worker.isdecimal() and slot.isdecimal()
+        rest = transactional_id.removeprefix(f"{self._prefix}-")
+        worker, _, slot = rest.partition("-")
+        is_ours = rest != transactional_id and worker.isdecimal() and slot.isdecimal()
         return is_ours and int(worker) % self._workers == self._worker
 
     def _abort_others(self, used: set[str], held: set[str]) -> None:
@@ -180,10 +183,11 @@ class CheckpointedProducer:
 
         async def work() -> None:
             await cluster.bootstrap(timeout_ms)
-            found = await open_transactions(cluster, f"{self._prefix}-", timeout_ms)
-            mine = {name for name in found if self._is_mine(name)}
+            calls = TransactionCalls(cluster)
+            found = await calls.list_transactions(TransactionFilter(states=(ONGOING,)))
+            mine = {row.transactional_id for row in found if self._is_mine(row.transactional_id)}
             left = sorted((mine | used) - held)
-            await abort_by_fencing(cluster, left, options.transaction_timeout_ms)
+            await calls.fence_all(left, options.transaction_timeout_ms)
 
         try:
             thread.call(work(), timeout_ms / 1000 + CALL_MARGIN_S)

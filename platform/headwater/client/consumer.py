@@ -442,8 +442,8 @@ class Consumer:
             return self._group().committed(wanted)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """The group and this member, for `Producer.send_offsets` (KIP-447). Raises
-        InvalidGroupIdError without a `group_id`."""
+        """The group and this member, for `Producer.send_offsets` (KIP-447). Raises UsageError with
+        enable_auto_commit, InvalidGroupIdError without a `group_id`."""
         return self._group().metadata()
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:

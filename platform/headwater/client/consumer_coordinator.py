@@ -17,7 +17,7 @@ from headwater.client.subscription_state import SubscriptionState
 from headwater.client.topic_watch import TopicWatch
 from headwater.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from headwater.clock import Clock
-from headwater.errors import KafkaError
+from headwater.errors import KafkaError, UsageError
 
 AUTO_COMMIT_TIMEOUT_MS = 5_000
 CALL_TIMEOUT_S = 10.0
@@ -137,7 +137,10 @@ class ConsumerCoordinator:
         self._state.committed.update(rows)
 
     def metadata(self) -> ConsumerGroupMetadata:
-        """The group and this member of it."""
+        """The group and this member of it. Raises UsageError for a consumer that commits by itself:
+        those commits would not be part of a transaction."""
+        if self._options.enable_auto_commit:
+            raise UsageError("this consumer commits by itself: give it enable_auto_commit=False")
         member = self.membership.member
         if member.generation < 0:
             return ConsumerGroupMetadata(member.group_id)

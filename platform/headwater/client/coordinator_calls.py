@@ -10,7 +10,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from headwater.client.cluster import KEY_TYPE_GROUP, KEY_TYPE_TRANSACTION, Cluster
+from headwater.client.cluster import (
+    KEY_TYPE_GROUP,
+    KEY_TYPE_TRANSACTION,
+    UNKNOWN_TOPIC_TRIES,
+    Cluster,
+)
 from headwater.client.connection import Connection
 from headwater.client.core.transacting import (
     TRANSACTION_VERSION_2,
@@ -19,14 +24,14 @@ from headwater.client.core.transacting import (
     verdict,
 )
 from headwater.client.errors import kafka_error
-from headwater.errors import KafkaError
+from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k26_end_txn import EndTxnRequest, EndTxnResponse
 from headwater.wire.schema import SchemaError
 
 T = TypeVar("T")
 LANE = "transaction"
 FEATURE = "transaction.version"
-SOON_FIRST_S = 0.005
+SOON_FIRST_S = 0.002
 SOON_MAX_S = 0.05
 """Pauses while the coordinator writes the markers of the transaction before."""
 V1_END_VERSION = 4
@@ -41,6 +46,13 @@ class CoordinatorCalls:
         """Why the request that runs has no outcome yet."""
         self._cluster = cluster
         self._nodes: dict[tuple[int, str], int] = {}
+
+    @property
+    def cause(self) -> str:
+        """`trouble` as text, "" without one. A response that did not come in time has no text."""
+        if self.trouble is None:
+            return ""
+        return str(self.trouble) or "no response in time"
 
     async def to_transaction(
         self,
@@ -90,7 +102,10 @@ class CoordinatorCalls:
                     on_lost()
             except KafkaError as e:
                 self.trouble, outcome = e, verdict(request, e.code)
-                if outcome in (Verdict.ABORT, Verdict.FATAL):
+                is_unknown = e.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if outcome in (Verdict.ABORT, Verdict.FATAL) or (
+                    is_unknown and tries >= UNKNOWN_TOPIC_TRIES
+                ):
                     raise
             else:
                 self.trouble = None

@@ -21,6 +21,12 @@ MISSING_PARTITION_S = 2.0
 """A partition that the metadata lacks so long does not exist: one broker may lag behind."""
 
 Finish = Callable[[list[ProducerBatch]], None]
+NoteCoordinator = Callable[[OutageLog], set[str]]
+
+
+def no_coordinator(_: OutageLog) -> set[str]:
+    """The outages of a coordinator that there is not: the producer has no transactions."""
+    return set()
 
 
 class DeliveryWatch:
@@ -35,14 +41,17 @@ class DeliveryWatch:
         delivery_timeout_s: float,
         linger_s: float,
         finish: Finish,
+        note_coordinator: NoteCoordinator,
     ) -> None:
-        """`finish` takes batches that failed: their `error` is set."""
+        """`finish` takes batches that failed: their `error` is set. `note_coordinator` notes that a
+        transaction's coordinator does not answer, and names the subjects of its outages."""
         self._cluster = cluster
         self._accumulator = accumulator
         self._outages = outages
         self._delivery_timeout_s = delivery_timeout_s
         self._linger_s = linger_s
         self._finish = finish
+        self._note_coordinator = note_coordinator
         self._interval_s = min(TICK_S, delivery_timeout_s / 4, outages.report_after_s / 4)
         self._waiting_after_s = outages.report_after_s / 2
         """A partition whose oldest batch waits so long has an outage."""
@@ -71,7 +80,7 @@ class DeliveryWatch:
                 elif since is not None and now - since >= self._waiting_after_s:
                     stuck.add(self._note(queue, since))
                 expired += self._expire(queue, now)
-        self._outages.keep(stuck)
+        self._outages.keep(stuck | self._note_coordinator(self._outages))
         self._outages.report("flush" if self._accumulator.flushing_threads else "")
         self._finish(expired)
 

@@ -130,7 +130,7 @@ def end_prepared(
         raise RetriableTransactionError(
             ErrorCode.REQUEST_TIMED_OUT,
             f"transactional id {left.transactional_id!r}: {verb}: not known to be done within "
-            f"{timeout_ms:g} ms: {calls.trouble or 'no answer'}; call it again",
+            f"{timeout_ms:g} ms: {calls.cause or 'no answer'}; call it again",
         ) from None
     finally:
         thread.call(cluster.close(), STOP_TIMEOUT_S)

@@ -21,7 +21,7 @@ from headwater.client.core.partition_queue import (
     PartitionQueue,
     ProducerBatch,
 )
-from headwater.client.delivery_watch import DeliveryWatch
+from headwater.client.delivery_watch import DeliveryWatch, no_coordinator
 from headwater.client.errors import kafka_error
 from headwater.client.futures import BatchCompletion
 from headwater.client.outages import OutageLog
@@ -96,6 +96,7 @@ class Sender:
             delivery_timeout_s=options.delivery_timeout_ms / 1000,
             linger_s=options.linger_ms / 1000,
             finish=self._finish,
+            note_coordinator=no_coordinator if transactions is None else transactions.note_outages,
         )
 
     def start(self) -> None:

@@ -28,6 +28,7 @@ from headwater.client.errors import (
     TransactionAbortedError,
     kafka_error,
 )
+from headwater.client.outages import OutageLog
 from headwater.client.prepared import PreparedTransaction
 from headwater.client.produce_requests import V1_TRANSACTION_PRODUCE_VERSION
 from headwater.client.producer_options import ProducerOptions
@@ -145,6 +146,17 @@ class TransactionManager:
             assert state.error is not None
             self.fail_waiting(state.error)
 
+    def note_outages(self, outages: OutageLog) -> set[str]:
+        """Note that a coordinator does not answer, if that is so; the outage's subject then."""
+        trouble = self._calls.trouble
+        if trouble is None:
+            return set()
+        subject = f"transactional id {self.state.transactional_id}"
+        code = getattr(trouble, "code", ErrorCode.NETWORK_EXCEPTION)
+        cause = f"the coordinator does not answer ({code.name})"
+        outages.note(subject, code, cause, self._calls.cause)
+        return {subject}
+
     # --- one call at a time -------------------------------------------------------------------
 
     @property
@@ -188,7 +200,7 @@ class TransactionManager:
 
     def _timeout(self, call: str, timeout_ms: float) -> RetriableTransactionError:
         state = self.state
-        cause = str(self._calls.trouble or "")
+        cause = self._calls.cause
         if not cause and state.phase in (Phase.FLUSHING, Phase.ABORTING):
             left = sum(b.count for b in self._accumulator.unfinished())
             cause = f"{left} records are neither acknowledged nor failed"
@@ -369,6 +381,7 @@ class TransactionManager:
             await self._guarded(what, self._init())
         with self._lock:
             self._wanted.clear()
+            self._calls.trouble = None
             state.ended()
 
     def _queues(self) -> list[PartitionQueue]:

@@ -10,10 +10,12 @@ import pytest
 
 from headwater import (
     AbortableTransactionError,
+    Consumer,
     ConsumerGroupMetadata,
     ErrorCode,
     FatalTransactionError,
     IllegalStateError,
+    InvalidGroupIdError,
     KafkaError,
     OptionError,
     Producer,
@@ -30,6 +32,7 @@ from headwater.wire.apis.k25_add_offsets_to_txn import AddOffsetsToTxnRequest
 from headwater.wire.apis.k26_end_txn import EndTxnRequest
 from headwater.wire.apis.k28_txn_offset_commit import TxnOffsetCommitRequest
 from headwater.wire.schema import Message
+from unit.client.served_broker import wait_until
 from unit.client.transaction_broker import Loss, Marker, TransactionBroker, Written
 
 LIMIT_S = 30.0
@@ -219,6 +222,22 @@ def test_records_that_wait_fail_with_their_transaction(b: TransactionBroker) -> 
     assert b.log == []
 
 
+@pytest.mark.parametrize("kind", [TxnOffsetCommitRequest, AddPartitionsToTxnRequest])
+def test_a_topic_that_stays_unknown_ends_the_transaction(kind: type[Message]) -> None:
+    """A new one takes a moment to reach all brokers; one that does not exist is not waited for."""
+    with TransactionBroker(1) as b, producer(b) as p:
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        b.faults[kind] += [unknown] * 3
+        with p.transaction():
+            p.send("t", b"a", partition=0)
+            p.send_offsets({("in", 0): 5}, GROUP)
+        b.faults[kind] += [unknown] * 100
+        with pytest.raises(AbortableTransactionError, match="UNKNOWN_TOPIC"), p.transaction():
+            p.send("t", b"b", partition=0).result(LIMIT_S)
+            p.send_offsets({("in", 0): 5}, GROUP)
+        assert len(b.faults[kind]) > 80
+
+
 def test_a_second_producer_fences_the_first(b: TransactionBroker) -> None:
     with producer(b) as first:
         first.begin_transaction()
@@ -284,6 +303,23 @@ def test_a_commit_without_an_answer_goes_on_and_is_joined(b: TransactionBroker) 
         p.commit_transaction()
         p.begin_transaction()
     assert written(b) == [1]
+
+
+def test_a_coordinator_that_does_not_answer_is_an_outage(b: TransactionBroker) -> None:
+    told: list[KafkaError] = []
+    with producer(b, outage_report_ms=20, on_error=told.append) as p:
+        p.begin_transaction()
+        p.send("t", b"a", partition=0).result(LIMIT_S)
+        b.faults[EndTxnRequest] += [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 100_000
+        with pytest.raises(RetriableTransactionError):
+            p.commit_transaction(timeout_ms=1)
+        wait_until(lambda: bool(told))
+        (outage,) = p.statistics().outages
+        assert outage.subject == "transactional id x"
+        b.faults[EndTxnRequest].clear()
+        p.commit_transaction()
+        wait_until(lambda: p.statistics().outages == [])
+    assert told[0].code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def test_a_commit_that_waits_for_records_may_be_given_up(b: TransactionBroker) -> None:
@@ -373,6 +409,30 @@ def test_wrong_calls_name_the_right_one(b: TransactionBroker) -> None:
         with pytest.raises(UsageError, match="negative"):
             p.send_offsets({("in", 0): -1}, GROUP)
         p.commit_transaction()
+
+
+def test_a_consumer_that_commits_by_itself_is_refused(b: TransactionBroker) -> None:
+    with Consumer(bootstrap_servers=b.bootstrap, group_id="g") as consumer, producer(b) as p:
+        p.begin_transaction()
+        with pytest.raises(UsageError, match="enable_auto_commit=False"):
+            p.send_offsets({("in", 0): 1}, consumer)
+    with Consumer(bootstrap_servers=b.bootstrap) as consumer, producer(b) as p:
+        p.begin_transaction()
+        with pytest.raises(InvalidGroupIdError):
+            p.send_offsets(None, consumer)
+
+
+def test_the_positions_of_a_consumer_are_committed(b: TransactionBroker) -> None:
+    with (
+        Consumer(bootstrap_servers=b.bootstrap, group_id="g", enable_auto_commit=False) as consumer,
+        producer(b) as p,
+    ):
+        consumer.assign([("t", 1)])
+        consumer.seek(("t", 1), 17)
+        assert consumer.group_metadata() == ConsumerGroupMetadata("g")
+        with p.transaction():
+            p.send_offsets_to_transaction(None, consumer)
+    assert b.committed == {("t", 1): 17}
 
 
 def test_a_producer_without_an_id_has_no_transactions(b: TransactionBroker) -> None:

@@ -209,7 +209,7 @@ class TransactionState:
         """Follow the table. Raises IllegalStateError, or the error that left the state: an
         AbortableTransactionError or FatalTransactionError; `call` names the caller's method."""
         following = TRANSITIONS.get((self.phase, event))
-        if following is None or (self.phase is Phase.FATAL_ERROR and event is not Event.FATAL):
+        if following is None:
             raise self.refusal(call or event.name.lower())
         self.phase = following
 

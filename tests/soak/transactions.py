@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -117,6 +118,8 @@ class TransactionLoad:
                 client.stood_still()
             else:
                 self.history.add("stuck", why=f"{client.name} does not end")
+                with self.history.path.with_name("stacks.txt").open("a") as out:
+                    faulthandler.dump_traceback(out, all_threads=True)
 
     def _final(self, topic: str, first: int) -> list[int]:
         """Record each partition from start to end; the last offset of each."""

@@ -431,8 +431,8 @@ class TransactionalClient(Client):
             self.check_fenced(code, "EndTxn")
             raise FencedError
         if code is ErrorCode.TRANSACTION_ABORTABLE and commit:
-            # Its timeout has aborted it: the abort is answered as a retry, with the next epoch;
-            # a client of version 1 is fenced.
+            # Its timeout has aborted it. In version 2 the abort is answered as a retry, with the
+            # next epoch; in version 1 the producer is fenced.
             transaction.fate = Fate.ABORTED
             self.check_fenced(code, "EndTxn")
             self.ledger.count("timed out")

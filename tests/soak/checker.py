@@ -58,8 +58,7 @@ class Findings:
     read: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     """Records read, by client (a group's members count as the group)."""
     stood_still: list[str] = field(default_factory=list)
-    """Clients of librdkafka whose main thread stopped (`soak.pulse`), which is no broker's
-    fault."""
+    """Clients of librdkafka that hung by a bug of their own (`soak.pulse`, `soak.overdue`)."""
 
     def kinds(self) -> dict[str, int]:
         """Anomalies by class."""
@@ -166,7 +165,7 @@ class _Checker:
         self.tell("thrown off", f"{event['c']}: {event['why']}", (line,))
 
     def _on_stood_still(self, line: int, event: Event) -> None:
-        self.found.stood_still.append(event["c"])
+        self.found.stood_still.append(f"{event['c']}: {event['why']}")
 
     def _on_stuck(self, line: int, event: Event) -> None:
         self.tell("stuck", event["why"], (line,))

@@ -20,7 +20,7 @@ from headwater import Consumer, TopicPartition
 from headwater.errors import HeadwaterError
 from soak.history import History, decode
 from soak.producers import LOG_LEVEL
-from soak.pulse import Pulse, StoodStillError, closing, with_pulse
+from soak.pulse import MAIN_THREAD_STOPPED, Pulse, StoodStillError, closing, with_pulse
 
 POLL_S = 0.2
 ROWS_MAX = 500
@@ -95,7 +95,7 @@ class Reader(threading.Thread):
 
     def stood_still(self) -> None:
         """Record that the client itself stands still."""
-        self.history.add("stood_still", c=self.name)
+        self.history.add("stood_still", c=self.name, why=MAIN_THREAD_STOPPED)
 
     def told(self, error: Exception) -> None:
         """Record an error of poll if no correct broker sends it."""

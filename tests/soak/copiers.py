@@ -18,7 +18,8 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 
 from soak.consumers import CONFLUENT_SETTINGS, GROUP_SESSION_MS, HEARTBEAT_MS
 from soak.history import COPIED_FROM, History, decode, encode
-from soak.pulse import Pulse, StoodStillError, closing, with_pulse
+from soak.overdue import OverdueError, Statistics, UnansweredError, in_time
+from soak.pulse import MAIN_THREAD_STOPPED, Pulse, StoodStillError, closing, with_pulse
 from soak.transactional_writers import (
     CALL_S,
     LIFE_S,
@@ -51,6 +52,7 @@ class Copier(threading.Thread):
         self._random = random.Random(seed)
         self._number = 0
         self._is_revoked = False
+        self._statistics = Statistics()
         self.pulses = [Pulse(set())]
         """The pulses of the main threads of its producer and its consumer."""
 
@@ -58,9 +60,9 @@ class Copier(threading.Thread):
         """Whether one of the two clients stands still, for good."""
         return any(pulse.has_stopped() for pulse in self.pulses)
 
-    def stood_still(self) -> None:
+    def stood_still(self, why: str = MAIN_THREAD_STOPPED) -> None:
         """Record that the client itself stands still."""
-        self.history.add("stood_still", c=self.name)
+        self.history.add("stood_still", c=self.name, why=why)
 
     def run(self) -> None:
         while not self.stopping.is_set():
@@ -68,12 +70,19 @@ class Copier(threading.Thread):
                 self._live()
             except StoodStillError:
                 self.stood_still()
+            except OverdueError as error:
+                self.stood_still(str(error))
+            except UnansweredError as error:
+                self.history.add("stuck", why=f"{self.name}: {error}")
             except (InstanceError, KafkaException) as error:
                 logger.warning("%s begins again: %s", self.name, error)
                 self.stopping.wait(RESTART_S)
 
     def _live(self) -> None:
-        producer, producing = with_pulse(lambda: confluent_producer(self.bootstrap, self.name))
+        statistics = self._statistics = Statistics()
+        producer, producing = with_pulse(
+            lambda: confluent_producer(self.bootstrap, self.name, statistics.settings)
+        )
         self.pulses = [producing]
         settled(self.stopping, lambda: producer.init_transactions(CALL_S))
         settings = CONFLUENT_SETTINGS | {
@@ -149,9 +158,13 @@ class Copier(threading.Thread):
                 return "unknown"
             offsets = [ConfluentPartition(self.source, p, o) for p, o in places.items()]
             metadata = consumer.consumer_group_metadata()
+
+            def send_offsets() -> None:
+                producer.send_offsets_to_transaction(offsets, metadata, CALL_S)
+
             settled(
                 self.stopping,
-                lambda: producer.send_offsets_to_transaction(offsets, metadata, CALL_S),
+                lambda: in_time(send_offsets, CALL_S, self._statistics, lambda: producer.poll(0)),
             )
             settled(self.stopping, lambda: producer.commit_transaction(CALL_S))
             return "commit"

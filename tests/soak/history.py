@@ -17,7 +17,7 @@ partition, `v` a value's identity, `o` an offset, `x` a transaction.
 | replica | p b bytes sha | a partition's bytes on a broker's disk at the end |
 | fault | what | an injection or a healing |
 | stuck | why | the cluster or a client did not go on within its limit |
-| stood_still | c | a client of librdkafka whose own main thread no longer ran |
+| stood_still | c why | a client of librdkafka that hung by a bug of its own (why: which) |
 
 Partitions of the transacted topic are numbered from `TRANSACTED_FROM` on, those of its copies from
 `COPIED_FROM` on.

@@ -20,6 +20,7 @@ from typing import TypeVar
 from confluent_kafka import Consumer
 
 MAIN_THREAD = "rdk:main"
+MAIN_THREAD_STOPPED = "its main thread no longer runs (its issue 5476)"
 STILL_S = 30.0
 LOOK_S = 1.0
 TASKS = Path("/proc/self/task")

@@ -44,7 +44,9 @@ def print_findings(
     reads = ", ".join(f"{name} {count}" for name, count in sorted(findings.read.items()))
     print(f"reads: {reads}")
     if findings.stood_still:
-        print(f"librdkafka's main thread stood still (its issue 5476): {findings.stood_still}")
+        print("hung by bugs of librdkafka (docs/fault-harness.md), replaced:")
+        for client in findings.stood_still:
+            print(f"  {client}")
     _print_anomalies(findings, history)
 
 

@@ -10,7 +10,9 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import Producer as ConfluentProducer
@@ -30,6 +32,8 @@ PAUSE_S = 0.02
 RESTART_S = 0.5
 LIFE_S = (20.0, 60.0)
 """After this time an instance is left with its transaction open, and another one takes over."""
+
+NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 
 logger = logging.getLogger(__name__)
 
@@ -252,8 +256,10 @@ def _close_quietly(producer: Producer) -> None:
         return
 
 
-def confluent_producer(bootstrap: str, transactional_id: str) -> ConfluentProducer:
-    """librdkafka's producer with a transactional id."""
+def confluent_producer(
+    bootstrap: str, transactional_id: str, settings: Mapping[str, Any] = NO_SETTINGS
+) -> ConfluentProducer:
+    """librdkafka's producer with a transactional id. `settings`: further ones."""
     return ConfluentProducer(
         PRODUCER_SETTINGS
         | {
@@ -263,6 +269,7 @@ def confluent_producer(bootstrap: str, transactional_id: str) -> ConfluentProduc
             "delivery.timeout.ms": TRANSACTION_TIMEOUT_MS,
             "log_level": LOG_LEVEL,
         }
+        | dict(settings)
     )
 
 

@@ -30,7 +30,7 @@ STABLE_S = 60.0
 READ_S = 60.0
 PARTITION_EOF, ALL_BROKERS_DOWN = -191, -187
 """Codes of librdkafka's own."""
-COPIED_S = 60.0
+COPIED_S = 90.0
 JOIN_S = 90.0
 POLL_S = 0.5
 ASK_S = 10.0

@@ -259,8 +259,8 @@ def test_thrown_off_and_stuck() -> None:
 
 
 def test_a_client_that_stood_still_is_told_and_is_no_anomaly() -> None:
-    findings = Told().add("stood_still", c="reader").judged()
-    assert (findings.stood_still, findings.anomalies) == (["reader"], [])
+    findings = Told().add("stood_still", c="reader", why="a deadlock").judged()
+    assert (findings.stood_still, findings.anomalies) == (["reader: a deadlock"], [])
 
 
 def test_a_value_tells_when_its_bytes_were_changed() -> None:

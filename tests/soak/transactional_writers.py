@@ -195,58 +195,70 @@ class SdkTransactions(TransactionalWriter):
 
     def start_instance(self) -> None:
         self._futures: list[tuple[str, int, SendFuture]] = []
-        try:
-            self._producer = Producer(
-                self.bootstrap,
-                client_id=self.name,
-                transactional_id=self.name,
-                transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
-                linger_ms=1,
-                retry_backoff_ms=20,
-                request_timeout_ms=REQUEST_TIMEOUT_MS,
-            )
-        except HeadwaterError as error:
-            raise InstanceError(f"{type(error).__name__}: {error}") from error
-        self._settled(self._producer.init_transactions)
+        self._producer = sdk_producer(self.bootstrap, self.name)
+        sdk_settled(self._producer.init_transactions)
 
     def end_instance(self) -> None:
         producer = self.__dict__.pop("_producer", None)
         if producer is not None:
-            threading.Thread(target=_close_quietly, args=(producer,), daemon=True).start()
+            leave(producer)
 
     def begin(self) -> None:
         self._futures.clear()
-        self._settled(self._producer.begin_transaction)
+        sdk_settled(self._producer.begin_transaction)
 
     def send(self, partition: int, identity: str) -> None:
         def sent() -> None:
             future = self._producer.send(self.topic, encode(identity), partition=partition)
             self._futures.append((identity, partition, future))
 
-        self._settled(sent)
+        sdk_settled(sent)
 
     def commit(self) -> None:
-        self._settled(self._producer.commit_transaction)
+        sdk_settled(self._producer.commit_transaction)
         for identity, partition, future in self._futures:
             self.acknowledged(identity, partition, future.result().offset)
 
     def abort(self) -> None:
-        self._settled(self._producer.abort_transaction)
+        sdk_settled(self._producer.abort_transaction)
 
-    def _settled(self, call: Callable[[], object]) -> None:
-        """Call until it has an outcome, as the error's remedy says."""
-        end = time.monotonic() + 4 * CALL_S
-        while True:
-            try:
-                call()
-                return
-            except HeadwaterError as error:
-                text = f"{type(error).__name__}: {error}"
-                remedy = getattr(error, "remedy", None)
-                if remedy == "abort":
-                    raise AbortError(text) from error
-                if remedy != "retry" or time.monotonic() > end:
-                    raise InstanceError(text) from error
+
+def sdk_producer(bootstrap: str, transactional_id: str) -> Producer:
+    """The SDK's producer with a transactional id. Raises InstanceError."""
+    try:
+        return Producer(
+            bootstrap,
+            client_id=transactional_id,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            linger_ms=1,
+            retry_backoff_ms=20,
+            request_timeout_ms=REQUEST_TIMEOUT_MS,
+        )
+    except HeadwaterError as error:
+        raise InstanceError(f"{type(error).__name__}: {error}") from error
+
+
+def sdk_settled(call: Callable[[], object]) -> None:
+    """Call until it has an outcome, as the error's remedy says. Raises AbortError,
+    InstanceError."""
+    end = time.monotonic() + 4 * CALL_S
+    while True:
+        try:
+            call()
+            return
+        except HeadwaterError as error:
+            text = f"{type(error).__name__}: {error}"
+            remedy = getattr(error, "remedy", None)
+            if remedy == "abort":
+                raise AbortError(text) from error
+            if remedy != "retry" or time.monotonic() > end:
+                raise InstanceError(text) from error
+
+
+def leave(producer: Producer) -> None:
+    """Close a producer in the background, as closing may wait for a broker that is away."""
+    threading.Thread(target=_close_quietly, args=(producer,), daemon=True).start()
 
 
 def _close_quietly(producer: Producer) -> None:

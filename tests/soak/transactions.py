@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from soak.consumers import CONFLUENT_SETTINGS, ConfluentReader, Reader, Rows, SdkReader
-from soak.copiers import GROUP, Copier
+from soak.copiers import GROUP, ConfluentCopier, Copier, SdkCopier
 from soak.history import COPIED_FROM, TRANSACTED_FROM, History, decode
 from soak.transactional_writers import (
     ConfluentTransactions,
@@ -25,6 +25,11 @@ from soak.transactional_writers import (
 )
 
 TRANSACTED, COPIED = "soak-transacted", "soak-copied"
+COPIERS: tuple[tuple[type[Copier], str], ...] = (
+    (ConfluentCopier, "copier-librdkafka-0"),
+    (ConfluentCopier, "copier-librdkafka-1"),
+    (SdkCopier, "copier-sdk"),
+)
 PARTITIONS = 3
 STABLE_S = 60.0
 READ_S = 60.0
@@ -65,7 +70,7 @@ class CommittedSdkReader(_Placed, SdkReader):
 
 
 class TransactionLoad:
-    """Two transactional ids of each kind of client, a reader of each kind, two copiers."""
+    """Two transactional ids of each kind of client, a reader of each kind, the copiers."""
 
     def __init__(self, bootstrap: str, history: History, seed: int) -> None:
         self.bootstrap, self.history = bootstrap, history
@@ -82,9 +87,9 @@ class TransactionLoad:
             CommittedConfluentReader("committed-librdkafka", *shared),
             CommittedSdkReader("committed-sdk", *shared),
         ]
-        self.copiers = [
-            Copier(f"copier-{n}", bootstrap, TRANSACTED, COPIED, history, seed + n)
-            for n in range(2)
+        self.copiers: list[Copier] = [
+            kind(name, bootstrap, TRANSACTED, COPIED, history, seed + n)
+            for n, (kind, name) in enumerate(COPIERS)
         ]
 
     def start(self) -> None:

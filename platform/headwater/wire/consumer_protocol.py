@@ -9,10 +9,10 @@ from headwater.wire.schema import VERSION_MAX, Message, Struct, wire, wire_schem
 
 @wire_schema
 class TopicPartition(Struct):
-    """The partitions that the member owns."""
+    """The partitions of a topic that a member owns or is assigned."""
 
-    topic: str = wire("string", "1+")
-    partitions: tuple[int, ...] = wire("int32", "1+", array=True)
+    topic: str = wire("string", "0+")
+    partitions: tuple[int, ...] = wire("int32", "0+", array=True)
 
 
 @wire_schema

@@ -150,3 +150,9 @@ def test_a_subscription_of_a_newer_version_is_read_as_the_newest_known_one() -> 
     row = AssignedPartitions(topic="t", partitions=(2,))
     fields = encode(ConsumerProtocolAssignment(assigned_partitions=(row,)), 3)
     assert decode_assignment(b"\0\x09" + fields + of_the_next) == [TopicPartition("t", 2)]
+
+
+def test_an_assignment_of_version_0_names_topics_and_partitions() -> None:
+    # As librdkafka writes it when it leads the group.
+    fields = b"\0\0\0\x01" + b"\0\x01t" + b"\0\0\0\x01\0\0\0\x02"
+    assert decode_assignment(b"\0\0" + fields + b"\0\0\0\0") == [TopicPartition("t", 2)]

@@ -92,3 +92,28 @@ def test_an_id_that_was_not_used_is_given_again() -> None:
         assert [ids.ready(), ids.ready(), ids.ready()] == [7, 8, -1]
 
     asyncio.run(story())
+
+
+def test_requests_that_wait_for_an_attempt_fail_with_it() -> None:
+    # One attempt of each in turn would keep the last one waiting for all their timeouts.
+    attempts = 0
+    answer = asyncio.Event()
+
+    async def allocate() -> tuple[int, int]:
+        nonlocal attempts
+        attempts += 1
+        await answer.wait()
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no controller")
+
+    async def story() -> list[int | BaseException]:
+        ids = ProducerIds(allocate)
+        waiting = asyncio.gather(*(ids.fresh() for _ in range(5)), return_exceptions=True)
+        await asyncio.sleep(0)
+        answer.set()
+        return await waiting
+
+    errors = asyncio.run(story())
+    assert [e.code for e in errors if isinstance(e, KafkaError)] == [
+        ErrorCode.REQUEST_TIMED_OUT
+    ] * 5
+    assert attempts == 1

@@ -104,3 +104,32 @@ def test_a_fenced_shard_is_dropped_unless_its_epoch_is_newer() -> None:
         assert not runtime.is_hosted(0)
 
     play(story)
+
+
+def test_replies_are_given_after_a_failure_of_the_wait_for_commits() -> None:
+    class Failing(MemoryLog):
+        failures = 1
+
+        async def committed(self, partition: int, epoch: int, offset: int, timeout_ms: int) -> None:
+            if self.failures:
+                self.failures -= 1
+                raise RuntimeError("unforeseen")
+            await super().committed(partition, epoch, offset, timeout_ms)
+
+    async def story() -> None:
+        log = Failing()
+        runtime: CoordinatorRuntime[Sums] = CoordinatorRuntime(
+            "sums", lambda _: Sums(), log, SystemClock()
+        )
+        runtime.on_leader(0, 0)
+        await loaded(runtime)
+        log.is_held = True
+        assert await code_of(runtime.run(0, add(b"1"))) is ErrorCode.NOT_COORDINATOR
+        await loaded(runtime)
+        again = asyncio.ensure_future(runtime.run(0, add(b"1")))
+        await asyncio.sleep(0)
+        log.release()
+        await again
+        await runtime.close()
+
+    asyncio.run(asyncio.wait_for(story(), 20))

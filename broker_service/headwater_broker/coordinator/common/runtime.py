@@ -377,6 +377,14 @@ class CoordinatorRuntime(Generic[S]):
 
     async def _await_commits(self, hosted: HostedShard[S]) -> None:
         """Wait for the high watermark while replies are due, or `on_committed` is."""
+        try:
+            await self._give_due(hosted)
+        except Exception:  # no later reply would be given
+            logger.exception("%s: the wait for commits failed; reloading", hosted.name)
+            if self._is_current(hosted):
+                self._reload(hosted, "the wait for commits failed")
+
+    async def _give_due(self, hosted: HostedShard[S]) -> None:
         due = hosted.due
         while self._is_current(hosted) and (due or self._awaits_commit(hosted)):
             head = due[0] if due else None

@@ -27,6 +27,9 @@ class ProducerIds:
         self._allocate = allocate
         self._blocks: deque[range] = deque()
         self._fetching = asyncio.Lock()
+        self._failures = 0
+        self._failure = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        """Of the latest attempt that failed."""
 
     @property
     def is_low(self) -> bool:
@@ -34,9 +37,16 @@ class ProducerIds:
         return sum(map(len, self._blocks)) < IDS_LOW
 
     async def fresh(self) -> int:
-        """The next id. Raises KafkaError when no controller allocates a block."""
+        """The next id. Raises KafkaError when no controller allocates a block.
+
+        Requests that wait for the same attempt fail with it: one attempt after the other would let
+        the last of them wait for all timeouts before.
+        """
         while not self._blocks:
+            failures = self._failures
             async with self._fetching:
+                if self._failures != failures:
+                    raise KafkaError(self._failure.code, self._failure.detail)
                 if not self._blocks:
                     await self._fetch()
         return self._next()
@@ -61,7 +71,12 @@ class ProducerIds:
                 logger.warning("no producer ids in reserve: %s", error)
 
     async def _fetch(self) -> None:
-        start, length = await self._allocate()
+        try:
+            start, length = await self._allocate()
+        except KafkaError as error:
+            self._failures += 1
+            self._failure = error
+            raise
         if length <= 0:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "an empty id block")
         self._blocks.append(range(start, start + length))

@@ -224,7 +224,7 @@ def check_producer(known: Transaction | None, producer: ProducerIdentity) -> Ref
         return Refused(ErrorCode.INVALID_TXN_STATE)
     if producer.producer_id != known.producer_id:
         return Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if producer.epoch != known.producer_epoch or is_kept:
+    if producer.epoch != known.producer_epoch or is_kept or producer.epoch >= EPOCH_MAX:
         return Refused(ErrorCode.PRODUCER_FENCED)
     return None
 
@@ -297,7 +297,7 @@ def end_transaction(
     current = known.identity if known.state.is_preparing else known.next_identity
     if producer.producer_id not in (known.producer_id, current.producer_id):
         return Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if producer != current:
+    if producer != current or producer.epoch >= EPOCH_MAX:
         return Refused(ErrorCode.PRODUCER_FENCED)
     if known.state is not TransactionState.ONGOING and (commit or not raises_epoch):
         return Refused(ErrorCode.INVALID_TXN_STATE)

@@ -21,6 +21,7 @@ from headwater_broker.coordinator.transaction.decisions import (
     expire,
     fence,
     init_producer,
+    time_out,
     verify_partitions,
 )
 from headwater_broker.coordinator.transaction.states import (
@@ -175,6 +176,18 @@ def test_no_request_may_use_the_epoch_that_only_fences(state: S) -> None:
     fenced = Refused(ErrorCode.PRODUCER_FENCED)
     assert add_partitions(at_max, forged, PARTITIONS, 2_000) == fenced
     assert end(at_max, forged, commit=False) == fenced
+
+
+@pytest.mark.parametrize("version", [0, TRANSACTION_V2])
+def test_a_commit_after_a_timeout_at_the_last_epoch_is_abortable_too(version: int) -> None:
+    """Flink's committer skips PRODUCER_FENCED, and would lose what a checkpoint has promised."""
+    late = time_out(known(S.ONGOING, producer_epoch=LAST_EPOCH), 2_000)
+    exhausted = ProducerIdentity(PID, LAST_EPOCH)
+    for state in (late, complete(late, 3_000)):
+        lost = Refused(ErrorCode.TRANSACTION_ABORTABLE)
+        assert end(state, exhausted, version=version) == lost
+        fenced = Refused(ErrorCode.PRODUCER_FENCED)
+        assert end(state, exhausted, commit=False, version=version) == fenced
 
 
 def test_a_recovering_producer_at_the_last_epoch_gets_a_new_id_and_its_retry_the_same() -> None:

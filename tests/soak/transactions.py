@@ -111,7 +111,9 @@ class TransactionLoad:
             client.join(max(0.0, deadline - time.monotonic()))
             if not client.is_alive():
                 continue
-            if isinstance(client, Reader | Copier) and client.pulse.has_stopped():
+            if (isinstance(client, Reader) and client.pulse.has_stopped()) or (
+                isinstance(client, Copier) and client.has_stopped()
+            ):
                 client.stood_still()
             else:
                 self.history.add("stuck", why=f"{client.name} does not end")

@@ -303,10 +303,7 @@ def abort(
     """
     _check_dry_run(dry_run, execute)
     named = _named(producer_id, producer_epoch)
-    if name is None and partition is None:
-        raise UsageError("which transaction? Give TRANSACTIONAL-ID or --partition TOPIC:N")
-    if name is not None and partition is not None:
-        raise UsageError("give TRANSACTIONAL-ID or --partition, not both")
+    _check_choice(name, partition)
     if partition is None and (start_offset is not None or force):
         raise UsageError("--start-offset and --force go with --partition")
     if partition is not None and (start_offset is None or named is not None):
@@ -382,6 +379,13 @@ def _not_hanging(admin: Admin, tp: TopicPartition, start_offset: int) -> str:
         f"`headwater transactions abort {name}` aborts it in all partitions; --force writes an "
         "abort marker here all the same, and the other partitions may be committed"
     )
+
+
+def _check_choice(name: str | None, partition: str | None) -> None:
+    if name is None and partition is None:
+        raise UsageError("which transaction? Give TRANSACTIONAL-ID or --partition TOPIC:N")
+    if name is not None and partition is not None:
+        raise UsageError("give TRANSACTIONAL-ID or --partition, not both")
 
 
 def _check_dry_run(dry_run: bool, execute: bool) -> None:

@@ -70,6 +70,17 @@ def _producing() -> list[Case]:
                 f"write TV{tv} another id",
                 (*opened, Init(tid="u", slot="u"), Write(tid="u", sequence=1, **v)),
             ),
+        ]
+    return found
+
+
+def _producing_without() -> list[Case]:
+    """Without the transactional id, the flag, or a producer id."""
+    found: list[Case] = []
+    for tv in (1, 2):
+        v = {"version": PRODUCE[tv]}
+        opened = begun(tv)
+        found += [
             Case(f"write TV{tv} without an id", (*opened, Write(tid=None, sequence=1, **v))),
             Case(
                 f"write TV{tv} without the flag",
@@ -139,6 +150,16 @@ def _offsets() -> list[Case]:
                 ),
             ),
             Case(f"offsets v{version} without an add", (Init(), CommitOffset(**commit), State())),
+        ]
+    return found
+
+
+def _offsets_refused() -> list[Case]:
+    found: list[Case] = []
+    for version in range(6):
+        commit = {"version": version}
+        enlist: tuple[Step, ...] = (AddOffsets(),) if version < 5 else ()
+        found += [
             Case(
                 f"offsets v{version} stale",
                 (Init(), *enlist, CommitOffset(**commit), CommitOffset(who=STALE, **commit)),
@@ -350,8 +371,10 @@ def _timeouts() -> list[Case]:
 
 PARTITION_CASES: tuple[Case, ...] = (
     *_producing(),
+    *_producing_without(),
     *_producing_by_version(),
     *_offsets(),
+    *_offsets_refused(),
     *_offsets_of_members(),
     *_offsets_of_transactions(),
     *_markers(),

@@ -430,8 +430,9 @@ class TransactionalClient(Client):
                 transaction.fate = Fate.ABORTED
             self.check_fenced(code, "EndTxn")
             raise FencedError
-        if code is ErrorCode.TRANSACTION_ABORTABLE and commit and self.version == 2:
-            # Its timeout has aborted it: the abort is answered as a retry, with the next epoch.
+        if code is ErrorCode.TRANSACTION_ABORTABLE and commit:
+            # Its timeout has aborted it. In version 2 the abort is answered as a retry, with the
+            # next epoch; in version 1 the producer is fenced.
             transaction.fate = Fate.ABORTED
             self.check_fenced(code, "EndTxn")
             self.ledger.count("timed out")

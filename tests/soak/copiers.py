@@ -51,8 +51,12 @@ class Copier(threading.Thread):
         self._random = random.Random(seed)
         self._number = 0
         self._is_revoked = False
-        self.pulse = Pulse(set())
-        """The pulse of the consumer's main thread."""
+        self.pulses = [Pulse(set())]
+        """The pulses of the main threads of its producer and its consumer."""
+
+    def has_stopped(self) -> bool:
+        """Whether one of the two clients stands still, for good."""
+        return any(pulse.has_stopped() for pulse in self.pulses)
 
     def stood_still(self) -> None:
         """Record that the client itself stands still."""
@@ -69,7 +73,8 @@ class Copier(threading.Thread):
                 self.stopping.wait(RESTART_S)
 
     def _live(self) -> None:
-        producer = confluent_producer(self.bootstrap, self.name)
+        producer, producing = with_pulse(lambda: confluent_producer(self.bootstrap, self.name))
+        self.pulses = [producing]
         settled(self.stopping, lambda: producer.init_transactions(CALL_S))
         settings = CONFLUENT_SETTINGS | {
             "bootstrap.servers": self.bootstrap,
@@ -79,7 +84,8 @@ class Copier(threading.Thread):
             "session.timeout.ms": GROUP_SESSION_MS,
             "heartbeat.interval.ms": HEARTBEAT_MS,
         }
-        consumer, self.pulse = with_pulse(lambda: ConfluentConsumer(settings))
+        consumer, consuming = with_pulse(lambda: ConfluentConsumer(settings))
+        self.pulses.append(consuming)
 
         def revoked(*_: object) -> None:
             self._is_revoked = True
@@ -90,7 +96,7 @@ class Copier(threading.Thread):
             while not self.stopping.is_set():
                 self._is_revoked = False
                 messages = [m for m in consumer.consume(BATCH_MAX, POLL_S) if m.error() is None]
-                self.pulse.check()
+                consuming.check()
                 if self._is_revoked:
                     # They may be of the assignment before or of the one after.
                     self._rewind(consumer)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from confluent_kafka import Consumer
 
@@ -22,6 +23,9 @@ MAIN_THREAD = "rdk:main"
 STILL_S = 30.0
 LOOK_S = 1.0
 TASKS = Path("/proc/self/task")
+
+C = TypeVar("C")
+"""A consumer or a producer."""
 
 _making = threading.Lock()
 
@@ -67,12 +71,12 @@ class Pulse:
             raise StoodStillError(f"librdkafka's main thread has not run for {STILL_S:.0f} s")
 
 
-def with_pulse(make: Callable[[], Consumer], tasks: Path = TASKS) -> tuple[Consumer, Pulse]:
+def with_pulse(make: Callable[[], C], tasks: Path = TASKS) -> tuple[C, Pulse]:
     """A new client and its pulse. Threads that others start meanwhile are watched too; they end."""
     with _making:
         before = _main_threads(tasks)
-        consumer = make()
-        return consumer, Pulse(_main_threads(tasks) - before, tasks)
+        client = make()
+        return client, Pulse(_main_threads(tasks) - before, tasks)
 
 
 @contextmanager

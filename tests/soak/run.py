@@ -186,7 +186,8 @@ def main(words: list[str]) -> int:
     print(f"soak: seed {seed}, {options.minutes:g} min, history in {folder}", flush=True)
     if why_no_network:
         print(f"no namespaces of our own ({why_no_network})", flush=True)
-    logging.basicConfig(filename=folder / "harness.log", level=logging.INFO)
+    form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+    logging.basicConfig(filename=folder / "harness.log", level=logging.INFO, format=form)
     history = History(folder / "history.jsonl")
     stage = build(folder, history, options, seed, why_no_network)
     schedule = soak(stage, options, seed)

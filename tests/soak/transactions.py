@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -111,10 +112,14 @@ class TransactionLoad:
             client.join(max(0.0, deadline - time.monotonic()))
             if not client.is_alive():
                 continue
-            if isinstance(client, Reader | Copier) and client.pulse.has_stopped():
+            if (isinstance(client, Reader) and client.pulse.has_stopped()) or (
+                isinstance(client, Copier) and client.has_stopped()
+            ):
                 client.stood_still()
             else:
                 self.history.add("stuck", why=f"{client.name} does not end")
+                with self.history.path.with_name("stacks.txt").open("a") as out:
+                    faulthandler.dump_traceback(out, all_threads=True)
 
     def _final(self, topic: str, first: int) -> list[int]:
         """Record each partition from start to end; the last offset of each."""

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from headwater.config.connection_limits import connection_overrides
+from headwater.config.connection_overrides import connection_overrides
 from headwater.config.keys import Values
 from headwater.config.layers import BrokerSettings
 from headwater.config.rows_broker import RACK_AWARE_SELECTOR

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater_broker.log import offset_lookup
+from headwater_broker.log import aborted_transactions, offset_lookup
 from headwater_broker.log.checkpoint_files import HAS_GAPS
 from headwater_broker.log.log_config import LogConfig
 from headwater_broker.log.log_context import LogContext
@@ -297,12 +297,12 @@ class LocalLog:
     def aborted_transactions(self, start: int, upper: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of aborted transactions with records in [start, upper)."""
         with self.touching_files():
-            return offset_lookup.aborted_transactions(self, start, upper)
+            return aborted_transactions.overlapping(self, start, upper)
 
     def aborted_in_slice(self, start: int, part: LogSlice, stable: int) -> list[tuple[int, int]]:
         """As `aborted_transactions`, for the records of a slice that was read from `start` on."""
         with self.touching_files():
-            return offset_lookup.aborted_in_slice(self, start, part, stable)
+            return aborted_transactions.in_slice(self, start, part, stable)
 
     # -- flush
 

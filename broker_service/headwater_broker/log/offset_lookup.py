@@ -1,4 +1,4 @@
-"""Finds offsets by time, by size and by aborted transaction, in the segments of a log."""
+"""Finds offsets by time and by size in the segments of a log."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Protocol
 from headwater.records.batch import BatchHeader
 from headwater.records.record import decode_batch
 from headwater_broker.log.log_segment import LogSegment
-from headwater_broker.log.results import LogSlice, TimestampAndOffset
-from headwater_broker.log.transaction_index import AbortedTransaction
+from headwater_broker.log.results import TimestampAndOffset
 
 
 class SegmentedLog(Protocol):
@@ -136,31 +135,3 @@ def offset_at_bytes(log: SegmentedLog, start: int, max_bytes: int) -> int:
         if left <= 0:
             return end
     return end
-
-
-def aborted_transactions(log: SegmentedLog, start: int, upper: int) -> list[tuple[int, int]]:
-    """(producer id, first offset) of aborted transactions that overlap [start, upper), by first
-    offset."""
-    found: list[AbortedTransaction] = []
-    segments = log.segments
-    for at in range(max(bisect_right(log.bases, start) - 1, 0), len(segments)):
-        index = segments[at].txn_index
-        if not index.is_empty and index.collect(start, upper, found):
-            break
-    return sorted(((a.producer_id, a.first_offset) for a in found), key=lambda pair: pair[1])
-
-
-def aborted_in_slice(
-    log: SegmentedLog, start: int, part: LogSlice, stable: int
-) -> list[tuple[int, int]]:
-    """As `aborted_transactions` for the records of a slice that was read from `start` on, below
-    the last stable offset `stable`. The offset index bounds where the slice ends: an index of
-    thousands of aborted transactions must not be sent with each of its slices."""
-    at = max(bisect_right(log.bases, part.first_offset) - 1, 0)
-    segment, upper = log.segments[at], log.next_offset_of(at)
-    end = part.position + part.size_bytes
-    if segment.file is not part.file:
-        upper = stable
-    elif end < segment.file.size_bytes:
-        upper = segment.offset_index.ceiling_offset(end) or upper
-    return aborted_transactions(log, start, min(upper, stable))

@@ -150,7 +150,7 @@ class Connection(asyncio.BufferedProtocol):
         self._flush()
         return False
 
-    # --- api.raw_connection.Peer, network.acceptor.AcceptedConnection
+    # --- api.raw_connection.Peer, network.connection_ports.AcceptedConnection
 
     def park(self) -> ParkedReply:
         """Keep the next place in the order of responses."""
@@ -208,7 +208,7 @@ class Connection(asyncio.BufferedProtocol):
         """Close for `reason`; responses that are ready are still sent."""
         self._close(reason, level=logging.DEBUG)
 
-    # --- network.acceptor.GatedConnection
+    # --- network.connection_ports.GatedConnection
 
     def serve(self, requests: ServedRequests) -> None:
         """From the next frame on serve only these requests."""

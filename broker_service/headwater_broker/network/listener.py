@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
-from headwater.config.connection_limits import connection_overrides
+from headwater.config.connection_overrides import connection_overrides
 from headwater.config.keys import Values
 from headwater.config.quota_precedence import CONNECTION_RATE
 from headwater.errors import UsageError

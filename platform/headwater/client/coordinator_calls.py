@@ -17,7 +17,7 @@ from headwater.client.cluster import (
     Cluster,
 )
 from headwater.client.connection import Connection
-from headwater.client.core.transacting import (
+from headwater.client.core.transaction_states import (
     TRANSACTION_VERSION_2,
     Request,
     Verdict,

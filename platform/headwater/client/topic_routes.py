@@ -11,7 +11,7 @@ import asyncio
 
 from headwater.client.cluster import Cluster
 from headwater.client.core.partition_queue import PartitionQueue
-from headwater.client.core.partitioning import StickyPartitioner, murmur2
+from headwater.client.core.partitioning import KeyPartitioner, StickyPartitioner
 from headwater.client.errors import (
     ClosedError,
     UnknownTopicOrPartitionError,
@@ -27,7 +27,6 @@ from headwater.errors import ErrorCode
 UNKNOWN_TOPIC_TIMEOUT_S = 5.0
 """How long `send` waits for a topic that is not in the metadata."""
 CALL_MARGIN_S = 5.0
-KEY_CACHE_MAX = 65_536
 
 
 class TopicRoute:
@@ -58,7 +57,7 @@ class TopicRoutes:
         self._thread = thread
         self._options = options
         self._accumulator = accumulator
-        self._key_hashes: dict[bytes, int] = {}
+        self._by_key = KeyPartitioner()
 
     def load(self, topic: str, *, auto_create: bool) -> TopicRoute:
         """The route of a topic, fetched from the cluster if it is not known; blocks.
@@ -129,12 +128,7 @@ class TopicRoutes:
             partition = self._options.partitioner(key, route.count)
         if partition is None:
             assert key is not None
-            hashed = self._key_hashes.get(key)
-            if hashed is None:
-                if len(self._key_hashes) >= KEY_CACHE_MAX:
-                    self._key_hashes.clear()
-                hashed = self._key_hashes[key] = murmur2(key) & 0x7FFFFFFF
-            return route.queues[hashed % route.count]
+            return route.queues[self._by_key.partition(key, route.count)]
         if type(partition) is not int:
             partition = as_integer("partition", partition)
         if not 0 <= partition < route.count:

@@ -1,6 +1,6 @@
 """The transactions of a producer, on its loop: the requests to the coordinators, and their order.
 
-The states are `headwater.client.core.transacting`. One call at a time runs; a call whose time is up
+The states are `client.core.transaction_states`. One call at a time runs; a call whose time is up
 goes on in the background, and the same call made again waits for its outcome.
 """
 
@@ -14,7 +14,7 @@ from headwater.client.cluster import Cluster
 from headwater.client.connection import Connection
 from headwater.client.coordinator_calls import CoordinatorCalls, transaction_version
 from headwater.client.core.partition_queue import PartitionQueue
-from headwater.client.core.transacting import (
+from headwater.client.core.transaction_states import (
     Event,
     Phase,
     Request,

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping
 
 from headwater.client.cluster import Cluster
 from headwater.client.connection import Connection
-from headwater.client.core.transacting import Partition, Request, TransactionState, Verdict, verdict
+from headwater.client.core.transaction_states import (
+    Partition,
+    Request,
+    TransactionState,
+    Verdict,
+    verdict,
+)
 from headwater.client.errors import kafka_error
 from headwater.client.producer_options import ProducerOptions
 from headwater.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from headwater.client.core.transacting import Phase
+from headwater.client.core.transaction_states import Phase
 from headwater.client.errors import (
     AbortableTransactionError,
     IllegalStateError,

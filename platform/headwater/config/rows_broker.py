@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 
-from headwater.config.connection_limits import connection_overrides
+from headwater.config.connection_overrides import connection_overrides
 from headwater.config.row import LONG_MAX, ConfigKey, Kind, Scope, Value
 
 HOUR_MS = 3600 * 1000

@@ -17,7 +17,7 @@ from headwater import (
     TopicPartition,
     UnknownTopicOrPartitionError,
 )
-from headwater.client.core.partitioning import partition_for_key
+from headwater.client.core.partitioning import KeyPartitioner
 from unit.client.served_broker import wait_until
 from whole_cluster import ServedCluster
 
@@ -53,7 +53,7 @@ def places(producer: Producer) -> list[int]:
 
 
 def by_hash(count: int) -> list[int]:
-    return [partition_for_key(key, count) for key in KEYS]
+    return [KeyPartitioner().partition(key, count) for key in KEYS]
 
 
 def test_keyed_records_follow_growth_as_with_javas_producer(c: ServedCluster, admin: Admin) -> None:

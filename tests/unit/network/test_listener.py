@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater.client.connection import Connection, open_connection
-from headwater.config.connection_limits import connection_overrides
+from headwater.config.connection_overrides import connection_overrides
 from headwater.errors import UsageError
 from headwater.wire.apis.k01_fetch import PartitionData
 from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse

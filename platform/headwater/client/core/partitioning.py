@@ -7,6 +7,7 @@ from collections.abc import Callable
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
+KEY_CACHE_MAX = 65_536
 
 
 def murmur2(data: bytes) -> int:
@@ -28,10 +29,23 @@ def murmur2(data: bytes) -> int:
     return h ^ (h >> 15)
 
 
-def partition_for_key(key: bytes, partitions: int) -> int:
-    """Java's default partitioner: the hash's low 31 bits modulo the number of partitions, those
-    without a leader included."""
-    return (murmur2(key) & 0x7FFFFFFF) % partitions
+class KeyPartitioner:
+    """Java's default partitioner of records with a key: murmur2's low 31 bits modulo the number of
+    partitions, those without a leader included. Hashes of recent keys are kept."""
+
+    __slots__ = ("_hashes",)
+
+    def __init__(self) -> None:
+        self._hashes: dict[bytes, int] = {}
+
+    def partition(self, key: bytes, partitions: int) -> int:
+        """The partition of a key among so many."""
+        hashed = self._hashes.get(key)
+        if hashed is None:
+            if len(self._hashes) >= KEY_CACHE_MAX:
+                self._hashes.clear()
+            hashed = self._hashes[key] = murmur2(key) & 0x7FFFFFFF
+        return hashed % partitions
 
 
 class StickyPartitioner:

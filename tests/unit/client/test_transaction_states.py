@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.client.core.partition_queue import FailureAction, PartitionQueue, ProducerBatch
-from headwater.client.core.transacting import (
+from headwater.client.core.transaction_states import (
     TRANSITIONS,
     Event,
     Phase,

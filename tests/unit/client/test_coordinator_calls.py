@@ -10,7 +10,7 @@ import pytest
 
 from headwater.client.connection import Connection
 from headwater.client.coordinator_calls import CoordinatorCalls
-from headwater.client.core.transacting import Request
+from headwater.client.core.transaction_states import Request
 from headwater.errors import ErrorCode, KafkaError
 
 

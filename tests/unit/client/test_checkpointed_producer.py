@@ -251,10 +251,12 @@ def test_wrong_calls_are_named(b: TransactionBroker) -> None:
         with pytest.raises(IllegalStateError, match=r"call recover\(\) first"):
             s.send("t", b"v")
         s.recover(None)
+        with pytest.raises(UsageError, match=r"call pre_commit\(6\) first; there was none yet"):
+            s.commit(6)
         s.pre_commit(5)
         with pytest.raises(UsageError, match="the last one was 5"):
             s.pre_commit(5)
-        with pytest.raises(UsageError, match="pre_commit has seen 5 last"):
+        with pytest.raises(UsageError, match=r"call pre_commit\(6\) first; the last one was of 5"):
             s.commit(6)
         with pytest.raises(OptionError, match="give CheckpointStates"):
             s.recover(7)  # type: ignore[arg-type]

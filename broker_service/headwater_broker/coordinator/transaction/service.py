@@ -8,6 +8,7 @@ from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.topic_names import TRANSACTION_TOPIC
+from headwater.wire.primitives import INT16_MAX
 from headwater_broker.coordinator.common.service import CoordinatorParts, CoordinatorService
 from headwater_broker.coordinator.common.shard import Command, Decision
 from headwater_broker.coordinator.transaction.config import TransactionConfig
@@ -31,6 +32,8 @@ from headwater_broker.coordinator.transaction.transaction_counts import Transact
 NO_COORDINATOR_EPOCH = -1
 RESERVED_PREFIX = "__hw."
 """Transactional ids of Headwater's own sinks; clients may not use them."""
+UTF8_BYTES_MAX = 4
+"""Bytes of one character."""
 STALE = frozenset(
     {
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
@@ -59,10 +62,22 @@ def check_transactional_id(transactional_id: str) -> None:
     only an authorization error as final."""
     if not transactional_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+    if len(transactional_id) * UTF8_BYTES_MAX > INT16_MAX:
+        _check_length(transactional_id)
     if transactional_id.startswith(RESERVED_PREFIX):
         raise KafkaError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             f"transactional ids that begin with {RESERVED_PREFIX!r} are reserved",
+        )
+
+
+def _check_length(transactional_id: str) -> None:
+    """Raises INVALID_REQUEST for an id that no record can hold; requests can since KIP-482."""
+    size = len(transactional_id.encode())
+    if size > INT16_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"the transactional id has {size} bytes, at most {INT16_MAX} can be stored",
         )
 
 

@@ -104,3 +104,32 @@ def test_a_fenced_shard_is_dropped_unless_its_epoch_is_newer() -> None:
         assert not runtime.is_hosted(0)
 
     play(story)
+
+
+def test_an_unforeseen_error_reloads_the_shard_and_later_replies_are_given() -> None:
+    async def story() -> None:
+        c = Commits()
+        failures = [ValueError("planted")]
+
+        def fail_once(*_: object) -> None:
+            if failures:
+                raise failures.pop()
+
+        c.runtime = CoordinatorRuntime(
+            "sums", lambda _: Sums(), c.log, SystemClock(), on_committed=fail_once
+        )
+        c.runtime.on_leader(0, 0)
+        await loaded(c.runtime)
+        c.log.is_held = True
+        first = asyncio.ensure_future(c.runtime.run(0, add(b"1")))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        c.log.release()
+        await asyncio.wait((first,))
+        while failures:
+            await asyncio.sleep(0)
+        await loaded(c.runtime)
+        assert await asyncio.wait_for(c.runtime.run(0, add(b"1")), 5) is not None
+        await c.runtime.close()
+
+    asyncio.run(story())

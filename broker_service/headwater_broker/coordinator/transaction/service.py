@@ -324,7 +324,7 @@ class TransactionService:
 
         Raises COORDINATOR_LOAD_IN_PROGRESS, as a part of the list would look like all of it.
         """
-        if self.coordinator.runtime.is_loading:
+        if self.coordinator.lacks_shards:
             raise KafkaError(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "transactional ids are being loaded"
             )

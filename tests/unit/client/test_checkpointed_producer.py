@@ -285,3 +285,9 @@ def test_wrong_options_are_refused(options: dict[str, Any], match: str) -> None:
 def test_a_state_is_the_same_after_json() -> None:
     state = CheckpointState(2, 7, 3)
     assert CheckpointState.from_json(state.to_json()) == state
+
+
+def test_a_state_of_a_newer_headwater_is_refused() -> None:
+    text = CheckpointState(2, 7, 3).to_json()
+    with pytest.raises(UsageError, match="no state of a checkpoint: its format is 2"):
+        CheckpointState.from_json(text.replace('"format": 1', '"format": 2'))

@@ -132,7 +132,7 @@ class TransactionService:
     async def _run(self, transactional_id: str, command: Command[TransactionShard]) -> Any:
         """Run a command. A final refusal, and a reply without a record, are given only while the
         metadata store confirms that this broker leads; else NOT_COORDINATOR, which is retried."""
-        runtime = self.coordinator.runtime
+        before = self.coordinator.leader_epoch(transactional_id)
         try:
             reply = await self.coordinator.run(transactional_id, command)
         except KafkaError as error:
@@ -144,8 +144,12 @@ class TransactionService:
                 return reply
             cause = reply.identity
         partition = self.coordinator.partition_of(transactional_id)
-        epoch = runtime.leader_epoch(partition)
-        if epoch is None or not await self._leads(TRANSACTION_TOPIC, partition, epoch):
+        epoch = self.coordinator.leader_epoch(transactional_id)
+        if (
+            epoch is None
+            or before not in (None, epoch)
+            or not await self._leads(TRANSACTION_TOPIC, partition, epoch)
+        ):
             raise KafkaError(
                 ErrorCode.NOT_COORDINATOR,
                 f"{TRANSACTION_TOPIC}-{partition}: this broker cannot confirm that it leads",

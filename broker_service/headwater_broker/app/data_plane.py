@@ -189,8 +189,9 @@ def _build_coordinators(
         replicas, appends, view, ports.clock, ports.entropy, parts.leads
     )
     connections = BrokerConnections(view, ports.connect, parts.limits.listener)
-    view.on_brokers.append(connections.live_brokers_changed)
-    channel = TransactionChannel(config.broker_id, connections)
+    for_markers = BrokerConnections(view, ports.connect, parts.limits.listener)
+    view.on_brokers += [connections.live_brokers_changed, for_markers.live_brokers_changed]
+    channel = TransactionChannel(config.broker_id, connections, for_markers)
     # Markers reach groups through their coordinator, which is built last: it enlists its partition.
     replaying: dict[str, EndTransaction] = {}
     markers = MarkerWriter(replicas, appends, ports.clock, replaying)

@@ -56,11 +56,19 @@ _Key = tuple[str, ProducerIdentity, bool]
 
 
 class TransactionChannel:
-    """To brokers other than this one. All methods run on the broker's loop."""
+    """To brokers other than this one. All methods run on the broker's loop.
 
-    def __init__(self, broker_id: int, connections: BrokerConnections) -> None:
+    Markers have connections of their own, as in Kafka: a broker answers the requests of a
+    connection one after the other, and a marker waits until it is replicated, up to 30 s where a
+    follower is slow. No batch of another transaction waits behind it for its verification.
+    """
+
+    def __init__(
+        self, broker_id: int, connections: BrokerConnections, for_markers: BrokerConnections
+    ) -> None:
         self._broker_id = broker_id
         self._connections = connections
+        self._for_markers = for_markers
         self._asked: dict[int, dict[_Key, _Enlistment]] = {}
         """By broker: what this turn of the loop asks it."""
         self._tasks = OrderedSet[asyncio.Task[None]]()
@@ -143,7 +151,7 @@ class TransactionChannel:
         request = k27.WriteTxnMarkersRequest(
             markers=tuple(map(_marker, markers)), broker_id=self._broker_id
         )
-        reply = await self._connections.call(
+        reply = await self._for_markers.call(
             broker_id, request, MARKERS_VERSION, k27.WriteTxnMarkersResponse
         )
         if len(reply.markers) != len(markers):
@@ -160,6 +168,7 @@ class TransactionChannel:
     async def close(self) -> None:
         """Close every connection; what waits for an answer fails."""
         await self._connections.close()
+        await self._for_markers.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 

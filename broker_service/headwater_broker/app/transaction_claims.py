@@ -64,6 +64,9 @@ class TransactionClaims:
 
     def _check_coordinators(self) -> None:
         """Raise KafkaError when a partition of `__transaction_state` has no live leader."""
+        if not self._view.is_complete:
+            detail = "the metadata is not complete yet"
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, detail)
         topic = self._view.topics.get(TRANSACTION_TOPIC)
         for state in topic.partitions.values() if topic is not None else ():
             if state.leader_id not in self._view.brokers:

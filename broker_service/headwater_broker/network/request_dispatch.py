@@ -10,6 +10,7 @@ from typing import Any
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k18_api_versions import ApiVersionsResponse
+from headwater.wire.apis.k26_end_txn import EndTxnRequest
 from headwater.wire.primitives import read_tagged
 from headwater.wire.schema import Message, SchemaError, decoder, encoder
 from headwater_broker.api.context import RequestContext
@@ -113,10 +114,16 @@ def run_handler(
 
 
 def internal_error(row: ApiRow, version: int, error: Exception) -> Message | None:
-    """A response with UNKNOWN_SERVER_ERROR; None if the response has no top-level error code."""
-    text = f"internal error: {error!r}"
+    """A response with UNKNOWN_SERVER_ERROR; None if the response has no top-level error code.
+
+    franz-go takes UNKNOWN_SERVER_ERROR as a success of EndTxn, which might lose its transaction: it
+    gets COORDINATOR_NOT_AVAILABLE there, and asks again.
+    """
+    text, code = f"internal error: {error!r}", ErrorCode.UNKNOWN_SERVER_ERROR
+    if row.key == EndTxnRequest.api_key:
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     try:
-        response = error_response(row, version, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text))
+        response = error_response(row, version, KafkaError(code, text))
     except CloseConnectionError:
         return None
     logger.error("request of API key %d failed", row.key, exc_info=error)

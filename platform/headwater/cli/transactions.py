@@ -17,6 +17,7 @@ from headwater.cli.options import (
     within,
 )
 from headwater.cli.partition_arguments import expand, name_of
+from headwater.cli.transaction_ends import abort_in_partition, end_transaction
 from headwater.cli.transaction_tables import (
     blocker_table,
     description_table,
@@ -256,7 +257,7 @@ def commit(
         described = _described(admin, name)
         is_due = named is not None or _is_open(described, "commit")
         if execute and is_due:
-            admin.end_transaction(name, named or _producer(described), commit=True)
+            end_transaction(admin, described, named or _producer(described), commit=True)
     return _report(described, "commit", executed=execute, as_json=as_json)
 
 
@@ -302,8 +303,7 @@ def abort(
     """
     _check_dry_run(dry_run, execute)
     named = _named(producer_id, producer_epoch)
-    if (name is None) == (partition is None):
-        raise UsageError("which transaction? Give TRANSACTIONAL-ID or --partition TOPIC:N")
+    _check_choice(name, partition)
     if partition is None and (start_offset is not None or force):
         raise UsageError("--start-offset and --force go with --partition")
     if partition is not None and (start_offset is None or named is not None):
@@ -317,7 +317,7 @@ def abort(
         described = _described(admin, name)
         is_due = named is not None or _is_open(described, "abort")
         if execute and named is not None:
-            admin.end_transaction(name, named, commit=False)
+            end_transaction(admin, described, named, commit=False)
         elif execute and is_due:
             admin.fence_producers([name])
     return _report(described, "abort", executed=execute, as_json=as_json)
@@ -336,7 +336,7 @@ def _abort_in_partition(
     if hanging is None and not force:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, _not_hanging(admin, tp, start_offset))
     if execute:
-        admin.abort_transaction(tp, first_offset=start_offset)
+        abort_in_partition(admin, tp, start_offset)
     where = f"{name_of(tp)} from offset {start_offset}"
     if as_json:
         echo_json(
@@ -379,6 +379,13 @@ def _not_hanging(admin: Admin, tp: TopicPartition, start_offset: int) -> str:
         f"`headwater transactions abort {name}` aborts it in all partitions; --force writes an "
         "abort marker here all the same, and the other partitions may be committed"
     )
+
+
+def _check_choice(name: str | None, partition: str | None) -> None:
+    if name is None and partition is None:
+        raise UsageError("which transaction? Give TRANSACTIONAL-ID or --partition TOPIC:N")
+    if name is not None and partition is not None:
+        raise UsageError("give TRANSACTIONAL-ID or --partition, not both")
 
 
 def _check_dry_run(dry_run: bool, execute: bool) -> None:

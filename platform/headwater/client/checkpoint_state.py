@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 
 from headwater.client.errors import OptionError
-from headwater.client.prepared import PreparedTransaction
+from headwater.client.prepared import FORMAT, PreparedTransaction, check_format
 from headwater.errors import UsageError
 
 
@@ -25,6 +25,7 @@ class CheckpointState:
         """The state as a JSON object, for `from_json`."""
         return json.dumps(
             {
+                "format": FORMAT,
                 "worker": self.worker,
                 "checkpoint_id": self.checkpoint_id,
                 "slots": self.slots,
@@ -44,6 +45,7 @@ class CheckpointState:
         numbers = (worker, checkpoint_id, slots)
         if not all(type(n) is int for n in numbers) or not isinstance(rows, list):
             raise UsageError(f"no state of a checkpoint: {text!r:.80}")
+        check_format(row, "state of a checkpoint")
         handles = tuple(PreparedTransaction.from_row(row) for row in rows)
         return cls(worker, checkpoint_id, slots, handles)
 

@@ -306,8 +306,10 @@ class CheckpointedProducer:
         self._check_open()
         number = as_integer("checkpoint_id", checkpoint_id)
         if number > self._last_checkpoint:
+            last = self._last_checkpoint
+            seen = "there was none yet" if last < 0 else f"the last one was of {last}"
             raise UsageError(
-                f"commit of checkpoint {number}: pre_commit has seen {self._last_checkpoint} last"
+                f"commit of checkpoint {number}: call pre_commit({number}) first; {seen}"
             )
         due = [s for s in self._slots if s.handle is not None and s.prepared_at <= number]
         for slot in sorted(due, key=lambda s: s.prepared_at):

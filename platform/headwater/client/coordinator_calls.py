@@ -106,6 +106,7 @@ class CoordinatorCalls:
                 if outcome in (Verdict.ABORT, Verdict.FATAL) or (
                     is_unknown and tries >= UNKNOWN_TOPIC_TRIES
                 ):
+                    self.trouble = None  # the coordinator has answered: this is the outcome
                     raise
             else:
                 self.trouble = None

@@ -9,7 +9,7 @@ The handle is a transactional id with producer id and epoch: EndTxn needs no mor
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from headwater.client.addresses import parse_bootstrap
@@ -26,6 +26,8 @@ from headwater.errors import ErrorCode, KafkaError, UsageError
 END_TIMEOUT_MS = 60_000
 BOOTSTRAP_MARGIN_S = 1.0
 STOP_TIMEOUT_S = 5.0
+FORMAT = 1
+"""Of the JSON of handles and checkpoint states; a newer one is refused."""
 _FIELDS = {
     "transactional_id": str,
     "producer_id": int,
@@ -52,7 +54,7 @@ class PreparedTransaction:
 
     def to_row(self) -> dict[str, str | int]:
         """The handle as a dict, for `from_row`."""
-        return asdict(self)
+        return {"format": FORMAT, **asdict(self)}
 
     @classmethod
     def from_json(cls, text: str | bytes) -> PreparedTransaction:
@@ -74,6 +76,7 @@ class PreparedTransaction:
                 f"no prepared transaction: {row!r:.80}: give what PreparedTransaction.to_json wrote"
             )
         assert isinstance(row, dict)
+        check_format(row, "prepared transaction")
         return cls(**{name: row[name] for name in _FIELDS})
 
     def commit(
@@ -94,6 +97,16 @@ class PreparedTransaction:
         """Abort the transaction; one that is aborted already stays so. Raises as `commit` does."""
         addresses = parse_bootstrap(bootstrap_servers)
         end_prepared(addresses, [self], commit=False, timeout_ms=timeout_ms)
+
+
+def check_format(row: Mapping[str, object], what: str) -> None:
+    """Raises UsageError for what a newer Headwater has written."""
+    written = row.get("format")
+    if type(written) is not int or written > FORMAT:
+        raise UsageError(
+            f"no {what}: its format is {written!r}, this Headwater reads up to {FORMAT}: use the "
+            "version that wrote it"
+        )
 
 
 def end_prepared(

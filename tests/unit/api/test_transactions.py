@@ -207,6 +207,8 @@ def test_a_newer_producer_fences_the_older_one(tmp_path: Path) -> None:
         ({"producer": (4, -1)}, E.INVALID_REQUEST),
         ({"producer": (-1, 4)}, E.INVALID_REQUEST),
         ({"transactional_id": ""}, E.INVALID_REQUEST),
+        ({"transactional_id": "x" * 32_768}, E.INVALID_REQUEST),
+        ({"transactional_id": "\u2603" * 10_923}, E.INVALID_REQUEST),
         ({"transactional_id": "__hw.s.1"}, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         ({"version": 6}, E.UNSUPPORTED_VERSION),
     ],
@@ -218,6 +220,13 @@ def test_bad_inits_are_refused(
         reply = await init(c, **request_)  # type: ignore[arg-type]
         assert reply.error_code == code
         assert (reply.producer_id, reply.producer_epoch) == (-1, -1)
+
+    tell(tmp_path, story)
+
+
+def test_the_longest_id_that_a_record_holds_is_served(tmp_path: Path) -> None:
+    async def story(broker: SoloBroker, c: Connection) -> None:
+        assert (await init(c, transactional_id="\u2603" * 10_922)).error_code == E.NONE
 
     tell(tmp_path, story)
 

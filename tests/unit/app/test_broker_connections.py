@@ -67,7 +67,8 @@ class Net:
         self.asked: list[Message] = []
         self.code = ErrorCode.NONE
         self.connections = BrokerConnections(self.view, self._connect, "PLAINTEXT", timeout_s=5)
-        self.channel = TransactionChannel(1, self.connections)
+        self.for_markers = BrokerConnections(self.view, self._connect, "PLAINTEXT", timeout_s=5)
+        self.channel = TransactionChannel(1, self.connections, self.for_markers)
 
     def live(self, *broker_ids: int) -> None:
         self.view.brokers = {
@@ -167,6 +168,21 @@ async def code_of(work: Awaitable[object]) -> ErrorCode:
     with pytest.raises(KafkaError) as caught:
         await work
     return caught.value.code
+
+
+def test_no_verification_waits_behind_a_marker() -> None:
+    """A marker waits for its followers, and a connection has its answers in order."""
+
+    async def story(net: Net) -> None:
+        marker = TransactionMarker(7, 3, True, 1, 2, {ONE: TOPIC_ID})
+        await net.channel.write_markers(2, [marker])
+        await net.add(ONE)
+        of_markers, of_verifications = net.peers
+        assert of_markers is not of_verifications
+        await net.channel.write_markers(2, [marker])
+        assert len(net.peers) == 2
+
+    play(story)
 
 
 def test_what_is_asked_in_one_turn_shares_a_request_and_a_connection() -> None:

@@ -61,7 +61,11 @@ class Peers:
 
 
 def claims(
-    peers: Peers, here: Iterable[int] | KafkaError = (), leaders: tuple[int, ...] = (1, 2)
+    peers: Peers,
+    here: Iterable[int] | KafkaError = (),
+    leaders: tuple[int, ...] = (1, 2),
+    *,
+    is_complete: bool = True,
 ) -> TransactionClaims:
     async def listed(_states: object, producer_ids: object) -> list[Any]:
         assert producer_ids == {PRODUCER}
@@ -71,6 +75,7 @@ def claims(
 
     states = {n: SimpleNamespace(partition=n, leader_id=leader) for n, leader in enumerate(leaders)}
     view = SimpleNamespace(
+        is_complete=is_complete,
         brokers=dict.fromkeys((HERE, *peers.brokers)),
         topics={TRANSACTION_TOPIC: SimpleNamespace(partitions=states)},
     )
@@ -124,3 +129,9 @@ def test_a_coordinator_without_a_broker_may_have_it() -> None:
         with pytest.raises(KafkaError, match=f"{TRANSACTION_TOPIC}-1 has no leader") as error:
             found(claims(Peers(b2={}), leaders=(1, leader)))
         assert error.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_incomplete_metadata_rules_no_transaction_out() -> None:
+    with pytest.raises(KafkaError, match="not complete") as caught:
+        asyncio.run(claims(Peers(), leaders=(), is_complete=False).partitions_of(PRODUCER))
+    assert caught.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -59,6 +59,7 @@ def test_transactions_are_listed_and_shown(served: ServedBroker) -> None:
 
 def test_blockers_name_transaction_and_client(served: ServedBroker) -> None:
     assert "no open transaction blocks" in shown(served, "blockers")
+    assert "'[' is no regular expression" in refused(served, "list", "--pattern", "[")
     producer = opened(served, "pay-1", 0)
     append(served, LOST, 1)
     first, second = answer(served, "blockers")
@@ -77,7 +78,9 @@ def test_a_transaction_is_aborted_only_when_it_is_meant(served: ServedBroker) ->
     assert "a dry run" in shown(served, "abort", "pay-1")
     where = ("--partition", "flights:0", "--start-offset", "0", "--execute")
     assert "headwater transactions abort pay-1" in refused(served, "abort", *where)
-    assert "FENCED" in refused(served, "abort", *where, "--force")
+    forced = refused(served, "abort", *where, "--force")
+    assert "FENCED" in forced and "transactions abort TRANSACTIONAL-ID" in forced
+    assert "not both" in refused(served, "abort", "pay-1", *where, code=2)
     assert answer(served, "show", "pay-1")[0]["state"] == "Ongoing"
     assert "aborted the transaction of pay-1" in shown(served, "abort", "pay-1", "--execute")
     assert "no open transaction" in shown(served, "blockers")
@@ -88,7 +91,9 @@ def test_a_transaction_is_aborted_only_when_it_is_meant(served: ServedBroker) ->
 def test_a_prepared_transaction_is_committed_by_its_handle(served: ServedBroker) -> None:
     producer = opened(served, "pay-1", 0)
     other = ("--producer-id", str(producer.producer_id), "--producer-epoch", "9")
-    assert "PRODUCER_FENCED" in refused(served, "commit", "pay-1", *other, "--execute")
+    fenced = refused(served, "commit", "pay-1", *other, "--execute")
+    assert "PRODUCER_FENCED" in fenced
+    assert f"pay-1 is Ongoing, of producer {producer.producer_id}, epoch 0" in fenced
     handle = (
         *("--producer-id", str(producer.producer_id)),
         *("--producer-epoch", str(producer.producer_epoch)),
@@ -125,7 +130,7 @@ def test_a_hanging_transaction_is_found_and_aborted(served: ServedBroker) -> Non
     ("arguments", "words"),
     [
         (("abort",), "which transaction?"),
-        (("abort", "x", "--partition", "t:0"), "which transaction?"),
+        (("abort", "x", "--partition", "t:0"), "not both"),
         (("abort", "x", "--force"), "go with --partition"),
         (("abort", "--partition", "t:0"), "--partition goes with --start-offset"),
         (("abort", "x", "--producer-id", "1"), "both or neither"),

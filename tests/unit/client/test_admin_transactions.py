@@ -123,6 +123,9 @@ def test_what_hangs_is_found_and_aborted(served: ServedBroker, admin: Admin) -> 
     ]  # fmt: skip
     assert admin.find_hanging_transactions(broker=1) == found
     assert admin.find_hanging_transactions(broker=2) == []
+    place = [("flights", row.partition) for row in found]
+    assert admin.find_hanging_transactions(partitions=place, broker=1) == found
+    assert admin.find_hanging_transactions(partitions=place, broker=2) == []
     assert admin.find_hanging_transactions(partitions=[THERE]) == [found[1]]
     admin.abort_transaction(HERE, first_offset=found[0].first_offset)
     assert admin.find_hanging_transactions(["flights"]) == [found[1]]

@@ -251,10 +251,12 @@ def test_wrong_calls_are_named(b: TransactionBroker) -> None:
         with pytest.raises(IllegalStateError, match=r"call recover\(\) first"):
             s.send("t", b"v")
         s.recover(None)
+        with pytest.raises(UsageError, match=r"call pre_commit\(6\) first; there was none yet"):
+            s.commit(6)
         s.pre_commit(5)
         with pytest.raises(UsageError, match="the last one was 5"):
             s.pre_commit(5)
-        with pytest.raises(UsageError, match="pre_commit has seen 5 last"):
+        with pytest.raises(UsageError, match=r"call pre_commit\(6\) first; the last one was of 5"):
             s.commit(6)
         with pytest.raises(OptionError, match="give CheckpointStates"):
             s.recover(7)  # type: ignore[arg-type]
@@ -283,3 +285,9 @@ def test_wrong_options_are_refused(options: dict[str, Any], match: str) -> None:
 def test_a_state_is_the_same_after_json() -> None:
     state = CheckpointState(2, 7, 3)
     assert CheckpointState.from_json(state.to_json()) == state
+
+
+def test_a_state_of_a_newer_headwater_is_refused() -> None:
+    text = CheckpointState(2, 7, 3).to_json()
+    with pytest.raises(UsageError, match="no state of a checkpoint: its format is 2"):
+        CheckpointState.from_json(text.replace('"format": 1', '"format": 2'))

@@ -126,6 +126,13 @@ def test_text_that_is_no_handle_is_refused(text: str) -> None:
         PreparedTransaction.from_json(text)
 
 
+def test_a_handle_of_a_newer_headwater_is_refused() -> None:
+    text = PreparedTransaction("x", 1, 0).to_json()
+    assert '"format": 1' in text
+    with pytest.raises(UsageError, match="its format is 2, this Headwater reads up to 1"):
+        PreparedTransaction.from_json(text.replace('"format": 1', '"format": 2'))
+
+
 def test_a_prepared_transaction_is_kept_where_the_broker_offers_it() -> None:
     """KIP-939: it is ended by the epoch that InitProducerId returned."""
     two_phase = {"transaction_two_phase_commit_enable": True}

@@ -106,30 +106,30 @@ def test_a_fenced_shard_is_dropped_unless_its_epoch_is_newer() -> None:
     play(story)
 
 
-def test_replies_are_given_after_a_failure_of_the_wait_for_commits() -> None:
-    class Failing(MemoryLog):
-        failures = 1
-
-        async def committed(self, partition: int, epoch: int, offset: int, timeout_ms: int) -> None:
-            if self.failures:
-                self.failures -= 1
-                raise RuntimeError("unforeseen")
-            await super().committed(partition, epoch, offset, timeout_ms)
-
+def test_an_unforeseen_error_reloads_the_shard_and_later_replies_are_given() -> None:
     async def story() -> None:
-        log = Failing()
-        runtime: CoordinatorRuntime[Sums] = CoordinatorRuntime(
-            "sums", lambda _: Sums(), log, SystemClock()
-        )
-        runtime.on_leader(0, 0)
-        await loaded(runtime)
-        log.is_held = True
-        assert await code_of(runtime.run(0, add(b"1"))) is ErrorCode.NOT_COORDINATOR
-        await loaded(runtime)
-        again = asyncio.ensure_future(runtime.run(0, add(b"1")))
-        await asyncio.sleep(0)
-        log.release()
-        await again
-        await runtime.close()
+        c = Commits()
+        failures = [ValueError("planted")]
 
-    asyncio.run(asyncio.wait_for(story(), 20))
+        def fail_once(*_: object) -> None:
+            if failures:
+                raise failures.pop()
+
+        c.runtime = CoordinatorRuntime(
+            "sums", lambda _: Sums(), c.log, SystemClock(), on_committed=fail_once
+        )
+        c.runtime.on_leader(0, 0)
+        await loaded(c.runtime)
+        c.log.is_held = True
+        first = asyncio.ensure_future(c.runtime.run(0, add(b"1")))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        c.log.release()
+        await asyncio.wait((first,))
+        while failures:
+            await asyncio.sleep(0)
+        await loaded(c.runtime)
+        assert await asyncio.wait_for(c.runtime.run(0, add(b"1")), 5) is not None
+        await c.runtime.close()
+
+    asyncio.run(story())

@@ -108,6 +108,18 @@ def test_leadership_of_its_own_topic_loads_and_drops_shards() -> None:
     play(story)
 
 
+def test_a_list_is_not_whole_while_a_shard_that_is_led_here_is_not_here() -> None:
+    async def story(b: Bench) -> None:
+        assert not b.service.lacks_shards
+        b.placed.led.add(2)
+        assert b.service.lacks_shards
+        b.lead(2)
+        await b.loaded()
+        assert not b.service.lacks_shards
+
+    play(story)
+
+
 def test_a_request_waits_for_a_shard_that_is_about_to_come() -> None:
     async def story(b: Bench) -> None:
         partition = b.service.partition_of("k")

@@ -21,6 +21,7 @@ from headwater_broker.coordinator.transaction.decisions import (
     expire,
     fence,
     init_producer,
+    time_out,
     verify_partitions,
 )
 from headwater_broker.coordinator.transaction.states import (
@@ -31,6 +32,7 @@ from headwater_broker.coordinator.transaction.states import (
     next_state,
 )
 from headwater_broker.coordinator.transaction.transaction import (
+    EPOCH_MAX,
     LAST_EPOCH,
     NO_EPOCH,
     NO_PRODUCER_ID,
@@ -163,6 +165,29 @@ def test_a_fence_at_the_last_epoch_leads_to_a_rotation() -> None:
     assert fenced.producer_epoch == LAST_EPOCH + 1
     made = init(complete(fenced, 3_000))
     assert isinstance(made, Changed) and made.identity == ProducerIdentity(FRESH, 0)
+
+
+@pytest.mark.parametrize("state", IDLE)
+def test_no_request_may_use_the_epoch_that_only_fences(state: S) -> None:
+    """A transaction of epoch 32767 could not be aborted: no epoch is left to fence it with, and the
+    record of the next one cannot be written."""
+    at_max = known(state, producer_epoch=EPOCH_MAX)
+    forged = ProducerIdentity(PID, EPOCH_MAX)
+    fenced = Refused(ErrorCode.PRODUCER_FENCED)
+    assert add_partitions(at_max, forged, PARTITIONS, 2_000) == fenced
+    assert end(at_max, forged, commit=False) == fenced
+
+
+@pytest.mark.parametrize("version", [0, TRANSACTION_V2])
+def test_a_commit_after_a_timeout_at_the_last_epoch_is_abortable_too(version: int) -> None:
+    """Flink's committer skips PRODUCER_FENCED, and would lose what a checkpoint has promised."""
+    late = time_out(known(S.ONGOING, producer_epoch=LAST_EPOCH), 2_000)
+    exhausted = ProducerIdentity(PID, LAST_EPOCH)
+    for state in (late, complete(late, 3_000)):
+        lost = Refused(ErrorCode.TRANSACTION_ABORTABLE)
+        assert end(state, exhausted, version=version) == lost
+        fenced = Refused(ErrorCode.PRODUCER_FENCED)
+        assert end(state, exhausted, commit=False, version=version) == fenced
 
 
 def test_a_recovering_producer_at_the_last_epoch_gets_a_new_id_and_its_retry_the_same() -> None:

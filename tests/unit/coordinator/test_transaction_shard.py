@@ -124,7 +124,8 @@ class Coordinator:
         self._due = [] if not self.refuses else self._due
 
     def tick(self) -> None:
-        self.take(self.shard.tick(self.now))
+        for decision in self.shard.tick(self.now):
+            self.take(decision)
 
     def identity(self, token: Token) -> ProducerIdentity:
         reply = self.replies[token]
@@ -278,6 +279,21 @@ def test_a_timeout_whose_record_is_refused_is_decided_again() -> None:
     c.wait(CONFIG.retry_ms)
     c.tick()
     assert c.state is S.PREPARE_ABORT
+
+
+def test_timeouts_of_many_partitions_do_not_share_a_batch() -> None:
+    """Together their records are larger than a batch may be, which would refuse all of them, again
+    and again; their readers would wait for ever."""
+    c = Coordinator()
+    names = [f"t{n}" for n in range(40)]
+    many = {f"topic-{n}": UUID(int=n + 1) for n in range(1_000)}
+    for name in names:
+        c.identity(c.add(c.identity(c.init(name=name)), name, **many))
+    c.wait(TIMEOUT_MS)
+    decisions = c.shard.tick(c.now)
+    assert sum(len(d.records) for d in decisions) == len(names)
+    assert all(d.size_max_bytes < 1_000_000 for d in decisions)
+    assert not any(d.replies for d in decisions if d.records), "a refused part keeps none"
 
 
 def test_a_timeout_runs_from_the_begin_not_from_the_last_partition() -> None:

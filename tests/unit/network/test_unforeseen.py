@@ -12,6 +12,7 @@ import pytest
 from headwater.client.connection import Connection, open_connection
 from headwater.errors import ErrorCode
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
+from headwater.wire.apis.k26_end_txn import EndTxnRequest, EndTxnResponse
 from headwater.wire.apis.k60_describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from headwater.wire.schema import Message
 from headwater_broker.api.fetch.delayed_fetch import DelayedFetch
@@ -37,6 +38,23 @@ def test_a_bug_is_told_where_the_reply_can_tell_it(tmp_path: Path, handler: Any)
         assert reply.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert reply.error_message == "internal error: RuntimeError('a bug')"
         await c.call(ApiVersionsRequest(), ApiVersionsResponse)  # the connection goes on
+
+    serve(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("handler", [breaks, breaks_later])
+@pytest.mark.parametrize("begins_at_once", [True, False])
+def test_a_bug_in_end_txn_is_retriable(
+    tmp_path: Path, handler: Any, *, begins_at_once: bool
+) -> None:
+    """franz-go takes UNKNOWN_SERVER_ERROR as the success of a commit."""
+
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        rows = broker.listener.rows
+        rows[26] = dataclasses.replace(rows[26], handler=handler, begins_at_once=begins_at_once)
+        request = EndTxnRequest(transactional_id="t", producer_id=1, producer_epoch=0)
+        reply = await c.call(request, EndTxnResponse, version=5)
+        assert reply.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     serve(tmp_path, scenario)
 

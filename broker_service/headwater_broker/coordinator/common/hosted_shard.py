@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from typing import Generic, NamedTuple
 
+from headwater.errors import KafkaError
 from headwater_broker.coordinator.common.shard import S, Token
 from headwater_broker.coordinator.common.turn_batches import TurnBatches
 
@@ -99,3 +100,12 @@ class HostedShard(Generic[S]):
     def tasks(self) -> list[asyncio.Task[None]]:
         """The tasks that work for it."""
         return [t for t in (self.loader, self.replies, self.proving) if t is not None]
+
+    def refuse(self, error: KafkaError) -> None:
+        """Answer every request that waits with an error."""
+        futures = [*self.waiting.values(), *(item.future for item in self.due)]
+        self.waiting.clear()
+        self.due.clear()
+        for future in futures:
+            if not future.done():
+                future.set_exception(error)

@@ -369,22 +369,26 @@ class CoordinatorRuntime(Generic[S]):
             self._on_committed(hosted.partition, hosted.epoch, hosted.shard, end)
         is_waiting = due or self._awaits_commit(hosted)
         if is_waiting and hosted.replies is None and hosted.turn.is_empty:
-            hosted.replies = asyncio.get_running_loop().create_task(self._await_commits(hosted))
+            hosted.replies = asyncio.get_running_loop().create_task(
+                self._reply_when_committed(hosted)
+            )
 
     def _awaits_commit(self, hosted: HostedShard[S]) -> bool:
         """True while `on_committed` is to hear of records that are replayed."""
         return self._on_committed is not None and hosted.notified_end <= hosted.last_replayed
 
+    async def _reply_when_committed(self, hosted: HostedShard[S]) -> None:
+        """`_await_commits`; an unforeseen error reloads the shard, or no reply would be given."""
+        try:
+            await self._await_commits(hosted)
+        except Exception:
+            logger.exception("%s: replies failed; reloading", hosted.name)
+            hosted.replies = None
+            if self._is_current(hosted):
+                self._reload(hosted, "replies failed")
+
     async def _await_commits(self, hosted: HostedShard[S]) -> None:
         """Wait for the high watermark while replies are due, or `on_committed` is."""
-        try:
-            await self._give_due(hosted)
-        except Exception:  # no later reply would be given
-            logger.exception("%s: the wait for commits failed; reloading", hosted.name)
-            if self._is_current(hosted):
-                self._reload(hosted, "the wait for commits failed")
-
-    async def _give_due(self, hosted: HostedShard[S]) -> None:
         due = hosted.due
         while self._is_current(hosted) and (due or self._awaits_commit(hosted)):
             head = due[0] if due else None
@@ -490,10 +494,4 @@ class CoordinatorRuntime(Generic[S]):
         del self._hosted[hosted.partition]
         logger.info("%s: shard dropped: %s", hosted.name, reason)
         hosted.cancel()
-        error = KafkaError(ErrorCode.NOT_COORDINATOR, f"{hosted.name}: {reason}")
-        futures = [*hosted.waiting.values(), *(item.future for item in hosted.due)]
-        hosted.waiting.clear()
-        hosted.due.clear()
-        for future in futures:
-            if not future.done():
-                future.set_exception(error)
+        hosted.refuse(KafkaError(ErrorCode.NOT_COORDINATOR, f"{hosted.name}: {reason}"))

@@ -90,6 +90,22 @@ class CoordinatorService(Generic[S]):
             )
         return partition_of(self._partition_key(key), count)
 
+    def leader_epoch(self, key: str) -> int | None:
+        """The leader epoch that the shard of `key` is hosted in; None: it is not here."""
+        if self._placement.partition_count() <= 0:
+            return None
+        return self.runtime.leader_epoch(self.partition_of(key))
+
+    @property
+    def lacks_shards(self) -> bool:
+        """True while a shard loads, or the metadata names this broker for one that is not here yet:
+        what the shards list is not all of it."""
+        runtime = self.runtime
+        return runtime.is_loading or any(
+            self._placement.leads(partition) and not runtime.is_ready(partition)
+            for partition in range(self._placement.partition_count())
+        )
+
     async def run(self, key: str, command: Command[S]) -> Any:
         """Run a command on the shard of `key`; the reply to its token."""
         if self._placement.partition_count() > 0:

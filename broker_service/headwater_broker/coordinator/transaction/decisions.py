@@ -224,7 +224,7 @@ def check_producer(known: Transaction | None, producer: ProducerIdentity) -> Ref
         return Refused(ErrorCode.INVALID_TXN_STATE)
     if producer.producer_id != known.producer_id:
         return Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if producer.epoch != known.producer_epoch or is_kept:
+    if producer.epoch != known.producer_epoch or is_kept or producer.epoch >= EPOCH_MAX:
         return Refused(ErrorCode.PRODUCER_FENCED)
     return None
 
@@ -290,14 +290,14 @@ def end_transaction(
     has_timed_out = _is_timed_out_of(known, producer)
     if has_timed_out and commit:
         return Refused(ErrorCode.TRANSACTION_ABORTABLE)
-    if has_timed_out and raises_epoch:
+    if has_timed_out and raises_epoch and known.producer_epoch < EPOCH_MAX:
         return Unchanged(known.identity)
     if known.state.is_preparing and producer == known.next_identity:
         return Busy()
     current = known.identity if known.state.is_preparing else known.next_identity
     if producer.producer_id not in (known.producer_id, current.producer_id):
         return Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if producer != current:
+    if producer != current or producer.epoch >= EPOCH_MAX:
         return Refused(ErrorCode.PRODUCER_FENCED)
     if known.state is not TransactionState.ONGOING and (commit or not raises_epoch):
         return Refused(ErrorCode.INVALID_TXN_STATE)
@@ -353,16 +353,14 @@ def _is_ended_by(known: Transaction, producer: ProducerIdentity, raises_epoch: b
 
 def _is_timed_out_of(known: Transaction, producer: ProducerIdentity) -> bool:
     """True when the timeout aborted the transaction of this very producer, and the epoch that this
-    raised was given to nobody: the producer may have it (KIP-588), unless it is the last one.
+    raised was given to nobody: the producer may have it (KIP-588), unless it only fences.
 
     A commit is answered TRANSACTION_ABORTABLE, where Kafka answers PRODUCER_FENCED: Flink's
     committer skips the latter, and would lose what a checkpoint has promised. Its commit is of
     transaction version 1 where it resumes a transaction of version 2.
     """
-    return (
-        known.ended_by is EndedBy.TIMEOUT
-        and producer == ProducerIdentity(known.producer_id, known.producer_epoch - 1)
-        and known.producer_epoch < EPOCH_MAX
+    return known.ended_by is EndedBy.TIMEOUT and producer == ProducerIdentity(
+        known.producer_id, known.producer_epoch - 1
     )
 
 

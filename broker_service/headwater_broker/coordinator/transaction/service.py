@@ -8,6 +8,7 @@ from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.topic_names import TRANSACTION_TOPIC
+from headwater.wire.primitives import INT16_MAX
 from headwater_broker.coordinator.common.service import CoordinatorParts, CoordinatorService
 from headwater_broker.coordinator.common.shard import Command, Decision
 from headwater_broker.coordinator.transaction.config import TransactionConfig
@@ -31,6 +32,8 @@ from headwater_broker.coordinator.transaction.transaction_counts import Transact
 NO_COORDINATOR_EPOCH = -1
 RESERVED_PREFIX = "__hw."
 """Transactional ids of Headwater's own sinks; clients may not use them."""
+UTF8_BYTES_MAX = 4
+"""Bytes of one character."""
 STALE = frozenset(
     {
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
@@ -59,10 +62,22 @@ def check_transactional_id(transactional_id: str) -> None:
     only an authorization error as final."""
     if not transactional_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+    if len(transactional_id) * UTF8_BYTES_MAX > INT16_MAX:
+        _check_length(transactional_id)
     if transactional_id.startswith(RESERVED_PREFIX):
         raise KafkaError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             f"transactional ids that begin with {RESERVED_PREFIX!r} are reserved",
+        )
+
+
+def _check_length(transactional_id: str) -> None:
+    """Raises INVALID_REQUEST for an id that no record can hold; requests can since KIP-482."""
+    size = len(transactional_id.encode())
+    if size > INT16_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"the transactional id has {size} bytes, at most {INT16_MAX} can be stored",
         )
 
 
@@ -117,7 +132,7 @@ class TransactionService:
     async def _run(self, transactional_id: str, command: Command[TransactionShard]) -> Any:
         """Run a command. A final refusal, and a reply without a record, are given only while the
         metadata store confirms that this broker leads; else NOT_COORDINATOR, which is retried."""
-        runtime = self.coordinator.runtime
+        before = self.coordinator.leader_epoch(transactional_id)
         try:
             reply = await self.coordinator.run(transactional_id, command)
         except KafkaError as error:
@@ -129,8 +144,12 @@ class TransactionService:
                 return reply
             cause = reply.identity
         partition = self.coordinator.partition_of(transactional_id)
-        epoch = runtime.leader_epoch(partition)
-        if epoch is None or not await self._leads(TRANSACTION_TOPIC, partition, epoch):
+        epoch = self.coordinator.leader_epoch(transactional_id)
+        if (
+            epoch is None
+            or before not in (None, epoch)
+            or not await self._leads(TRANSACTION_TOPIC, partition, epoch)
+        ):
             raise KafkaError(
                 ErrorCode.NOT_COORDINATOR,
                 f"{TRANSACTION_TOPIC}-{partition}: this broker cannot confirm that it leads",
@@ -309,7 +328,7 @@ class TransactionService:
 
         Raises COORDINATOR_LOAD_IN_PROGRESS, as a part of the list would look like all of it.
         """
-        if self.coordinator.runtime.is_loading:
+        if self.coordinator.lacks_shards:
             raise KafkaError(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "transactional ids are being loaded"
             )

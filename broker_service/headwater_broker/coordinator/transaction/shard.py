@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 from uuid import UUID
@@ -50,7 +50,7 @@ from headwater_broker.coordinator.transaction.transaction import (
 from headwater_broker.coordinator.transaction.transaction_counts import TransactionCounts
 
 DECIDED_PER_TICK = 100
-"""Timeouts, or expired ids, of one tick: their records fit into one batch."""
+"""Timeouts, or expired ids, of one tick."""
 CLEANUP_PAUSE_MS = 10
 """Between two parts of one look for expired ids."""
 IDS_PER_CLEANUP = 10_000
@@ -354,8 +354,12 @@ class TransactionShard:
 
     # -- deadlines
 
-    def tick(self, now: Now) -> Decision:
-        """Abort what timed out, refuse who waited too long, forget expired ids."""
+    def tick(self, now: Now) -> Sequence[Decision]:
+        """Abort what timed out, refuse who waited too long, forget expired ids.
+
+        Records of transactions with thousands of partitions may be larger than one batch together:
+        they are appended in parts. The replies depend on none of them.
+        """
         decision = Decision()
         due = self._deadlines.pop_due(now.steady_ms)
         for key in due:
@@ -367,7 +371,9 @@ class TransactionShard:
                 self._deadlines.set(key, now.steady_ms)
             else:
                 self._time_out(key, decision, now)
-        return decision
+        replies = Decision()
+        replies.replies, decision.replies = decision.replies, []
+        return (replies, *decision.split())
 
     def _refuse_waiting(self, transactional_id: str, token: Token, decision: Decision) -> None:
         """Its token may have been answered meanwhile: the runtime knows that."""

@@ -88,7 +88,7 @@ class OpenTransactionCalls:
         max_timeout_ms: int,
     ) -> list[HangingTransaction]:
         """Open transactions without a batch for `max_timeout_ms` that no coordinator will end."""
-        searched = await self._partitions(topics, broker) if partitions is None else partitions
+        searched = await self._searched(topics, partitions, broker)
         before_ms = self._cluster.clock.now_ms() - max_timeout_ms
         candidates = [
             row
@@ -126,6 +126,20 @@ class OpenTransactionCalls:
         there = f"its open transactions begin at {starts}" if rows else "it has no open transaction"
         detail = f"no open transaction of {at} begins at offset {first_offset}: {there}"
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, detail)
+
+    async def _searched(
+        self,
+        topics: list[str] | None,
+        partitions: list[TopicPartition] | None,
+        broker: int | None,
+    ) -> list[TopicPartition]:
+        """`partitions`, or those of the topics; with `broker`, those that it has a replica of."""
+        if partitions is None:
+            return await self._partitions(topics, broker)
+        if broker is None:
+            return partitions
+        held = set(await self._partitions(sorted({tp.topic for tp in partitions}), broker))
+        return [tp for tp in partitions if tp in held]
 
     async def _partitions(
         self, topics: list[str] | None, broker: int | None = None

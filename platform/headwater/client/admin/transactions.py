@@ -119,7 +119,7 @@ class TransactionCalls:
                     connection, request, ListTransactionsResponse, version=version
                 )
                 if reply.error_code:
-                    raise kafka_error(reply.error_code, f"transactions of broker {node}")
+                    raise kafka_error(reply.error_code, _refused(wanted, node, reply.error_code))
                 return [
                     TransactionListing(t.transactional_id, t.producer_id, t.transaction_state, node)
                     for t in reply.transaction_states
@@ -344,6 +344,14 @@ def _producers(row: PartitionResponse) -> list[ProducerDescription]:
 
 def _known(value: int) -> int | None:
     return None if value == NONE else value
+
+
+def _refused(wanted: TransactionFilter, node: int, code: int) -> str:
+    """What an error of ListTransactions is about."""
+    if code == ErrorCode.INVALID_REGULAR_EXPRESSION:
+        pattern = wanted.transactional_id_pattern
+        return f"{pattern!r} is no regular expression of the syntax RE2 (broker {node})"
+    return f"transactions of broker {node}"
 
 
 def _lacks(wanted: TransactionFilter, node: int, version: int) -> str:

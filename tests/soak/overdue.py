@@ -34,7 +34,7 @@ class Statistics:
     """The requests of one client that wait for their responses, as its statistics say."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+        self.clock = clock
         self._idle_at = float("-inf")
         self.waiting: dict[str, int] = {}
         """By broker, as of the latest statistics."""
@@ -49,7 +49,7 @@ class Statistics:
         brokers = json.loads(text)["brokers"]
         self.waiting = {name: n for name, b in brokers.items() if (n := b["waitresp_cnt"])}
         if not self.waiting:
-            self._idle_at = self._clock()
+            self._idle_at = self.clock()
 
     def was_idle_since(self, at: float) -> bool:
         """Whether no request waited for a response, at some time after `at`."""
@@ -62,7 +62,7 @@ def in_time(
     statistics: Statistics,
     poll: Callable[[], object],
     *,
-    grace_s: float = GRACE_S,
+    poll_s: float = POLL_S,
 ) -> None:
     """Make a call that has to return within `timeout_s`. `poll` serves the statistics.
 
@@ -70,17 +70,17 @@ def in_time(
     its thread.
     """
     result: Future[object] = Future()
-    late = time.monotonic() + timeout_s
+    late = statistics.clock() + timeout_s
     threading.Thread(target=_make, args=(call, result), name="call", daemon=True).start()
-    while time.monotonic() < late + grace_s:
-        if wait((result,), POLL_S).done:
+    while statistics.clock() < late + GRACE_S:
+        if wait((result,), poll_s).done:
             result.result()
             return
         poll()
     if statistics.was_idle_since(late):
         raise OverdueError(
             f"a call with a timeout of {timeout_s:.0f} s does not return in "
-            f"{timeout_s + grace_s:.0f} s, and no request waits for a response (its issue 5511)"
+            f"{timeout_s + GRACE_S:.0f} s, and no request waits for a response (its issue 5511)"
         )
     raise UnansweredError(f"requests without a response: {statistics.waiting}")
 

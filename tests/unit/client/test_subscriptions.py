@@ -209,6 +209,7 @@ def test_statistics_of_what_is_read(served: ServedBroker) -> None:
     for _ in range(3):
         served.do(lambda broker: broker.replicas.partitions[TP].append(one_record(), 1, TIME_MS))
     options: Any = {"auto_offset_reset": "earliest", "group_id": "g"}
+    options["enable_auto_commit"] = False  # only the commit below is to be counted
     with Consumer(bootstrap_servers=served.bootstrap, **options) as consumer:
         consumer.assign([TP, ("u", 0)])
         assert sum(map(len, consumer.poll(LIMIT_MS, 2).values())) == 2

@@ -247,6 +247,8 @@ class LogLoader:
                 is_cut = self._rebuild(segment, checks=case is SegmentCase.S_SCAN)
                 read_end = self._end
             if base in self._rebuilt:  # after a kill there are thousands of them
+                if following is not None:
+                    segment.fsync()  # its flush was cut short: the next one covers the last segment
                 segment.close_indexes()
             if segment.max_timestamp < 0:
                 self._learn_age(segment)
@@ -400,6 +402,8 @@ class LogLoader:
                 with self._noting_damage("idempotent producers after it are not known"):
                     replay_segment(segment, producers, start, index=is_rebuilt)
                 if is_rebuilt:
+                    if segment is not self._segments[-1]:
+                        segment.txn_index.fsync()  # filled just now
                     segment.close_indexes()
 
 

@@ -388,6 +388,10 @@ class LogSegment:
         """
         if self.max_timestamp >= 0:
             self.time_index.maybe_add(self.max_timestamp, self.max_timestamp_offset)
+        if not self.txn_index.is_empty:
+            # After a crash it was rebuilt and closed. Below the recovery point nobody would miss a
+            # .txnindex that a power cut took, and readers would see aborted records.
+            self.txn_index.hold()
         return self.release()
 
     def release(self) -> list[File]:

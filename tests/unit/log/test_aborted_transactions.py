@@ -137,7 +137,10 @@ def test_an_index_that_a_recovery_filled_survives_a_power_loss(seed: int) -> Non
         history.settle()
     stable = history.stable
     before, _ = consume(history.log, 0, stable, 300)
-    log = history.log = history.box.crash(tear=1 << 30)
+    history.box.files.crash(tear=1 << 30)
+    history.box.open_manager({"segment.bytes": "900"})
+    log = history.box.manager.get("t", 0)
+    assert log is not None
     last = log.bases[-1]
     while log.bases[-1] == last:
         send(log, history.take_sequence(), pid=PRODUCERS)

@@ -14,13 +14,11 @@ import argparse
 import random
 import sys
 import tempfile
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from suites import judge, parts
+from suites import parts
 from suites.clusters import (
-    BROKERS,
     HEADWATER,
     KAFKA,
     ClusterUnderTest,
@@ -28,7 +26,8 @@ from suites.clusters import (
     started,
 )
 from suites.copies import Difference, difference, line
-from suites.killing import Feeder, KillableProgram, wait_until
+from suites.kill_rounds import BROKER, drain, kill_in_turn
+from suites.killing import Feeder, KillableProgram
 
 COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
 INPUT, OUTPUT, GROUP = "copier-in", "copier-out", "copiers"
@@ -36,7 +35,6 @@ PARTITIONS = 4
 COPIERS = 2
 LINES_PER_S = 200.0
 WORKING_S = (3.0, 9.0)
-BROKER_DOWN_S = (0.5, 3.0)
 CATCH_UP_S = 240.0
 JVM = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
@@ -59,7 +57,7 @@ def killed(
 ) -> list[Difference]:
     """Copy under kills; how output differs from input, per partition."""
     chance = random.Random(seed)
-    kills = ["copier"] * copier_kills + ["broker"] * broker_kills
+    kills = ["copier"] * copier_kills + [BROKER] * broker_kills
     chance.shuffle(kills)
     for topic in (INPUT, OUTPUT):
         create_topic(cluster.bootstrap, topic, PARTITIONS)
@@ -69,20 +67,15 @@ def killed(
         with Feeder(cluster.bootstrap, INPUT, lambda n: line(n, PARTITIONS), LINES_PER_S) as feeder:
             for program in copiers:
                 program.start()
-            for victim in kills:
-                time.sleep(chance.uniform(*WORKING_S))
-                ended += sum(program.restart_if_ended() for program in copiers)
-                if victim == "broker":
-                    broker = chance.randrange(BROKERS)
-                    cluster.kill(broker)
-                    time.sleep(chance.uniform(*BROKER_DOWN_S))
-                    cluster.restart(broker)
-                else:
-                    program = chance.choice(copiers)
-                    program.kill()
-                    program.start()
-                print(f"{victim} killed: {feeder.count} lines fed", flush=True)
-        ended += _drain(cluster, copiers)
+            ended += kill_in_turn(
+                cluster,
+                copiers,
+                kills,
+                chance,
+                WORKING_S,
+                lambda victim: print(f"{victim} killed: {feeder.count} lines fed", flush=True),
+            )
+        ended += drain(cluster.bootstrap, copiers, GROUP, INPUT, CATCH_UP_S)
     finally:
         for program in copiers:
             program.kill()
@@ -93,23 +86,6 @@ def killed(
         flush=True,
     )
     return found
-
-
-def _drain(cluster: ClusterUnderTest, copiers: list[KillableProgram]) -> int:
-    """Return when the group has committed the whole input; how many copiers ended meanwhile."""
-    ends = judge.watermarks(cluster.bootstrap, INPUT)
-    ended = 0
-
-    def is_done() -> bool:
-        nonlocal ended
-        ended += sum(program.restart_if_ended() for program in copiers)
-        return judge.committed_offsets(cluster.bootstrap, GROUP, INPUT) == ends
-
-    try:
-        wait_until(is_done, "the copiers' offsets at the end", CATCH_UP_S)
-    except AssertionError as error:
-        raise AssertionError(f"{error}: {copiers[0].last_words()}") from error
-    return ended
 
 
 def main(arguments: Iterable[str]) -> int:

@@ -13,14 +13,12 @@ import argparse
 import random
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from suites import judge, parts
 from suites.clusters import (
-    BROKERS,
     HEADWATER,
     KAFKA,
     ClusterUnderTest,
@@ -28,13 +26,13 @@ from suites.clusters import (
     started,
 )
 from suites.copies import Difference, difference, line
+from suites.kill_rounds import BROKER, drain, kill_in_turn
 from suites.killing import Feeder, KillableProgram, wait_until
 
 RECIPES_FOLDER = parts.ROOT / "jobs" / "exactly_once"
 PARTITIONS = 4
 LINES_PER_S = 300.0
 WORKING_S = (0.3, 4.0)
-BROKER_DOWN_S = (0.5, 3.0)
 CATCH_UP_S = 180.0
 FIRST_S = 60.0
 
@@ -106,7 +104,7 @@ def killed(
 ) -> Outcome:
     """Run a recipe under kills."""
     chance = random.Random(seed)
-    victims = ["worker"] * worker_kills + ["broker"] * broker_kills
+    victims = ["worker"] * worker_kills + [BROKER] * broker_kills
     chance.shuffle(victims)
     prefix = f"recipe-{recipe.lower()}-{seed}"
     names = Names(cluster.bootstrap, f"{prefix}-in", f"{prefix}-out", f"{prefix}-group")
@@ -125,19 +123,8 @@ def killed(
             for worker in workers:
                 worker.start()
             _wait_for_output(names, workers)
-            for victim in victims:
-                time.sleep(chance.uniform(*WORKING_S))
-                ended += sum(worker.restart_if_ended() for worker in workers)
-                if victim == "broker":
-                    broker = chance.randrange(BROKERS)
-                    cluster.kill(broker)
-                    time.sleep(chance.uniform(*BROKER_DOWN_S))
-                    cluster.restart(broker)
-                else:
-                    worker = chance.choice(workers)
-                    worker.kill()
-                    worker.start()
-        ended += _drain(names, workers)
+            ended += kill_in_turn(cluster, workers, victims, chance, WORKING_S)
+        ended += drain(names.bootstrap, workers, names.group, names.source, CATCH_UP_S)
     finally:
         for worker in workers:
             worker.kill()
@@ -151,24 +138,6 @@ def _wait_for_output(names: Names, workers: Sequence[KillableProgram]) -> None:
             wait_until(lambda: output.advance() > 0, "the first committed record", FIRST_S)
         except AssertionError as error:
             raise AssertionError(f"{error}: {workers[0].last_words()}") from error
-
-
-def _drain(names: Names, workers: Sequence[KillableProgram]) -> int:
-    """Return when the group has committed the whole input; how many workers ended meanwhile."""
-    ends = judge.watermarks(names.bootstrap, names.source)
-    ended = 0
-
-    def is_done() -> bool:
-        nonlocal ended
-        ended += sum(worker.restart_if_ended() for worker in workers)
-        return judge.committed_offsets(names.bootstrap, names.group, names.source) == ends
-
-    try:
-        wait_until(is_done, "the workers' offsets at the end", CATCH_UP_S)
-    except AssertionError as error:
-        words = "\n".join(worker.last_words() for worker in workers)
-        raise AssertionError(f"{error}: {words}") from error
-    return ended
 
 
 def main(arguments: Iterable[str]) -> int:

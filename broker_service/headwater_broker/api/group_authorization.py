@@ -38,9 +38,11 @@ def require_group(ctx: RequestContext, operation: Operation, group_id: str) -> N
         )
 
 
-def topic_name(ctx: RequestContext, name: str, topic_id: UUID) -> str:
+def topic_name(
+    ctx: RequestContext, name: str, topic_id: UUID, names_by_id_since: int = NAMES_BY_ID_SINCE
+) -> str:
     """The topic's name, found by its id in versions with ids. Raises UNKNOWN_TOPIC_ID."""
-    if ctx.api_version < NAMES_BY_ID_SINCE:
+    if ctx.api_version < names_by_id_since:
         return name
     known = ctx.broker.view.topic_by_id.get(topic_id)
     if known is None:

@@ -7,16 +7,16 @@ Version 10 names topics by id (KIP-848).
 from __future__ import annotations
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater.ports.authorizer import Operation, ResourceType
+from headwater.ports.authorizer import Operation
 from headwater.wire.apis.k08_offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from headwater_broker.api.committed_rows import check_topic, commits
 from headwater_broker.api.context import RequestContext
-from headwater_broker.api.group_authorization import require_group, topic_name
+from headwater_broker.api.group_authorization import NAMES_BY_ID_SINCE, require_group
 from headwater_broker.api.registry import handles
 from headwater_broker.coordinator.group.offsets import Commit
 from headwater_broker.coordinator.group.shard import OffsetCommit
@@ -32,21 +32,11 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
     refused: list[ErrorCode] = []
     rows: list[Commit] = []
     for topic in request.topics:
-        name, code = _check(ctx, topic)
+        name, code = check_topic(ctx, topic.name, topic.topic_id, NAMES_BY_ID_SINCE)
         names.append(name)
         refused.append(code)
         if code is ErrorCode.NONE:
-            rows += [
-                Commit(
-                    name,
-                    p.partition_index,
-                    p.committed_offset,
-                    p.committed_leader_epoch,
-                    p.committed_metadata or "",
-                )
-                for p in topic.partitions
-                if ctx.broker.view.partition(name, p.partition_index) is not None
-            ]
+            rows += commits(ctx, name, topic.partitions)
     codes = {}
     failed = ErrorCode.NONE
     try:
@@ -74,18 +64,6 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
             for topic, name, code in zip(request.topics, names, refused, strict=True)
         )
     )
-
-
-def _check(ctx: RequestContext, topic: OffsetCommitRequestTopic) -> tuple[str, ErrorCode]:
-    try:
-        name = topic_name(ctx, topic.name, topic.topic_id)
-    except KafkaError as error:
-        return "", error.code
-    if not ctx.allowed(Operation.READ, ResourceType.TOPIC, name):
-        return name, ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if name not in ctx.broker.view.topics:
-        return name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return name, ErrorCode.NONE
 
 
 def _commit_request(request: OffsetCommitRequest, rows: tuple[Commit, ...]) -> OffsetCommit:

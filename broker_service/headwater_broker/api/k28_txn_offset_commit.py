@@ -12,11 +12,11 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater.wire.apis.k28_txn_offset_commit import (
     TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from headwater_broker.api.committed_rows import check_topic, commits
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
 from headwater_broker.coordinator.common.shard import Producer
@@ -45,11 +45,13 @@ async def txn_offset_commit(
     codes: list[ErrorCode] = []
     rows: list[Commit] = []
     for topic in request.topics:
-        name, code = ("", refused) if refused else _check(ctx, topic)
+        name, code = ("", refused)
+        if not refused:
+            name, code = check_topic(ctx, topic.name, topic.topic_id, NAMES_BY_ID_SINCE)
         names.append(name)
         codes.append(code)
         if code is ErrorCode.NONE:
-            rows += _commits(ctx, name, topic)
+            rows += commits(ctx, name, topic.partitions)
     committed: Codes = {}
     if rows:
         committed = await _commit(ctx, request, tuple(rows))
@@ -79,34 +81,6 @@ def _refused(ctx: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:
     if not ctx.allowed(Operation.READ, ResourceType.GROUP, request.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     return ErrorCode.NONE
-
-
-def _check(ctx: RequestContext, topic: TxnOffsetCommitRequestTopic) -> tuple[str, ErrorCode]:
-    name = topic.name
-    if ctx.api_version >= NAMES_BY_ID_SINCE:
-        known = ctx.broker.view.topic_by_id.get(topic.topic_id)
-        if known is None:
-            return "", ErrorCode.UNKNOWN_TOPIC_ID
-        name = known.name
-    if not ctx.allowed(Operation.READ, ResourceType.TOPIC, name):
-        return name, ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if name not in ctx.broker.view.topics:
-        return name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return name, ErrorCode.NONE
-
-
-def _commits(ctx: RequestContext, name: str, topic: TxnOffsetCommitRequestTopic) -> list[Commit]:
-    return [
-        Commit(
-            name,
-            p.partition_index,
-            p.committed_offset,
-            p.committed_leader_epoch,
-            p.committed_metadata or "",
-        )
-        for p in topic.partitions
-        if ctx.broker.view.partition(name, p.partition_index) is not None
-    ]
 
 
 async def _commit(

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from headwater.ports.metadata_store import MetadataStore, NoNodeError, StoreError
 from headwater_broker.metadata import znodes
-
-ANSWER_WITHIN_S = 5.0
-"""Limit on a lookup: an unreachable store keeps its callers waiting, and a client waits 30 s by
-default."""
+from headwater_broker.metadata.timed_read import read_in_time
 
 logger = logging.getLogger(__name__)
 
@@ -31,9 +27,7 @@ class LeaderLookup:
         """Whether this broker leads in that leader epoch; False also if the store cannot tell."""
         path = znodes.state_path(topic, partition)
         try:
-            await asyncio.sleep(0)  # `asyncio.timeout` needs a task (`runtime.first_step`)
-            async with asyncio.timeout(ANSWER_WITHIN_S):
-                node = await self._store.get(path)
+            node = await read_in_time(self._store, path)
         except NoNodeError:
             return False
         except (StoreError, TimeoutError) as e:

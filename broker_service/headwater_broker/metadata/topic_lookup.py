@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from uuid import UUID
 
 from headwater.ports.metadata_store import MetadataStore, NoNodeError, StoreError
 from headwater_broker.metadata import znodes
-
-ANSWER_WITHIN_S = 5.0
-"""Limit on a lookup: an unreachable store keeps its callers waiting."""
+from headwater_broker.metadata.timed_read import read_in_time
 
 logger = logging.getLogger(__name__)
 
@@ -30,9 +27,7 @@ class TopicLookup:
         zero id stands for any."""
         path = znodes.topic_path(topic)
         try:
-            await asyncio.sleep(0)  # `asyncio.timeout` needs a task (`runtime.first_step`)
-            async with asyncio.timeout(ANSWER_WITHIN_S):
-                node = await self._store.get(path)
+            node = await read_in_time(self._store, path)
         except NoNodeError:
             return True
         except (StoreError, TimeoutError) as e:

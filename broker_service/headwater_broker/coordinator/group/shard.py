@@ -323,13 +323,19 @@ class GroupShard:
         out.records += records
         return out.confirm(token, codes).split()
 
+    def _committed_group(self, group_id: str, generation: int) -> Group | None:
+        """The group that offsets are committed for; None: not known, so the committer is no member.
+
+        Raises GROUP_ID_NOT_FOUND for one that says it is.
+        """
+        group = self.groups.get(group_id)
+        if group is None and generation >= 0:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} is not known")
+        return group
+
     def _check_committer(self, request: OffsetCommit, now: Now) -> None:
-        group = self.groups.get(request.group_id)
+        group = self._committed_group(request.group_id, request.generation)
         if group is None:
-            if request.generation >= 0:
-                raise KafkaError(
-                    ErrorCode.GROUP_ID_NOT_FOUND, f"group {request.group_id!r} is not known"
-                )
             return
         if request.generation < 0 and group.is_in(GroupState.EMPTY):
             # A consumer without membership may have an instance id, and a tool a member id.
@@ -372,12 +378,8 @@ class GroupShard:
     def _check_transactional_committer(self, request: TransactionalCommit) -> None:
         """The member and its generation, if they are given, in whatever state the group is: a
         member commits in a transaction what it has read before a rebalance (KIP-447)."""
-        group = self.groups.get(request.group_id)
+        group = self._committed_group(request.group_id, request.generation)
         if group is None:
-            if request.generation >= 0:
-                raise KafkaError(
-                    ErrorCode.GROUP_ID_NOT_FOUND, f"group {request.group_id!r} is not known"
-                )
             return
         if request.generation < 0 and group.is_in(GroupState.EMPTY):
             return

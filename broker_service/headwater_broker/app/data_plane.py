@@ -200,7 +200,6 @@ def _build_coordinators(
         TransactionConfig.from_values(config.values),
         parts.producer_ids,
         MarkerChannel(config.broker_id, view, markers, channel, parts.is_topic_deleted),
-        parts.leads,
     )
     enlistment = TransactionEnlistment(config.broker_id, view, transactions, channel)
     groups = GroupService(coordinator_parts, GroupConfig.from_values(config.values))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 from uuid import UUID
 
@@ -44,8 +44,6 @@ STALE = frozenset(
 )
 """Errors that clients take as final. A coordinator that does not know of its successor yet would
 give them wrongly, as no append fences it: they need the leadership confirmed."""
-Leads = Callable[[str, int, int], Awaitable[bool]]
-"""(topic, partition, leader epoch) -> whether this broker leads, as the metadata store says."""
 NO_CHANGE = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -92,10 +90,9 @@ class TransactionService:
         config: TransactionConfig,
         producer_ids: ProducerIds,
         markers: MarkerTransport,
-        leads: Leads,
     ) -> None:
         self._config = config
-        self._leads = leads
+        self._leads = parts.leads
         self._ids = producer_ids
         self.coordinator: CoordinatorService[TransactionShard] = CoordinatorService(
             TRANSACTION_TOPIC,

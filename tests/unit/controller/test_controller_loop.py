@@ -103,12 +103,17 @@ def test_an_expired_session_deposes_the_controller_and_a_disconnect_does_not(bro
 
 
 def test_a_second_epoch_of_the_same_process_starts_with_new_state() -> None:
+    def channels() -> list[asyncio.Task[None]]:
+        return [t for t in asyncio.all_tasks() if t.get_name() == "controller-to-broker-1"]
+
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
         await create(one, "t", (1,))
         first = one.controller.controller_loop
         assert first is not None and first.machine is not None
         first.machine.state.shutting_down.add(1)  # state of the first epoch only
+        await until(lambda: len(channels()) == 1)
+        (channel,) = channels()
         await one.store.multi([Delete(znodes.CONTROLLER)])
         await until(
             lambda: one.controller.is_active and one.controller.controller_loop is not first
@@ -117,8 +122,7 @@ def test_a_second_epoch_of_the_same_process_starts_with_new_state() -> None:
         assert second is not None and second.machine is not None
         assert second.machine.state is not first.machine.state
         assert second.machine.state.shutting_down == set()
-        channels = [t for t in asyncio.all_tasks() if t.get_name() == "controller-to-broker-1"]
-        assert len(channels) == 1, "that of the first epoch is closed"
+        await until(lambda: channel.done() and len(channels()) == 1)
         assert await create(one, "u", (1,)) is ErrorCode.NONE
         assert leader(one, "u") == 1
 

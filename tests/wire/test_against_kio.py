@@ -43,9 +43,9 @@ def messages() -> Iterator[type[Message]]:
     for found in pkgutil.iter_modules(apis.__path__):
         module = importlib.import_module(f"{apis.__name__}.{found.name}")
         for name, value in vars(module).items():
-            if name.endswith(("Request", "Response")) and hasattr(value, "api_key"):
-                if value.api_key < OWN_KEYS_FROM:
-                    yield value
+            is_message = name.endswith(("Request", "Response")) and hasattr(value, "api_key")
+            if is_message and value.api_key < OWN_KEYS_FROM:
+                yield value
 
 
 CASES = [

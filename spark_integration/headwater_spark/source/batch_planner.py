@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError, UsageError
-from headwater_spark.options import EARLIEST, LATEST, Bound, SourceOptions
+from headwater_spark.options import EARLIEST, LATEST
 from headwater_spark.source.broker_metadata import CLIENT_ID, Brokers, Topic
 from headwater_spark.source.cold_files import ColdFiles
 from headwater_spark.source.history import History
@@ -31,6 +31,7 @@ from headwater_spark.source.micro_batches import (
     truncated_partitions,
 )
 from headwater_spark.source.positions import Position
+from headwater_spark.source.source_options import Bound, SourceOptions
 
 logger = logging.getLogger(__name__)
 

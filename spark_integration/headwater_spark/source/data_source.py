@@ -31,7 +31,6 @@ from pyspark.sql.types import StructType
 
 from headwater.errors import UsageError
 from headwater.system import SystemClock
-from headwater_spark.options import SourceOptions, source_options
 from headwater_spark.sink.writer import BatchSink, StreamSink
 from headwater_spark.source import positions
 from headwater_spark.source.batch_planner import PlannedSplit, Planner
@@ -39,6 +38,7 @@ from headwater_spark.source.columns import checked_schema, source_ddl
 from headwater_spark.source.micro_batches import limit_ends
 from headwater_spark.source.positions import Position
 from headwater_spark.source.read_task import CLIENT_ID, ReadTask, read
+from headwater_spark.source.source_options import SourceOptions, source_options
 from headwater_spark.worker_errors import without_traceback
 
 FORMAT_NAME = "headwater"

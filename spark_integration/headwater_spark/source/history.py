@@ -10,9 +10,9 @@ from uuid import UUID
 
 from headwater.errors import HeadwaterError
 from headwater.ids import id_from_text
-from headwater_spark.options import SourceOptions
 from headwater_spark.source.broker_metadata import Brokers, Topic
 from headwater_spark.source.cold_files import ColdFiles, cold_files
+from headwater_spark.source.source_options import SourceOptions
 from headwater_tier.delta import LogTable, table_exists
 from headwater_tier.plan import TableLocation
 from headwater_tier.table_names import table_uri

@@ -13,7 +13,9 @@ from headwater_spark.kafka_options import (
     SOURCE_REFUSED,
     SOURCE_WITHOUT_EFFECT,
 )
-from headwater_spark.options import EARLIEST, LATEST, sink_options, source_options
+from headwater_spark.options import EARLIEST, LATEST
+from headwater_spark.sink.sink_options import sink_options
+from headwater_spark.source.source_options import source_options
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "spark.md"
 

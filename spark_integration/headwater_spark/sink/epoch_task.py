@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-
 from headwater.client.blocking.epoch_client import EpochWriter, Participant
-from headwater.client.errors import EpochAbortedError
+from headwater.client.epoch_errors import EpochAbortedError
+
 from headwater.clock import Clock
-from headwater.errors import ErrorCode, KafkaError
+from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater_spark.sink.connections import SinkConnections
 from headwater_spark.sink.heartbeats import Heartbeats
 from headwater_spark.sink.sink_options import SinkOptions
@@ -74,6 +74,7 @@ class _Joining:
             task.writer, task=task.task, attempt=task.attempt, topics=partitions
         )
         if participant is None:
+            self._check_repeat()
             self.is_committed = True
             return None
         self.participant = participant
@@ -81,6 +82,22 @@ class _Joining:
         return ProducerState(
             participant.producer_id, participant.producer_epoch, participant.transactional_id
         )
+
+    def _check_repeat(self) -> None:
+        """Raise UsageError if this run committed the epoch with another write.
+
+        A run repeats no batch that it committed, so its second write of one is another DataFrame of
+        the same foreachBatch: to drain it would lose its rows. Runs that follow are not told apart.
+        """
+        writer = self._task.writer
+        found = self._connections.epochs.describe(writer.sink)
+        if found is None or found.last_epoch != writer.epoch:
+            return
+        if found.run == writer.run and found.ticket != writer.ticket:
+            raise UsageError(
+                f"batch {writer.epoch} was written to sink {writer.sink} before, by another write of"
+                " this run: give each write in foreachBatch a headwater.sink.id of its own"
+            )
 
 
 def write_in_epoch(
@@ -109,8 +126,10 @@ def write_in_epoch(
             if error.code not in _ABORTED_CODES:
                 raise
             raise EpochAbortedError(
+                task.writer.sink,
+                task.writer.epoch,
                 f"epoch {task.writer.epoch} of sink {task.writer.sink} was aborted while task"
-                f" {task.task} wrote it: the batch must be written again"
+                f" {task.task} wrote it: the batch must be written again",
             ) from error
     return EpochTaskResult(
         task.writer, task.task, written, joining.participant, joining.is_committed

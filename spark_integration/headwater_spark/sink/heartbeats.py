@@ -13,7 +13,8 @@ from collections.abc import Callable
 from types import TracebackType
 
 from headwater.client.blocking.epoch_client import EpochClient, EpochWriter
-from headwater.client.errors import EpochAbortedError
+from headwater.client.epoch_errors import EpochAbortedError
+
 from headwater.errors import HeadwaterError
 from headwater.wire.epoch_values import EpochStatus
 
@@ -57,8 +58,10 @@ class Heartbeats:
         """Raise EpochAbortedError if a heartbeat found the epoch no longer open."""
         if self._lost is not None:
             raise EpochAbortedError(
+                self._writer.sink,
+                self._writer.epoch,
                 f"epoch {self._writer.epoch} of sink {self._writer.sink} is {self._lost.name} while"
-                " a task still writes it: the batch must be written again"
+                " a task still writes it: the batch must be written again",
             )
 
     def _run(self) -> None:

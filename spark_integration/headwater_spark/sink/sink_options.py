@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headwater.errors import UsageError
+from headwater.topic_names import topic_name_fault
 from headwater_spark import kafka_options
 from headwater_spark.options import (
     CLIENT_ID,
@@ -62,8 +62,6 @@ SINK_NAMES = (
     "headwater.sink.id",
 )
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
-SINK_ID_CHARS = 200
-_SINK_ID = re.compile(f"[A-Za-z0-9._-]{{1,{SINK_ID_CHARS}}}")
 _SINK = OptionSide(
     "sink", SINK_NAMES, kafka_options.SINK_WITHOUT_EFFECT, kafka_options.SINK_REFUSED
 )
@@ -95,11 +93,12 @@ def _sink_id(options: OptionReader, delivery: str) -> str | None:
     sink_id = options.text("headwater.sink.id")
     if sink_id is None:
         return None
-    if not _SINK_ID.fullmatch(sink_id):
-        raise UsageError(
-            f"option 'headwater.sink.id' must be 1 to {SINK_ID_CHARS} letters, digits, '.', '_' or"
-            f" '-', not {sink_id!r}"
-        )
+    _, dot, last = sink_id.rpartition(".")
+    fault = topic_name_fault(sink_id)
+    if not fault and dot and last.isdecimal():
+        fault = "the part after the last dot may not be a number"
+    if fault:
+        raise UsageError(f"option 'headwater.sink.id' is {sink_id!r}: {fault}")
     if delivery == AT_LEAST_ONCE:
         raise UsageError(
             "option 'headwater.sink.id' names an exactly-once sink: leave it out, or leave out"

@@ -9,6 +9,8 @@ from typing import Any, cast
 from uuid import UUID
 
 from headwater.client.blocking.epoch_client import EpochClient, EpochWriter, Participant
+from headwater.client.sink_values import SinkDescription
+
 from headwater.client.blocking.record_client import RecordClient
 from headwater.client.errors import UnknownTopicOrPartitionError
 from headwater.records.batch import BatchHeader, read_header
@@ -20,6 +22,22 @@ RUN = UUID(int=7)
 WRITER = EpochWriter(sink="q", owner="q", run=RUN, ticket=5, epoch=3)
 GIVEN = {"kafka.bootstrap.servers": "h:1", "topic": "t"}
 PARTITIONS = 4
+
+
+def description(*, run: UUID, ticket: int, last_epoch: int) -> SinkDescription:
+    return SinkDescription(
+        sink="q",
+        owner="q",
+        kind="query",
+        run=run,
+        ticket=ticket,
+        last_epoch=last_epoch,
+        last_update_ms=None,
+        retired_runs=0,
+        slots=0,
+        coordinator=1,
+        epochs=(),
+    )
 
 
 def participant(task: int, slot: int = 0) -> Participant:
@@ -40,6 +58,7 @@ class FakeEpochClient:
     committed: bool = False
     status: EpochStatus = EpochStatus.OPEN
     error: Exception | None = None
+    description: SinkDescription | None = None
     tickets: int = 0
     joins: list[tuple[EpochWriter, int, int, dict[str, list[int]]]] = field(default_factory=list)
     commits: list[tuple[EpochWriter, list[Participant]]] = field(default_factory=list)
@@ -72,6 +91,9 @@ class FakeEpochClient:
         if self.error is not None:
             raise self.error
         return self.status
+
+    def describe(self, sink: str) -> SinkDescription | None:
+        return self.description
 
     def heartbeat(self, writer: EpochWriter) -> EpochStatus:
         if self.error is not None:

@@ -9,10 +9,10 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
+from headwater.client.blocking.epoch_client import EpochWriter
+from headwater.client.epoch_errors import EpochAbortedError
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from headwater.client.blocking.epoch_client import EpochWriter
-from headwater.client.errors import EpochAbortedError
 from headwater.errors import UsageError
 from headwater.wire.epoch_values import EpochStatus
 from headwater_spark.sink.connections import close_idle, keep_idle, sink_connections
@@ -68,7 +68,7 @@ def test_messages_that_do_not_agree_commit_nothing(
 
 
 def test_a_commit_that_failed_is_raised() -> None:
-    client = FakeEpochClient(error=EpochAbortedError("epoch 3: write it again"))
+    client = FakeEpochClient(error=EpochAbortedError("q", 3, "epoch 3: write it again"))
     with pytest.raises(EpochAbortedError):
         commit_epoch(client.as_client(), [result(0)], batch_id=3)
 
@@ -131,7 +131,7 @@ def test_the_commit_side_takes_no_ticket(cluster: FakeCluster) -> None:
 
 
 def test_a_failed_commit_leaves_the_writer(cluster: FakeCluster) -> None:
-    cluster.coordinator.error = EpochAbortedError("epoch 3: write it again")
+    cluster.coordinator.error = EpochAbortedError("q", 3, "epoch 3: write it again")
     with pytest.raises(EpochAbortedError):
         StreamSink.of(GIVEN, SCHEMA, overwrite=False).commit([message(result(0))], batchId=3)
 

@@ -5,19 +5,30 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Iterator
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
+from headwater.client.epoch_errors import EpochAbortedError
+from headwater.client.sink_values import SinkDescription
 
-from headwater.client.errors import EpochAbortedError, kafka_error
-from headwater.errors import ErrorCode, KafkaError
+from headwater.client.errors import kafka_error
+from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.system import SystemClock
 from headwater.wire.epoch_values import EpochStatus
 from headwater_spark.sink.epoch_task import EpochTask, EpochTaskResult, write_in_epoch
 from headwater_spark.sink.heartbeats import Heartbeats
 from headwater_spark.sink.sink_options import sink_options
 from headwater_spark.sink.write_task import BUFFER_ROWS, write_at_least_once
-from unit.spark.sink_doubles import GIVEN, PARTITIONS, WRITER, FakeCluster, FakeEpochClient
+from unit.spark.sink_doubles import (
+    GIVEN,
+    PARTITIONS,
+    RUN,
+    WRITER,
+    FakeCluster,
+    FakeEpochClient,
+    description,
+)
 
 TASK = EpochTask(WRITER, task=1, attempt=77)
 
@@ -77,6 +88,30 @@ def test_a_committed_epoch_is_drained_and_not_written() -> None:
     assert next(left, None) is None
     assert result.is_committed and result.participant is None and result.written.rows == 0
     assert cluster.leaders.produced == [] and len(cluster.coordinator.joins) == 1
+
+
+def test_a_second_write_of_a_batch_in_one_run_is_refused_not_drained() -> None:
+    cluster = FakeCluster()
+    cluster.coordinator.committed = True
+    cluster.coordinator.description = description(run=RUN, ticket=WRITER.ticket - 1, last_epoch=3)
+    with pytest.raises(UsageError, match="give each write in foreachBatch a headwater"):
+        write(cluster, iter([rows(b"a")]))
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        description(run=UUID(int=8), ticket=4, last_epoch=3),  # the run before committed it
+        description(
+            run=RUN, ticket=WRITER.ticket, last_epoch=3
+        ),  # a late attempt of the same write
+    ],
+)
+def test_a_repeat_of_a_committed_batch_is_drained(known: SinkDescription) -> None:
+    cluster = FakeCluster()
+    cluster.coordinator.committed = True
+    cluster.coordinator.description = known
+    assert write(cluster, iter([rows(b"a")])).is_committed
 
 
 @pytest.mark.parametrize(

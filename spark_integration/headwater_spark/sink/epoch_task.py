@@ -95,8 +95,8 @@ class _Joining:
             return
         if found.run == writer.run and found.ticket != writer.ticket:
             raise UsageError(
-                f"batch {writer.epoch} was written to sink {writer.sink} before, by another write of"
-                " this run: give each write in foreachBatch a headwater.sink.id of its own"
+                f"batch {writer.epoch} was written to sink {writer.sink} by another write of this"
+                " run: give each write in foreachBatch a headwater.sink.id of its own"
             )
 
 

@@ -169,8 +169,9 @@ def test_sink_options() -> None:
     [
         ({"headwater.delivery": "at-most-once"}, "exactly-once, at-least-once"),
         ({"headwater.sink.id": "a b"}, "letters, digits"),
-        ({"headwater.sink.id": ""}, "letters, digits"),
-        ({"headwater.sink.id": "x" * 201}, "1 to 200"),
+        ({"headwater.sink.id": ""}, "empty"),
+        ({"headwater.sink.id": "x" * 250}, "249 are allowed"),
+        ({"headwater.sink.id": "alerts.1"}, "may not be a number"),
         ({"headwater.sink.id": "x", "headwater.delivery": "at-least-once"}, "leave it out"),
         ({"headwater.sink.name": "x"}, "did you mean 'headwater.sink.id'"),
     ],

@@ -97,7 +97,7 @@ class CoordinatorClient:
 
     def _find(self, key: str, needed: type[Message]) -> int:
         request = FindCoordinatorRequest(
-            key=key, key_type=KEY_TYPE_TRANSACTION, coordinator_keys=(key,)
+            key_type=KEY_TYPE_TRANSACTION, coordinator_keys=(key,)
         )
 
         def ask(connection: BlockingConnection) -> int:

@@ -41,7 +41,7 @@ from pyspark.sql.types import StructType
 from headwater.clock import Clock
 from headwater.errors import UsageError
 from headwater.system import SystemClock
-from headwater_spark.sink.writer import BatchSink, StreamSink
+from headwater_spark.sink.writer import StreamSink
 from headwater_spark.source import positions
 from headwater_spark.source.batch_planner import PlannedSplit, Planner
 from headwater_spark.source.columns import checked_schema, source_ddl
@@ -50,6 +50,8 @@ from headwater_spark.source.positions import Position
 from headwater_spark.source.pushdown import Comparison, ReadWindow, read_window
 from headwater_spark.source.read_task import CLIENT_ID, ReadTask, read
 from headwater_spark.source.source_options import SourceOptions, source_options
+from headwater_spark.source.sql_tables import batch_sink, options_in, table_schema
+from headwater_spark.source.table_options import is_create_table, source_given
 from headwater_spark.worker_errors import without_traceback
 
 FORMAT_NAME = "headwater"
@@ -69,14 +71,22 @@ class HeadwaterDataSource(DataSource):
         """The name for `format(...)`."""
         return FORMAT_NAME
 
-    def schema(self) -> str:
-        """Kafka's columns, with headers if `includeHeaders` is true."""
-        return source_ddl(str(self.options.get("includeHeaders", "false")).lower() == "true")
+    @without_traceback()
+    def schema(self) -> str | StructType:
+        """Kafka's columns, with headers if `includeHeaders` is true; of a table, with its options.
+
+        Raises UsageError for wrong options of a CREATE TABLE.
+        """
+        include_headers = str(self.options.get("includeHeaders", "false")).lower() == "true"
+        if is_create_table(self.options):
+            return table_schema(include_headers, self.options)
+        return source_ddl(include_headers)
 
     @without_traceback()
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
-        options = source_options(self.options, streaming=False)
+        given = source_given(options_in(schema), self.options)
+        options = source_options(given, streaming=False)
         # Spark refuses a reader with `pushFilters` in every session whose setting
         # spark.sql.python.filterPushdown.enabled is false, which is the default.
         kind = PushdownReader if options.pushdown else BatchReader
@@ -86,7 +96,8 @@ class HeadwaterDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """A streaming read; wrong options raise when the query starts (RefusedReader)."""
         try:
-            options = source_options(self.options, streaming=True)
+            given = source_given(options_in(schema), self.options)
+            options = source_options(given, streaming=True)
         except UsageError as refusal:
             return RefusedReader(refusal)
         return StreamReader(options, _arrow(schema))
@@ -94,7 +105,7 @@ class HeadwaterDataSource(DataSource):
     @without_traceback()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write, at least once."""
-        return BatchSink.of(self.options, schema, overwrite)
+        return batch_sink(self.options, schema, overwrite)
 
     @without_traceback()
     def streamWriter(  # noqa: N802 - Spark's

@@ -11,8 +11,6 @@ import pytest
 
 from headwater.errors import HeadwaterError, UsageError
 from headwater.local import cluster_file
-from headwater.local.cluster_file import ClusterRecord
-from headwater.local.cluster_spec import ClusterSpec
 from headwater.local.change_requests import (
     ADD_BROKERS,
     LOG_TAIL,
@@ -23,6 +21,8 @@ from headwater.local.change_requests import (
     STOP_BROKER,
     ChangeRequests,
 )
+from headwater.local.cluster_file import ClusterRecord
+from headwater.local.cluster_spec import ClusterSpec
 from headwater.local.manager import BrokerState, ManagerState, Progress
 from headwater.local.supervisor_socket import NAME, SupervisorSocket, ask
 

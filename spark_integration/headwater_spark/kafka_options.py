@@ -78,7 +78,6 @@ SINK_WITHOUT_EFFECT = (*_CONNECTIONS, *_BATCHES)
 
 _NO_JAVA = "no Java client runs here, so it can load no class"
 _BINARY = "keys and values are binary here, as in Spark's Kafka connector: cast them in Spark"
-_NOT_BUILT = "the source has no such limit: gather rows by trigger(processingTime=...)"
 _NO_TRANSACTIONS = "the sink is at least once and writes without transactions"
 SOURCE_REFUSED = {
     "kafka.auto.offset.reset": "use the options startingOffsets and failOnDataLoss",
@@ -88,8 +87,10 @@ SOURCE_REFUSED = {
     "kafka.key.deserializer": _BINARY,
     "kafka.value.deserializer": _BINARY,
     "kafka.interceptor.classes": _NO_JAVA,
-    "minOffsetsPerTrigger": _NOT_BUILT,
-    "maxTriggerDelay": _NOT_BUILT,
+    "startingVersion": "name the version of the topic's table in fromDeltaVersion",
+    "endingOffsetsByTimestampStrategy": (
+        "a time after the last record always ends a read at the log's end, as in Spark's source"
+    ),
 }
 SINK_REFUSED = {
     "kafka.key.serializer": _BINARY,

@@ -293,8 +293,8 @@ def test_the_union_read_has_no_gap_and_no_overlap_while_tiering_runs(topic: Topi
 def test_the_source_reads_long_history_from_the_table(
     topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headwater_spark.options import source_options
     from headwater_spark.source.batch_planner import Planner
+    from headwater_spark.source.source_options import source_options
 
     with Producer(topic.servers) as producer:
         many = pa.table({"v": pa.array([b"v%d" % i for i in range(700_000)], pa.binary())})

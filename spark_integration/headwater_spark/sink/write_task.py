@@ -22,7 +22,7 @@ from headwater.columnar.schema import HEADERS
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.records.batch import NO_SEQUENCE
 from headwater_spark.blocking_clients import record_client
-from headwater_spark.options import SinkOptions
+from headwater_spark.sink.sink_options import SinkOptions
 
 if TYPE_CHECKING:
     from headwater.columnar.encode import EncodedBatch

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from headwater.columnar.schema import HEADERS
 from headwater.errors import UsageError
 from headwater.system import SystemClock
-from headwater_spark.options import SinkOptions, sink_options
+from headwater_spark.sink.sink_options import SinkOptions, sink_options
 from headwater_spark.sink.write_task import Written, write
 from headwater_spark.worker_errors import without_traceback
 

@@ -343,9 +343,10 @@ class MarkerSender:
             return
         ended = pending.transaction
 
-        def command(shard: TransactionShard, now: Now, token: Token) -> Decision:
-            decision = shard.markers_written(ended.transactional_id, ended.identity, now)
-            return decision.confirm(token, None)
+        def command(shard: TransactionShard, now: Now, token: Token) -> Sequence[Decision]:
+            decisions = shard.markers_written(ended.transactional_id, ended.identity, now)
+            decisions[-1].confirm(token, None)
+            return decisions
 
         def stored(reply: asyncio.Future[object]) -> None:
             error = None if reply.cancelled() else reply.exception()

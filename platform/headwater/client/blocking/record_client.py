@@ -16,11 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TypeVar
+from uuid import UUID
 
 from headwater.client.blocking.cluster import BlockingCluster, is_retriable
 from headwater.client.blocking.connection import BlockingConnection
 from headwater.client.blocking.fetch import (
     NAMES_FETCH_VERSION,
+    NO_TOPIC_ID,
     FetchedBatches,
     FetchStream,
     fetch_request,
@@ -31,7 +33,7 @@ from headwater.client.blocking.fetch import (
 from headwater.client.core.metadata import TopicMetadata
 from headwater.client.errors import kafka_error
 from headwater.client.values import OffsetAndTimestamp
-from headwater.errors import ErrorCode, KafkaError
+from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 from headwater.system import SystemClock
 from headwater.wire.apis.k00_produce import (
@@ -64,6 +66,7 @@ __all__ = [
     "READ_UNCOMMITTED",
     "NO_PRODUCER",
     "RecordClient",
+    "ReplacedTopicError",
     "FetchedBatches",
     "next_offset_after",
 ]
@@ -88,6 +91,10 @@ NO_PRODUCER = (-1, -1)
 
 PartitionId = tuple[str, int]
 R = TypeVar("R", bound=Message)
+
+
+class ReplacedTopicError(HeadwaterError):
+    """The topic with the requested id was deleted; another topic has its name."""
 
 
 class RecordClient:
@@ -266,17 +273,21 @@ class RecordClient:
         isolation: int = READ_UNCOMMITTED,
         max_wait_ms: int = FETCH_WAIT_MS_DEFAULT,
         idle_timeout_s: float | None = None,
+        topic_id: UUID = NO_TOPIC_ID,
     ) -> Iterator[FetchedBatches]:
         """Fetches of [start, end) in order, one ahead; at a new leader they continue.
 
         **The records of a fetch are valid until the next one is taken.** Raises KafkaTimeoutError
-        when nothing came for `idle_timeout_s` (None: the client's `retry_timeout_s`) before `end`.
+        when nothing came for `idle_timeout_s` (None: the client's `retry_timeout_s`) before `end`,
+        and ReplacedTopicError when the topic no longer has `topic_id`.
         """
         cluster, offset = self._cluster, start
         timer = cluster.retry_timer(f"fetch from {topic}-{partition}", idle_timeout_s)
         while offset < end:
             leader = cluster.with_leader("fetch from", topic, partition, cluster.check_out)
-            stream = FetchStream(leader, topic, partition, max_bytes, isolation, max_wait_ms)
+            stream = FetchStream(
+                leader, topic, partition, max_bytes, isolation, max_wait_ms, topic_id
+            )
             try:
                 for fetched in stream.fetches(offset, end):
                     if fetched.next_offset > offset:
@@ -288,8 +299,17 @@ class RecordClient:
             except (OSError, KafkaError) as e:
                 timer.pause_after(e)
                 cluster.refresh_if_possible([topic])
+                self._check_topic_id(topic, topic_id)
             finally:
                 cluster.give_back(leader, fit=not stream.is_pending)
+
+    def _check_topic_id(self, topic: str, wanted: UUID) -> None:
+        """Raises ReplacedTopicError when the known metadata has the topic under another id."""
+        known = self._cluster.cache.topics.get(topic)
+        if known is not None and len({wanted, known.topic_id} - {NO_TOPIC_ID}) == 2:
+            raise ReplacedTopicError(
+                f"topic {topic} was deleted and created again (id {wanted}, now {known.topic_id})"
+            )
 
     def produce_batch(
         self,

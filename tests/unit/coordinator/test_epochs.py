@@ -7,9 +7,8 @@ from uuid import UUID
 import pytest
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater.wire.epoch_values import EpochState, EpochStatus, SinkKind
+from headwater.wire.epoch_values import EpochState, EpochStatus
 from headwater_broker.coordinator.common.shard import Decision
-from headwater_broker.coordinator.transaction import sink_administration
 from headwater_broker.coordinator.transaction.epoch_values import (
     MARKERS_MAX,
     RETIRED_MAX,
@@ -28,18 +27,13 @@ from unit.coordinator.epoch_log import (
     RUN,
     TOPIC_ID,
     EpochLog,
+    commit_empty,
     named,
     writer,
 )
 
 S = EpochStatus
 COMMITTING, ABORTING, PREPARED = EpochState.COMMITTING, EpochState.ABORTING, EpochState.PREPARED
-
-
-def committed(log: EpochLog, *epochs: int) -> None:
-    """Commit epochs without rows, each with the ticket epoch + 1."""
-    for epoch in epochs:
-        assert log.commit(writer(epoch, epoch + 1)).status is S.COMMITTED
 
 
 # -- names
@@ -214,7 +208,7 @@ def test_a_higher_ticket_of_the_same_run_gives_up_the_open_epoch() -> None:
 
 def test_the_latest_retired_runs_are_remembered() -> None:
     log = EpochLog()
-    committed(log, 0)
+    commit_empty(log, 0)
     for number in range(1, RETIRED_MAX + 3):
         log.abort(writer(1, number + 1, UUID(int=number)))
     assert len(log.sink.retired) == RETIRED_MAX
@@ -234,7 +228,7 @@ def test_the_outcome_is_told_before_the_fence() -> None:
 
 def test_another_query_may_not_write_the_sink() -> None:
     log = EpochLog()
-    committed(log, 0)
+    commit_empty(log, 0)
     foreign = writer(1, 5, NEWER_RUN, owner="another")
     assert log.join(foreign).status is S.SINK_OWNED
     assert log.commit(foreign).status is S.SINK_OWNED
@@ -246,7 +240,7 @@ def test_another_query_may_not_write_the_sink() -> None:
 
 def test_a_rewound_checkpoint_is_refused_and_changes_nothing() -> None:
     log = EpochLog()
-    committed(log, 0, 1, 2)
+    commit_empty(log, 0, 1, 2)
     before = log.sink
     rewound = log.join(writer(1, 9, NEWER_RUN))
     assert (rewound.status, rewound.last_epoch) == (S.CHECKPOINT_MISMATCH, 2)
@@ -316,7 +310,7 @@ def test_a_late_commit_of_an_aborted_epoch_does_not_commit_it_empty() -> None:
 
 def test_an_abort_before_any_join_of_the_epoch_holds() -> None:
     log = EpochLog()
-    committed(log, 0)
+    commit_empty(log, 0)
     assert log.abort(writer(1, 2)).status is S.ABORTED
     assert log.restarted().commit(writer(1, 2)).status is S.ABORTED
 
@@ -373,7 +367,7 @@ def test_a_newer_run_decides_the_prepared_epoch_before_it_writes() -> None:
 def test_to_resolve_where_nothing_is_prepared_changes_nothing() -> None:
     log, of = EpochLog(), writer()
     assert log.resolve(of, ABORTING).status is S.ABORTED
-    committed(log, 0)
+    commit_empty(log, 0)
     following = writer(1, 2)
     for state in (ABORTING, COMMITTING):
         assert log.resolve(following, state).status is S.ABORTED
@@ -442,113 +436,6 @@ def test_participants_neither_expire_nor_time_out_by_themselves() -> None:
     log.commit(of, named(0, one))
     log.wait(2 * CONFIG.expiration_ms)
     assert log.shard.transactions[one.transactional_id].state is TransactionState.COMPLETE_COMMIT
-
-
-# -- sinks
-
-
-def test_a_batch_sink_is_forgotten_an_hour_after_its_commit() -> None:
-    log, of = EpochLog(), writer(kind=SinkKind.BATCH)
-    one = log.joined(of)
-    log.commit(of, named(0, one))
-    log.wait(CONFIG.epoch_max_ms - 1)
-    assert log.commit(of, named(0, one)).status is S.COMMITTED, "a repeated request"
-    found = log.restarted()
-    found.shard.epochs.loaded(found.now)
-    for coordinator in (log, found):
-        coordinator.wait(2)
-        assert coordinator.shard.epochs.table.sinks == {}
-        assert coordinator.shard.transactions == {}
-    assert EpochLog(log.log, compacted=True).shard.transactions == {}
-
-
-def test_the_sink_of_a_query_is_kept() -> None:
-    log = EpochLog()
-    committed(log, 0)
-    log.wait(1_000 * CONFIG.epoch_max_ms)
-    assert log.join(writer(0, 2)).status is S.COMMITTED
-
-
-def test_a_sink_is_deleted_when_its_epochs_are_complete() -> None:
-    log, of = EpochLog(), writer()
-    one = log.joined(of)
-    with pytest.raises(KafkaError, match="is Open") as refused:
-        log.delete()
-    assert refused.value.code is ErrorCode.INVALID_REQUEST
-    log.commit(of, named(0, one))
-    log.delete()
-    assert log.shard.transactions == {}
-    with pytest.raises(KafkaError) as refused:
-        log.delete()
-    assert refused.value.code is ErrorCode.RESOURCE_NOT_FOUND
-    assert log.joined(of).producer_id != one.producer_id, "its producers are gone with it"
-
-
-def test_a_takeover_gives_the_sink_to_another_checkpoint() -> None:
-    log = EpochLog()
-    committed(log, 0, 1, 2)
-    open_one = writer(3, 4)
-    one = log.joined(open_one)
-    before = log.take_over("another", 7)
-    assert before == ("query", 2)
-    log.write_markers()
-    assert log.committed(one) == [False]
-    assert log.join(open_one, 1).status is S.SINK_OWNED
-    theirs = writer(8, 5, NEWER_RUN, owner="another")
-    assert log.join(theirs).status is S.OPEN
-    assert log.join(writer(7, 5, NEWER_RUN, owner="another")).status is S.COMMITTED
-
-
-def test_a_takeover_without_an_owner_waits_for_the_next_query() -> None:
-    log = EpochLog()
-    committed(log, 0, 1)
-    log.take_over("", -1)
-    assert log.join(writer(0, 9)).status is S.FENCED, "the run before is retired"
-    assert log.join(writer(0, 9, NEWER_RUN, owner="another")).status is S.OPEN
-    assert log.sink.owner == "another"
-
-
-def test_a_takeover_waits_for_a_prepared_epoch_and_survives_a_commit_in_flight() -> None:
-    log, of = EpochLog(), writer()
-    one = log.joined(of)
-    log.prepare(of, named(0, one))
-    with pytest.raises(KafkaError, match="prepared"):
-        log.take_over("query", 9)
-    log.ask(lambda s, t: s.epochs.resolve(of, COMMITTING, log.now, t))
-    log.take_over("query", 9)
-    log.write_markers()
-    assert log.sink.last_epoch == 9
-    assert log.restarted(compacted=True).sink.last_epoch == 9
-
-
-def test_sinks_are_described() -> None:
-    log, of = EpochLog(), writer()
-    log.joined(of, 3, 4)
-    [row] = sink_administration.described(log.shard.epochs, None)
-    assert (row.sink, row.owner, row.ticket, row.last_epoch, row.slots) == (
-        "alerts", "query", 1, -1, 1,
-    )  # fmt: skip
-    [epoch] = row.epochs
-    assert (epoch.epoch, epoch.state) == (0, "Open")
-    assert epoch.deadline_ms == log.now.wall_ms + CONFIG.epoch_timeout_ms
-    [member] = epoch.participants
-    assert (member.task, member.attempt, member.partitions) == (3, 4, ("flights-0",))
-    assert sink_administration.described(log.shard.epochs, ["unknown"]) == []
-
-
-# -- tickets
-
-
-def test_tickets_rise_over_failovers() -> None:
-    log = EpochLog()
-    seen: list[object] = []
-    for _ in range(3):
-        for _ in range(1_100):
-            token = log.ask(lambda s, t: s.epochs.tickets.allocate(t))
-            seen.append(log.replies[token])
-        log = log.restarted(compacted=True)
-    assert seen == sorted(set(seen), key=int)  # type: ignore[call-overload]
-    assert len(log.log) <= 7, "one record reserves many"
 
 
 def _of(record):  # type: ignore[no-untyped-def]

@@ -59,7 +59,9 @@ class OpenEpoch:
     @property
     def is_written(self) -> bool:
         """True when no marker is missing."""
-        return self.is_decided and self.written.issuperset(self.members)
+        if not self.is_decided or len(self.written) < len(self.members):
+            return False
+        return self.written.issuperset(self.members)
 
 
 class SlotPool:

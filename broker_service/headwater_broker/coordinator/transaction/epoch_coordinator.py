@@ -411,6 +411,12 @@ class EpochCoordinator:
         self._abort(own.key, own, self.table.sinks[own.sink], decision, now)
         self._deadlines.set((own.sink, own.key, OWN), now.steady_ms + self._config.retry_ms)
 
+    def deadline_ms(self, own: OpenEpoch) -> int:
+        """When an open epoch is aborted, since 1970; for operators."""
+        if own.deadline_ms >= 0:
+            return own.deadline_ms
+        return own.start_ms + self._config.epoch_timeout_ms
+
     def _touch(self, sink: str, key: EpochKey, start_ms: int, now: Now) -> None:
         """Move the deadline of an open epoch: its timeout from now, epoch.max.ms in all."""
         left_ms = max(start_ms + self._config.epoch_max_ms - now.wall_ms, 0)
@@ -437,11 +443,11 @@ class EpochCoordinator:
         if sink is None or sink.kind is not SinkKind.BATCH:
             return []
         wait_ms = sink.last_update_ms + self._config.epoch_max_ms - now.wall_ms
-        if wait_ms > 0 or self.table.of(name):
-            self._deadlines.set(name, now.steady_ms + max(wait_ms, self._config.retry_ms))
-            return []
-        self._deadlines.set(name, now.steady_ms + self._config.retry_ms)
-        return self.forgotten(name, now).split()
+        if wait_ms <= 0:
+            wait_ms = self._config.retry_ms  # of a record that is refused
+        self._deadlines.set(name, now.steady_ms + wait_ms)
+        is_due = sink.last_update_ms + self._config.epoch_max_ms <= now.wall_ms
+        return self.forgotten(name, now).split() if is_due and not self.table.of(name) else []
 
 
 def _answer(status: EpochStatus, sink: Sink | None) -> EpochReply:

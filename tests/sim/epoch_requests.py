@@ -159,8 +159,11 @@ class EpochRequests(Client):
         )
         reply, status = answer.reply, EpochStatus(answer.reply.status)
         if status is EpochStatus.CHECKPOINT_MISMATCH:
-            if not self._may_be_committed(attempt.sink, attempt.epoch + 1):
-                self.fail("RewoundCheckpointsAreRefused", attempt, "a later epoch is committed")
+            self._check_rewound(attempt)
+            return status
+        if status is EpochStatus.PREPARED:
+            if not self._may_be_committed(attempt.sink, 0):
+                self.fail("NothingUnforeseen", attempt, "PREPARED, and nobody asked for it")
             return status
         if status is EpochStatus.COMMITTED:
             self._told_committed(attempt)
@@ -216,6 +219,8 @@ class EpochRequests(Client):
         status = EpochStatus(answer.reply.status)
         if status is EpochStatus.COMMITTED:
             self._told_committed(attempt)
+        elif status is EpochStatus.CHECKPOINT_MISMATCH:
+            self._check_rewound(attempt)
         else:
             self.check_over(attempt, status, "CommitEpoch of a prepared one")
         return status
@@ -282,6 +287,10 @@ class EpochRequests(Client):
         if name not in self.ledger.committed:
             self.ledger.committed.add(name)
             self.ledger.committed_s[name] = self.world.scheduler.now
+
+    def _check_rewound(self, attempt: EpochAttempt) -> None:
+        if not self._may_be_committed(attempt.sink, attempt.epoch + 1):
+            self.fail("RewoundCheckpointsAreRefused", attempt, "no later epoch is committed")
 
     def _may_be_committed(self, sink: str, least: int, most: int | None = None) -> bool:
         return any(

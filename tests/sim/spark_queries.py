@@ -142,6 +142,8 @@ class Driver(EpochRequests):
         if refused & {EpochStatus.FENCED, EpochStatus.CHECKPOINT_MISMATCH}:
             raise FencedRunError
         random = self.world.random
+        if EpochStatus.PREPARED in refused:  # a zombie's, which a look at the table resolves
+            return False
         if EpochStatus.ABORTED in refused or (not self._is_last and random.random() < ABORTS):
             await self._abort(attempt)
             return False
@@ -189,7 +191,7 @@ class Driver(EpochRequests):
 
     async def _commit_prepared(self, attempt: EpochAttempt) -> EpochStatus:
         status = await self.commit_prepared(attempt)
-        if status is EpochStatus.FENCED:
+        if status in (EpochStatus.FENCED, EpochStatus.CHECKPOINT_MISMATCH):
             raise FencedRunError
         if status is not EpochStatus.COMMITTED:
             self.fail("TablesAgree", attempt, f"the table has it, and it is {status.name}")

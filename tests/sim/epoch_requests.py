@@ -171,10 +171,9 @@ class EpochRequests(Client):
         if status is not EpochStatus.OPEN:
             self.check_over(attempt, status, "JoinEpoch")
             return status
-        if attempt.epoch <= self._committed_before(attempt.sink, sent_s):
-            self.fail(
-                "RewoundCheckpointsAreRefused", attempt, f"it joined, and {last} is committed"
-            )
+        last = self._committed_before(attempt.sink, sent_s)
+        if attempt.epoch <= last:
+            self.fail("RewoundCheckpointsAreRefused", attempt, f"it joined after {last}")
         made = Joined(
             "/".join(map(str, (*attempt.name, f"{task}.{number}"))),
             task,

@@ -35,7 +35,13 @@ from headwater_spark.sink.delta_decision import (
     MergeClauses,
     update_and_insert,
 )
-from headwater_spark.sink.epoch_identity import BATCH_ID, QUERY_ID, RUN_ID, TaskIdentity, query_epoch
+from headwater_spark.sink.epoch_identity import (
+    BATCH_ID,
+    QUERY_ID,
+    RUN_ID,
+    TaskIdentity,
+    query_epoch,
+)
 from headwater_spark.sink.epoch_write import write_epoch
 from headwater_spark.sink.sink_options import SinkOptions, sink_options
 

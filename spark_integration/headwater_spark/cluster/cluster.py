@@ -21,11 +21,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headwater.errors import UsageError
+from headwater.local.broker_command import BROKER_COMMAND
 from headwater.local.cluster_file import ClusterRecord, DirectoryLock, resolve
 from headwater.local.cluster_spec import BROKERS_DEFAULT
 from headwater.local.daemon import prepare_directory
 from headwater.local.manager import Progress, silent
-from headwater.local.supervisor import BROKER_COMMAND
 from headwater.system import SystemClock, SystemEntropy
 from headwater_spark.cluster.broker_slot import BrokerInfo
 from headwater_spark.cluster.job_manager import READY_TIMEOUT_S, SparkManager, plan_for

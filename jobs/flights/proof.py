@@ -9,6 +9,7 @@ if their digests are.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -143,6 +144,12 @@ class AlertVerdict:
     def is_clean(self) -> bool:
         """True when every expected alert is there once, and checkpoint and topic agree."""
         return not (self.wrong or self.open_epochs) and self.last_batch == self.last_epoch
+
+
+def query_id(checkpoint: Path) -> str:
+    """The id that Spark has given to the query of a checkpoint: the name of its sink."""
+    found = json.loads((checkpoint / "metadata").read_text())["id"]
+    return str(found)
 
 
 def last_batch(checkpoint: Path) -> int:

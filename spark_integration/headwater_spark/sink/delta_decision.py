@@ -1,9 +1,9 @@
 """The Delta table whose commits decide epochs: writes, fences, and what its history shows.
 
-Every commit carries Delta's app transaction (txnAppId: the sink, txnVersion: the ticket) and says in
-its user metadata which epoch it is, so DESCRIBE HISTORY shows epochs. Delta passes over a write
-whose version is not above the one in the table, and of two concurrent writes of one app only one
-commits. Public options and settings of Delta only, in one Spark session.
+Every commit carries Delta's app transaction (txnAppId: the sink, txnVersion: the ticket), and its
+user metadata names the epoch, so DESCRIBE HISTORY shows epochs. Delta passes over a write whose
+version is not above the one in the table, and of two concurrent writes of one app only one commits.
+Only public options and settings of Delta are used.
 """
 
 from __future__ import annotations
@@ -114,9 +114,7 @@ class DeltaDecisionTable:
         with _settings(self._session, self._sink, writer.ticket, metadata):
             merge = self._delta_table().alias(write.aliases[0])
             builder = merge.merge(write.rows.alias(write.aliases[1]), write.on)
-            return self._commits(
-                self._session, metadata, lambda: write.clauses(builder).execute()
-            )
+            return self._commits(self._session, metadata, lambda: write.clauses(builder).execute())
 
     def fence(self, ticket: int) -> bool:
         """Make every write of a lower ticket impossible; False: a later ticket is there already."""

@@ -18,7 +18,6 @@ After any crash the table and the topics have the same micro-batches, each once.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
@@ -45,8 +44,6 @@ from headwater_spark.sink.epoch_identity import (
 from headwater_spark.sink.epoch_write import write_epoch
 from headwater_spark.sink.sink_options import SinkOptions, sink_options
 
-logger = logging.getLogger(__name__)
-
 RESERVED = ("txnappid", "txnversion", "usermetadata")
 """Options of Delta that carry the decision."""
 
@@ -60,9 +57,7 @@ class EpochWrites:
         self.table_write: Append | Merge | None = None
         self.topic_writes: list[tuple[DataFrame, dict[str, str]]] = []
 
-    def delta(
-        self, rows: DataFrame, *, partition_by: Sequence[str] = (), **options: str
-    ) -> None:
+    def delta(self, rows: DataFrame, *, partition_by: Sequence[str] = (), **options: str) -> None:
         """Append rows to the table. `options` are Delta's, such as mergeSchema="true"."""
         reserved = [name for name in options if name.lower() in RESERVED]
         if reserved:

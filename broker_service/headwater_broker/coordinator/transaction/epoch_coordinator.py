@@ -154,8 +154,7 @@ class EpochCoordinator:
             if slot is None:
                 return _settle(decision, token, busy)
             idle = self.participants.get(pool.known.get(slot, ""))
-            timeout_ms = self._config.epoch_timeout_ms
-            after = joined(idle, request, slot, timeout_ms, now.wall_ms)
+            after = joined(idle, request, slot, self._config.epoch_max_ms, now.wall_ms)
         decision.records.append(self._store(after))
         decision.confirm(token, _participant(sink, after))
         return decision

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 ROOT = Path(__file__).resolve().parents[2]
 RUN_S = 120
 DOCUMENTED_SERVERS = "127.0.0.1:9092"
-CHANGES = '''
+CHANGES = """
 from pyspark import pipelines as dp
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, from_json
@@ -50,7 +50,7 @@ dp.create_auto_cdc_flow(
     apply_as_deletes="op = 'd'",
     except_column_list=["op", "seq"],
 )
-'''
+"""
 
 
 class Project:

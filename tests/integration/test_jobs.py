@@ -1,4 +1,4 @@
-"""The scripts of jobs/ on real brokers and Delta tables: runs, repeated runs, dry runs, exit codes."""
+"""The scripts of jobs/ on real brokers and Delta tables: runs, repeats, dry runs, exit codes."""
 
 from __future__ import annotations
 

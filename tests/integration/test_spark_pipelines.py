@@ -1,4 +1,4 @@
-"""Declarative pipelines (`spark-pipelines run`) on topics: the project of docs/spark.md, AUTO CDC."""
+"""Declarative pipelines (`spark-pipelines run`): the project of docs/spark.md, and AUTO CDC."""
 
 from __future__ import annotations
 
@@ -52,6 +52,18 @@ dp.create_auto_cdc_flow(
 )
 """
 
+RUN_IN_CATALOG = """
+import sys
+from pathlib import Path
+from pyspark.pipelines.cli import run
+from pyspark.sql import SparkSession
+
+url, catalog = sys.argv[1:]
+spark = SparkSession.builder.remote(url).getOrCreate()
+spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.default")
+run(Path("spark-pipeline.yml"), [], False, [], False)
+"""
+
 
 class Project:
     """A pipeline's folder, run against a Connect server, whose catalog outlives each run."""
@@ -74,10 +86,17 @@ class Project:
 
     def run(self, command: str = "run") -> str:
         program = str(Path(sys.executable).with_name("spark-pipelines"))
+        return self._run(program, "--remote", self._server.url, command)
+
+    def run_in_catalog(self, catalog: str) -> str:
+        """As `run`, in a session whose instance of the catalog has a namespace `default`."""
+        return self._run(sys.executable, "-c", RUN_IN_CATALOG, self._server.url, catalog)
+
+    def _run(self, *command: str) -> str:
         done = subprocess.run(
-            [program, "--remote", self._server.url, command],
+            command,
             cwd=self.folder,
-            env=connect_server.environment(),
+            env={**connect_server.environment(), "SPARK_REMOTE": self._server.url},
             capture_output=True,
             text=True,
             timeout=RUN_S,
@@ -145,7 +164,7 @@ def test_the_documented_project_goes_on_where_it_stopped(
 def test_auto_cdc_applies_a_topics_changes(
     shared_cluster: LocalCluster, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """The target is in Spark's own test catalog: of those at hand only it has row-level operations."""
+    """The target is in Spark's test catalog: of those at hand only it has row-level operations."""
     connect_server.need("yaml")
     try:
         jar = spark_row_level_catalog()
@@ -169,10 +188,10 @@ def test_auto_cdc_applies_a_topics_changes(
             project = Project(tmp_path, servers, server)
             project.define(CHANGES, "catalog: rows\n")
             send((1, "a", 1, "u"), (2, "b", 1, "u"), (1, "aa", 2, "u"), (2, "", 3, "d"))
-            assert "COMPLETED" in project.run()
+            assert "COMPLETED" in project.run_in_catalog("rows")
             assert people(spark) == {1: "aa"}
             send((1, "late", 1, "u"), (3, "c", 1, "u"))
-            assert "COMPLETED" in project.run()
+            assert "COMPLETED" in project.run_in_catalog("rows")
             assert people(spark) == {1: "aa", 3: "c"}
         finally:
             spark.stop()

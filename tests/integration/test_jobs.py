@@ -109,9 +109,9 @@ def test_bronze_to_silver_goes_on_where_it_stopped(jobs: Jobs) -> None:
     assert jobs.document(bronze_to_silver, *arguments)["records"] == 0
     rows = jobs.table("silver").orderBy("id").collect()
     assert [row.id for row in rows] == [None, *range(35)]
-    assert rows[0]._malformed == "no json" and rows[0]._key == "x"
-    assert rows[5].carrier == "c2" and rows[5]._malformed is None
-    assert len({(row._partition, row._offset) for row in rows}) == 36
+    assert rows[0]["_malformed"] == "no json" and rows[0]["_key"] == "x"
+    assert rows[5].carrier == "c1" and rows[5]["_malformed"] is None
+    assert len({(row["_partition"], row["_offset"]) for row in rows}) == 36
 
 
 def test_malformed_values_are_dropped_or_fail_the_run(jobs: Jobs) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,23 +20,30 @@ from headwater.errors import UsageError
 from integration import connect_server
 from integration.cluster import LocalCluster
 from integration.conftest import next_base_port
+from integration.connect_server import ConnectServer
 
 pytestmark = pytest.mark.integration
 
+ROOT = Path(__file__).resolve().parents[2]
 WAIT_S = 60
 ROWS = 30
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
     connect_server.need()
+    folder = tmp_path_factory.mktemp("connect")
+    with ConnectServer(folder, next_base_port(folder), {}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def spark(server: ConnectServer) -> Iterator[Any]:
     from pyspark.sql.connect.session import SparkSession
 
-    folder = tmp_path_factory.mktemp("connect")
-    with connect_server.ConnectServer(folder, next_base_port(folder), {}) as server:
-        session = SparkSession.builder.remote(server.url).create()
-        yield session
-        session.stop()
+    session = SparkSession.builder.remote(server.url).create()
+    yield session
+    session.stop()
 
 
 class Topics:
@@ -145,6 +155,22 @@ def test_for_each_batch_writes_a_topic(topics: Topics, tmp_path: Path) -> None:
     )
     assert query.awaitTermination(WAIT_S) and query.exception() is None
     assert topics.values(topics.empty) == EXPECTED
+
+
+def test_the_documented_program(topics: Topics, server: ConnectServer, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "spark.md").read_text()
+    (program,) = re.findall(r"```python\n(# connect\.py.*?)```", page, re.DOTALL)
+    (tmp_path / "connect.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "connect.py", server.url, topics.servers, topics.filled],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout == f"{ROWS} records\n"
 
 
 def test_executors_are_probed(spark: Any) -> None:

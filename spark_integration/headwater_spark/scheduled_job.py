@@ -23,7 +23,6 @@ from headwater.cli.main import run_command
 from headwater.cli.options import (
     bootstrap_options,
     bootstrap_servers,
-    echo_json,
     json_option,
     open_admin,
 )
@@ -59,7 +58,7 @@ class JobSettings:
         seconds = round(self.clock.monotonic() - self.started_s, 1)
         if self.is_json:
             state = {"job": self.name, "dry_run": self.is_dry_run, "seconds": seconds}
-            echo_json({**state, **facts})
+            click.echo(json.dumps({**state, **facts}))
             return
         prefix = "dry run: " if self.is_dry_run else ""
         click.echo(f"{self.name}: {prefix}{text}, {seconds} s")

@@ -10,7 +10,7 @@ import pytest
 from headwater.cli.main import run_command
 from headwater.errors import UsageError
 from headwater_spark.scheduled_job import JobSettings, job_options, settings
-from headwater_spark.tiering.job import TopicReplacedError
+from headwater_spark.spark_session import SparkJobError
 
 
 class Seconds:
@@ -54,7 +54,7 @@ def test_exit_codes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
     assert run_command(copy, [*arguments, "--no-such"], "copy.py") == 2
     failure.append(UsageError("two\nlines"))
     assert run_command(copy, arguments, "copy.py") == 2
-    failure.append(TopicReplacedError("gone"))
+    failure.append(SparkJobError("gone"))
     assert run_command(copy, arguments, "copy.py") == 1
     told = capsys.readouterr()
     assert told.out == "" and told.err.splitlines()[-2:] == [

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
-from headwater.errors import KafkaError
+from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.epoch_values import EpochState, EpochStatus, SinkKind
 from headwater_broker.coordinator.common.shard import (
     Decision,
@@ -206,8 +206,11 @@ class EpochLog:
         except KafkaError as error:
             self.replies[self._token] = error
             return self._token
-        self.take(decisions)
-        return self._token
+        token = self._token
+        if not self.take(decisions):
+            error = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too few replicas are in sync")
+            self.replies.setdefault(token, error)
+        return token
 
     def reply(self, command: Callable[[TransactionShard, Token], Decisions]) -> EpochReply:
         return self.replied(self.ask(command))
@@ -219,15 +222,17 @@ class EpochLog:
         assert isinstance(found, EpochReply)
         return found
 
-    def take(self, decisions: Decisions) -> None:
+    def take(self, decisions: Decisions) -> bool:
+        """False when a record was refused."""
         for decision in each(decisions):
             if decision.records:
                 if not self.refuses_after:
                     self._answer(decision.replies)
-                    return
+                    return False
                 self.refuses_after -= 1
                 self._replay(decision)
             self._answer(decision.confirmations + decision.replies + decision.leader_replies)
+        return True
 
     def _replay(self, decision: Decision) -> None:
         for record in decision.records:

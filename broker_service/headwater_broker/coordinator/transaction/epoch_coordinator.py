@@ -185,7 +185,7 @@ class EpochCoordinator:
         sink, epochs = self.table.sinks.get(of.sink), self.table.of(of.sink)
         status = refusal(sink, epochs, of)
         own = epochs.get(of.key)
-        if status is EpochStatus.COMMITTED:
+        if status is EpochStatus.COMMITTED and state is EpochState.COMMITTING:
             return self._committed(of, decision, token, now)
         if status is EpochStatus.PREPARED and state is EpochState.PREPARED:
             check_prepared(own, of)
@@ -246,12 +246,13 @@ class EpochCoordinator:
         return decision
 
     def abort(self, of: EpochRequest, now: Now, token: Token) -> Decision:
-        """AbortEpoch of an epoch that is not prepared; replies an EpochReply."""
+        """AbortEpoch of an epoch that is not prepared; replies an EpochReply.
+
+        Recorded also where nobody has joined: a CommitEpoch that comes late must not commit it.
+        """
         decision = Decision()
         sink, epochs = self.table.sinks.get(of.sink), self.table.of(of.sink)
         status = refusal(sink, epochs, of)
-        if sink is None:
-            status = EpochStatus.ABORTED
         if status is not None:
             return decision.reply_as_leader(token, _answer(status, sink))
         sink = self._admit(sink, of, decision, now)
@@ -394,6 +395,7 @@ class EpochCoordinator:
             if token != OWN:
                 if token in own.waiting:
                     own.waiting.remove(token)
+                    # A request whose record was refused has its answer.
                     replies.reply(token, EpochReply(EpochStatus.COMMITTED, key.epoch))
             elif own.state is EpochState.OPEN:
                 self._expire(own, decision, now)

@@ -92,17 +92,17 @@ def run_job(command: click.Command) -> int:
 
 @contextmanager
 def job_session(job: JobSettings) -> Iterator[SparkSession]:
-    """A session with Delta. One that ran before, as a notebook's, goes on afterwards.
+    """The session that runs already, as in a notebook, or one with Delta that ends with the block.
 
     Errors of Spark become SparkJobError, of one line.
     """
-    is_foreign = SparkSession.getActiveSession() is not None
-    spark = session(job.master, app_name=f"headwater {job.name}")
+    running = SparkSession.getActiveSession()
+    spark = running or session(job.master, app_name=f"headwater {job.name}")
     try:
         with job_errors(spark, job.name):
             yield spark
     finally:
-        if not is_foreign and not has_ended(spark):
+        if running is None and not has_ended(spark):
             spark.stop()
 
 

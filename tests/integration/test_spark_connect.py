@@ -151,8 +151,8 @@ def test_a_streaming_sink_is_exactly_once_and_shows_its_lag(topics: Topics, tmp_
             (topics.filled, 1): 0,
         }
         with Admin(topics.servers) as admin:
-            (sink,) = [name for name in admin.list_sinks() if str(query.id) in str(name)]
-        assert sink
+            (sink,) = [s for s in admin.list_sinks() if s.owner == str(query.id)]
+        assert sink.last_epoch == query.lastProgress["batchId"]
     finally:
         query.stop()
 

@@ -11,13 +11,13 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from headwater.client.blocking.epoch_client import EpochClient, EpochWriter
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from headwater import Admin, Producer
+from headwater.client.blocking.epoch_client import EpochClient, EpochWriter
 from headwater.client.values import NewTopic
 from headwater_spark.sink.epoch_write import write_epoch
 from headwater_spark.sink.write_task import BUFFER_ROWS

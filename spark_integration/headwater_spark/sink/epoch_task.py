@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+
 from headwater.client.blocking.epoch_client import EpochWriter, Participant
 from headwater.client.epoch_errors import EpochAbortedError
-
 from headwater.clock import Clock
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater_spark.sink.connections import SinkConnections

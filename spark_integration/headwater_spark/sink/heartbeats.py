@@ -14,7 +14,6 @@ from types import TracebackType
 
 from headwater.client.blocking.epoch_client import EpochClient, EpochWriter
 from headwater.client.epoch_errors import EpochAbortedError
-
 from headwater.errors import HeadwaterError
 from headwater.wire.epoch_values import EpochStatus
 

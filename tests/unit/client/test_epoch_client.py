@@ -39,11 +39,12 @@ from headwater.wire.apis.k10004_prepare_epoch import PrepareEpochResponse
 from headwater.wire.apis.k10005_epoch_heartbeat import EpochHeartbeatResponse
 from headwater.wire.apis.k10006_describe_sinks import DescribedSink, DescribeSinksResponse
 from headwater.wire.epoch_values import EpochStatus
+from headwater.wire.schema import Message, encode
 
 RUN = UUID(int=7)
 WRITER = EpochWriter("sink", "query", RUN, ticket=3, epoch=5)
 ME = Participant(0, 2, 900, 4, "__hw.sink.2", 12.0)
-OWN_KEYS = dict.fromkeys(range(10000, 10009), (0, 0))
+OWN_KEYS = {3: (0, 13), 10: (0, 6), **dict.fromkeys(range(10000, 10009), (0, 0))}
 Answer = Any
 """A response, or the exception instead of one."""
 
@@ -89,8 +90,12 @@ class Link:
         if self._id in self._brokers.down:
             raise ConnectionRefusedError(f"{self.port} refuses")
 
+    def version_for(self, request: type[Message]) -> int:
+        return min(self.versions[request.api_key][1], request.versions[1])
+
     def call(self, request: Any, _reply: object, **_more: object) -> Any:
         self._check()
+        encode(request, self.version_for(type(request)))
         brokers = self._brokers
         if request.api_key == 3:
             rows = tuple(

@@ -9,10 +9,9 @@ from typing import Any, cast
 from uuid import UUID
 
 from headwater.client.blocking.epoch_client import EpochClient, EpochWriter, Participant
-from headwater.client.sink_values import SinkDescription
-
 from headwater.client.blocking.record_client import RecordClient
 from headwater.client.errors import UnknownTopicOrPartitionError
+from headwater.client.sink_values import SinkDescription
 from headwater.records.batch import BatchHeader, read_header
 from headwater.wire.epoch_values import EpochStatus
 from headwater_spark.sink.connections import SinkConnections

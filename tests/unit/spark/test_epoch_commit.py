@@ -9,10 +9,10 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from headwater.client.blocking.epoch_client import EpochWriter
-from headwater.client.epoch_errors import EpochAbortedError
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from headwater.client.blocking.epoch_client import EpochWriter
+from headwater.client.epoch_errors import EpochAbortedError
 from headwater.errors import UsageError
 from headwater.wire.epoch_values import EpochStatus
 from headwater_spark.sink.connections import close_idle, keep_idle, sink_connections

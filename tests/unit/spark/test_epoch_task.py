@@ -9,10 +9,10 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from headwater.client.epoch_errors import EpochAbortedError
-from headwater.client.sink_values import SinkDescription
 
+from headwater.client.epoch_errors import EpochAbortedError
 from headwater.client.errors import kafka_error
+from headwater.client.sink_values import SinkDescription
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.system import SystemClock
 from headwater.wire.epoch_values import EpochStatus

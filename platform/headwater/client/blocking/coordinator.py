@@ -96,12 +96,14 @@ class CoordinatorClient:
         return connection
 
     def _find(self, key: str, needed: type[Message]) -> int:
-        request = FindCoordinatorRequest(
-            key_type=KEY_TYPE_TRANSACTION, coordinator_keys=(key,)
-        )
-
         def ask(connection: BlockingConnection) -> int:
             _check_served(connection, needed)
+            by_list = connection.version_for(FindCoordinatorRequest) >= KEYS_VERSION
+            request = FindCoordinatorRequest(
+                key="" if by_list else key,
+                key_type=KEY_TYPE_TRANSACTION,
+                coordinator_keys=(key,) if by_list else (),
+            )
             reply = connection.call(request, FindCoordinatorResponse)
             found = reply.coordinators[0] if reply.coordinators else reply
             if found.error_code:

@@ -64,8 +64,16 @@ class BrokerSlot:
         )
 
     def on_task_up(self, report: Report, link: TaskLink) -> None:
-        """A task of this slot has started on an executor."""
+        """A task of this slot has started on an executor.
+
+        An earlier task that still has its connection is on a machine that Spark has given up. It is
+        told to stop: should that machine come back, its broker must not compete with the new one.
+        """
+        if self.link is not None:
+            self.link.ask_to_stop()
+            self.link.close()
         self.link = link
+        self.readiness = None
         self.task_facts = report
         if not self.one_host:
             self.host = str(report["host"])

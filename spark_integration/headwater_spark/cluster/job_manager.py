@@ -35,8 +35,14 @@ from headwater.local.zookeeper import zookeeper_spec
 from headwater.system import SystemEntropy
 from headwater_spark.cluster import interrupts
 from headwater_spark.cluster.broker_slot import BrokerInfo, BrokerSlot
-from headwater_spark.cluster.broker_task import DRAIN_GRACE_S, HOST_MARK, BrokerTask, run_broker
-from headwater_spark.cluster.driver_link import DriverLink, Report, TaskLink
+from headwater_spark.cluster.broker_task import (
+    DRAIN_GRACE_S,
+    HOST_MARK,
+    RACK_MARK,
+    BrokerTask,
+    run_broker,
+)
+from headwater_spark.cluster.driver_link import SILENCE_S, DriverLink, Report, TaskLink
 from headwater_spark.cluster.slot_plan import SlotPlan, plan_slots
 
 logger = logging.getLogger(__name__)
@@ -75,6 +81,7 @@ class SparkManager:
         self._changed = changed
         self._drain_grace_s = drain_grace_s
         self._plan = plan_for(spark, spec.brokers)
+        self._silence_s = network_timeout_s(spark)
         zookeeper = zookeeper or spec.external_zookeeper or None
         if zookeeper is None and not self._plan.one_host:
             raise UsageError(
@@ -210,7 +217,7 @@ class SparkManager:
 
     def _open_link(self) -> None:
         host = LOOPBACK if self._plan.one_host else str(self._spark.conf.get("spark.driver.host"))
-        self._link = DriverLink(host, self._token, self._on_report, self._on_lost)
+        self._link = DriverLink(host, self._token, self._on_report, self._on_lost, self._silence_s)
 
     def _task(self, broker: BrokerSlot) -> BrokerTask:
         assert self._link is not None
@@ -223,7 +230,7 @@ class SparkManager:
             rows["control.listener"] = f"0.0.0.0:{slot.control_port}"
             rows["control.advertised.listener"] = f"{HOST_MARK}:{slot.control_port}"
             rows["status.listener"] = f"0.0.0.0:{slot.status_port}"
-            rows["broker.rack"] = HOST_MARK
+            rows["broker.rack"] = RACK_MARK
         rows.update(self.properties)
         driver = LOOPBACK if self._plan.one_host else str(self._spark.conf.get("spark.driver.host"))
         return BrokerTask(
@@ -238,6 +245,7 @@ class SparkManager:
             token=self._token,
             environment={**self._mark(), "GRPC_VERBOSITY": "ERROR"},
             drain_grace_s=self._drain_grace_s,
+            silence_s=self._silence_s,
         )
 
     def _keep_job(self, broker: BrokerSlot) -> None:
@@ -295,6 +303,9 @@ class SparkManager:
         broker = self._slots[int(report["broker_id"])]
         event = report["event"]
         name = broker.slot.name
+        with self._state:
+            if event != "up" and broker.link is not link:
+                return  # of a task that a later one has replaced
         if event == "ready":
             self._sessions.held_by(name, report["readiness"])
         with self._state:
@@ -391,6 +402,12 @@ def plan_for(spark: SparkSession, brokers: int) -> SlotPlan:
         executor_cores=int(conf.get("spark.executor.cores") or 1),
         executors=int(instances) if instances and not is_dynamic else None,
     )
+
+
+def network_timeout_s(spark: SparkSession) -> float:
+    """After so long a silence Spark counts an executor as lost."""
+    conf = spark.sparkContext._jsc.sc().conf()
+    return float(conf.getTimeAsSeconds("spark.network.timeout", f"{SILENCE_S:.0f}s"))
 
 
 def _end(left: list[ProcessRef]) -> None:

@@ -154,8 +154,7 @@ class EpochCoordinator:
             if slot is None:
                 return _settle(decision, token, busy)
             idle = self.participants.get(pool.known.get(slot, ""))
-            timeout_ms = self._config.epoch_timeout_ms
-            after = joined(idle, request, slot, timeout_ms, now.wall_ms)
+            after = joined(idle, request, slot, self._config.epoch_max_ms, now.wall_ms)
         decision.records.append(self._store(after))
         decision.confirm(token, _participant(sink, after))
         return decision
@@ -186,7 +185,7 @@ class EpochCoordinator:
         sink, epochs = self.table.sinks.get(of.sink), self.table.of(of.sink)
         status = refusal(sink, epochs, of)
         own = epochs.get(of.key)
-        if status is EpochStatus.COMMITTED:
+        if status is EpochStatus.COMMITTED and state is EpochState.COMMITTING:
             return self._committed(of, decision, token, now)
         if status is EpochStatus.PREPARED and state is EpochState.PREPARED:
             check_prepared(own, of)
@@ -247,12 +246,13 @@ class EpochCoordinator:
         return decision
 
     def abort(self, of: EpochRequest, now: Now, token: Token) -> Decision:
-        """AbortEpoch of an epoch that is not prepared; replies an EpochReply."""
+        """AbortEpoch of an epoch that is not prepared; replies an EpochReply.
+
+        Recorded also where nobody has joined: a CommitEpoch that comes late must not commit it.
+        """
         decision = Decision()
         sink, epochs = self.table.sinks.get(of.sink), self.table.of(of.sink)
         status = refusal(sink, epochs, of)
-        if sink is None:
-            status = EpochStatus.ABORTED
         if status is not None:
             return decision.reply_as_leader(token, _answer(status, sink))
         sink = self._admit(sink, of, decision, now)
@@ -395,6 +395,7 @@ class EpochCoordinator:
             if token != OWN:
                 if token in own.waiting:
                     own.waiting.remove(token)
+                    # A request whose record was refused has its answer.
                     replies.reply(token, EpochReply(EpochStatus.COMMITTED, key.epoch))
             elif own.state is EpochState.OPEN:
                 self._expire(own, decision, now)
@@ -410,6 +411,12 @@ class EpochCoordinator:
         )  # fmt: skip
         self._abort(own.key, own, self.table.sinks[own.sink], decision, now)
         self._deadlines.set((own.sink, own.key, OWN), now.steady_ms + self._config.retry_ms)
+
+    def deadline_ms(self, own: OpenEpoch) -> int:
+        """When an open epoch is aborted, since 1970; for operators."""
+        if own.deadline_ms >= 0:
+            return own.deadline_ms
+        return own.start_ms + self._config.epoch_timeout_ms
 
     def _touch(self, sink: str, key: EpochKey, start_ms: int, now: Now) -> None:
         """Move the deadline of an open epoch: its timeout from now, epoch.max.ms in all."""
@@ -437,11 +444,11 @@ class EpochCoordinator:
         if sink is None or sink.kind is not SinkKind.BATCH:
             return []
         wait_ms = sink.last_update_ms + self._config.epoch_max_ms - now.wall_ms
-        if wait_ms > 0 or self.table.of(name):
-            self._deadlines.set(name, now.steady_ms + max(wait_ms, self._config.retry_ms))
-            return []
-        self._deadlines.set(name, now.steady_ms + self._config.retry_ms)
-        return self.forgotten(name, now).split()
+        if wait_ms <= 0:
+            wait_ms = self._config.retry_ms  # of a record that is refused
+        self._deadlines.set(name, now.steady_ms + wait_ms)
+        is_due = sink.last_update_ms + self._config.epoch_max_ms <= now.wall_ms
+        return self.forgotten(name, now).split() if is_due and not self.table.of(name) else []
 
 
 def _answer(status: EpochStatus, sink: Sink | None) -> EpochReply:

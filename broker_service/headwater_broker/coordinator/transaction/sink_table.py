@@ -42,7 +42,7 @@ class OpenEpoch:
     written: set[int] = field(default_factory=set)
     """Slots whose partitions all hold their markers."""
     deadline_ms: int = -1
-    """When it is aborted while it is open, since 1970; for operators."""
+    """When it is aborted while it is open, since 1970; -1: a timeout after its start."""
     waiting: list[Token] = field(default_factory=list)
     """CommitEpoch requests that are answered when the epoch is complete."""
 

@@ -296,6 +296,7 @@ class EpochClient:
             run=writer.run,
             ticket=writer.ticket,
             epoch=writer.epoch,
+            kind=writer.kind,
             is_prepared=is_prepared,
         )
         return EpochStatus(self._ask(writer, request, AbortEpochResponse).status)

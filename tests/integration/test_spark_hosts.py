@@ -25,7 +25,7 @@ from headwater_spark.cluster.broker_slot import BrokerInfo
 from headwater_spark.cluster.cluster import Cluster
 from integration.cluster import LocalCluster
 from integration.network_hosts import HostNetwork, NetworkHost, network_hosts, refusal
-from integration.standalone_spark import NETWORK_TIMEOUT_S, StandaloneSpark
+from integration.standalone_spark import StandaloneSpark
 from integration.workload import Workload
 
 pytestmark = pytest.mark.integration
@@ -122,7 +122,7 @@ def test_brokers_are_on_hosts_of_their_own_which_are_racks(
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_hosts_are_cut_off_and_come_back(cluster: Cluster, network: HostNetwork) -> None:
-    """First a host whose processes run on, then one whose processes also freeze until it is back."""
+    """First a host whose processes run on, then one whose processes freeze until it is back."""
     servers = cluster.bootstrap_servers
     with Admin(servers) as admin:
         admin.create_topics([NewTopic("kept", PARTITIONS, 3)])

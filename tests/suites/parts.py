@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from peers import ROOT, kafka_classpath, resolve_jars
+from peers import ROOT, kafka_classpath, resolve_jars, spark_kafka_jars
 
 CACHE = ROOT / ".cache" / "integrations"
 PROGRAMS = Path(__file__).parent / "programs"
@@ -71,6 +71,15 @@ def kafka_jars() -> str:
     _program("java", "a Java runtime (17 or newer)")
     try:
         return kafka_classpath()
+    except SystemExit as error:
+        raise MissingPartError(str(error)) from error
+
+
+def spark_connector() -> list[str]:
+    """The jars of Spark's own connector for Kafka."""
+    _program("java", "a Java runtime (17 or newer)")
+    try:
+        return spark_kafka_jars()
     except SystemExit as error:
         raise MissingPartError(str(error)) from error
 
@@ -159,6 +168,7 @@ PARTS: dict[str, Callable[[], object]] = {
     f"KafkaJS {KAFKAJS_VERSION}": kafkajs,
     "franz-go": lambda: go_program("franz"),
     "sarama": lambda: go_program("sarama"),
+    "spark-kafka": spark_connector,
 }
 
 

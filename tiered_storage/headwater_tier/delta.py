@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -103,16 +104,39 @@ def _access_errors(location: TableLocation, doing: str) -> Iterator[None]:
 class LogTable:
     """An open log table at one version; `refresh` moves to the newest. Not thread-safe."""
 
-    def __init__(self, location: TableLocation, *, checked: bool = True) -> None:
+    def __init__(
+        self, location: TableLocation, *, checked: bool = True, at: int | datetime | None = None
+    ) -> None:
         """Open the newest version. Raises TableAccessError when there is no table.
 
         With `checked=False`, for verify and repair, foreign changes raise no TableStateError.
+        `at` opens an earlier version: this one, or the newest that was committed by this time.
         """
         self.location = location
         self._checked = checked
         with _access_errors(location, "opening"):
             self._table = DeltaTable(location.uri, storage_options=dict(location.storage_options))
+        if at is not None:
+            self._travel(at)
         self._snapshot = self._read()
+
+    def _travel(self, at: int | datetime) -> None:
+        """Move to an earlier version. Raises TableAccessError when the log has it no longer."""
+        newest = self._table.version()
+        if isinstance(at, int) and at > newest:
+            raise TableAccessError(
+                f"the log table {self.location.uri} has no version {at}: the newest is {newest}"
+            )
+        with _access_errors(self.location, f"opening version {at} of"):
+            self._table.load_as_version(at)
+            committed_ms = self._table.history(1)[0]["timestamp"]
+        # deltalake opens the oldest version that is left when all are newer. Version 0 is empty.
+        version = self._table.version()
+        if isinstance(at, datetime) and version > 0 and committed_ms > at.timestamp() * 1000:
+            raise TableAccessError(
+                f"the log of {self.location.uri} reaches back to version {version} only, which is"
+                f" newer than {at.isoformat()}"
+            )
 
     @classmethod
     def create(cls, location: TableLocation, partitions: int) -> LogTable:

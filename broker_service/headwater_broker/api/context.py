@@ -21,6 +21,7 @@ from headwater_broker.coordinator.common.service import Coordinators
 from headwater_broker.coordinator.group.service import GroupService
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.coordinator.transaction.service import TransactionService
+from headwater_broker.coordinator.transaction.sink_service import SinkService
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.log_manager import LogManager
 from headwater_broker.metadata.cache import MetadataCache
@@ -58,6 +59,7 @@ class Services:
     controller: ControllerChannel
     groups: GroupService
     transactions: TransactionService
+    sinks: SinkService
     claimed_partitions: Callable[[int], Awaitable[frozenset[tuple[str, int]]]]
     """Producer id -> partitions of its open transaction that a coordinator will still end. Raises
     KafkaError when a coordinator does not answer."""

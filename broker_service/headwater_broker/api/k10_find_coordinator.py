@@ -21,7 +21,7 @@ from headwater_broker.api.listener_endpoints import Endpoint, endpoints
 from headwater_broker.api.registry import handles
 from headwater_broker.coordinator.common.service import Coordinator as CoordinatorPort
 from headwater_broker.coordinator.common.service import CoordinatorType
-from headwater_broker.coordinator.transaction.service import check_transactional_id
+from headwater_broker.coordinator.transaction.service import check_storable
 
 KEY_TYPES = frozenset(CoordinatorType)
 BATCH_SINCE = 4
@@ -119,7 +119,7 @@ def _endpoint(ctx: RequestContext, key_type: int, key: str) -> Endpoint:
     if not ctx.allowed(Operation.DESCRIBE, resource, key):
         raise KafkaError(code, f"no DESCRIBE on {noun} {key}")
     if key_type == CoordinatorType.TRANSACTION:
-        check_transactional_id(key)
+        check_storable(key)
     partition = coordinator.partition_of(key)
     state = services.view.partition(coordinator.topic, partition)
     leader_id = -1 if state is None else state.leader_id

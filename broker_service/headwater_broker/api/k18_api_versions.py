@@ -32,7 +32,13 @@ TWO_PHASE_SINCE = 6
 """InitProducerId version of KIP-939: it is advertised when it is enabled."""
 
 
-def served_versions(*, two_phase: bool = False) -> tuple[ApiVersion, ...]:
+OWN_SOFTWARE = "headwater"
+"""client_software_name of Headwater's own clients."""
+OWN_KEYS_SINCE = 10_000
+"""API keys that Apache Kafka does not have: no other client meets them."""
+
+
+def served_versions(*, two_phase: bool = False, own_client: bool = False) -> tuple[ApiVersion, ...]:
     """One row per registered API key."""
 
     def highest(key: int, high: int) -> int:
@@ -44,6 +50,7 @@ def served_versions(*, two_phase: bool = False) -> tuple[ApiVersion, ...]:
             api_key=row.key, min_version=row.advertised_low, max_version=highest(row.key, row.high)
         )
         for row in rows().values()
+        if row.key < OWN_KEYS_SINCE or own_client
     )
 
 
@@ -69,7 +76,10 @@ def api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersion
     )
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
-        api_keys=served_versions(two_phase=ctx.broker.transactions.is_two_phase_enabled),
+        api_keys=served_versions(
+            two_phase=ctx.broker.transactions.is_two_phase_enabled,
+            own_client=request.client_software_name == OWN_SOFTWARE,
+        ),
         supported_features=(supported,) if ctx.api_version >= ZERO_LOW_SINCE else (),
         finalized_features_epoch=FEATURES_EPOCH,
         finalized_features=(finalized,),

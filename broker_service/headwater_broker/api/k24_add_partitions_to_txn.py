@@ -26,7 +26,10 @@ from headwater_broker.api.admin.forwarding import may_on_topic, require_on_clust
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
 from headwater_broker.api.transaction_requests import client_code, require_transactional_id
-from headwater_broker.coordinator.transaction.service import check_transactional_id
+from headwater_broker.coordinator.transaction.service import (
+    check_storable,
+    check_transactional_id,
+)
 from headwater_broker.coordinator.transaction.transaction import Partition, ProducerIdentity
 
 FROM_BROKERS_SINCE = 4
@@ -117,13 +120,16 @@ async def _run(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> Cod
         for topic in asked.topics
         for index in topic.partitions
     }
+    is_client = ctx.api_version < FROM_BROKERS_SINCE
     try:
-        check_transactional_id(asked.transactional_id)
+        if is_client:  # the leaders that participants of epochs write to enlist them
+            check_transactional_id(asked.transactional_id)
+        else:
+            check_storable(asked.transactional_id)
         if asked.verify_only:
             return await service.verify_partitions(
                 asked.transactional_id, producer, frozenset(partitions), asked.coordinator_epoch
             )
-        is_client = ctx.api_version < FROM_BROKERS_SINCE
         await service.add_partitions(
             asked.transactional_id,
             producer,

@@ -44,6 +44,7 @@ from headwater_broker.coordinator.group.service import GroupService
 from headwater_broker.coordinator.transaction.config import TransactionConfig
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.coordinator.transaction.service import TransactionService
+from headwater_broker.coordinator.transaction.sink_service import SinkService
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.log_manager import LogManager
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
@@ -128,6 +129,7 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         controller=parts.controller,
         groups=coordinators.groups,
         transactions=coordinators.transactions,
+        sinks=coordinators.sinks,
         coordinators=coordinators.by_type(),
         claimed_partitions=coordinators.claims.partitions_of,
         producer_ids=parts.producer_ids,
@@ -169,6 +171,7 @@ class _Coordinators:
 
     groups: GroupService
     transactions: TransactionService
+    sinks: SinkService
     markers: MarkerWriter
     enlistment: TransactionEnlistment
     claims: TransactionClaims
@@ -195,17 +198,19 @@ def _build_coordinators(
     # Markers reach groups through their coordinator, which is built last: it enlists its partition.
     replaying: dict[str, EndTransaction] = {}
     markers = MarkerWriter(replicas, appends, ports.clock, replaying)
+    of_transactions = TransactionConfig.from_values(config.values)
     transactions = TransactionService(
         coordinator_parts,
-        TransactionConfig.from_values(config.values),
+        of_transactions,
         parts.producer_ids,
         MarkerChannel(config.broker_id, view, markers, channel, parts.is_topic_deleted),
     )
+    sinks = SinkService(transactions.coordinator, of_transactions, parts.producer_ids)
     enlistment = TransactionEnlistment(config.broker_id, view, transactions, channel)
     groups = GroupService(coordinator_parts, GroupConfig.from_values(config.values))
     replaying[groups.coordinator.topic] = groups.coordinator.runtime.end_transaction
     claims = TransactionClaims(config.broker_id, view, transactions, connections)
-    return _Coordinators(groups, transactions, markers, enlistment, claims, channel)
+    return _Coordinators(groups, transactions, sinks, markers, enlistment, claims, channel)
 
 
 def _subscribe_to_configs(

@@ -216,6 +216,12 @@ _GROUPS = (
          "An unused transactional id expires after this time.", minimum=1),
     _row("transaction.remove.expired.transaction.cleanup.interval.ms", Kind.INT, 3_600_000, "ms",
          "Interval of the checks for expired transactional ids.", minimum=1),
+    _row("epoch.timeout.ms", Kind.INT, 60_000, "ms",
+         "An epoch transaction (exactly once from Spark) is aborted when none of its tasks has "
+         "joined, written or sent a heartbeat for this time.", minimum=1_000),
+    _row("epoch.max.ms", Kind.INT, 3_600_000, "ms",
+         "An epoch transaction is aborted when it is open for this time, whatever its tasks do. "
+         "The sink of a batch write is forgotten this long after its commit.", minimum=1_000),
     _row("transaction.two.phase.commit.enable", Kind.BOOLEAN, False, "",
          "Producers may prepare transactions, which never time out (KIP-939)."),
 )  # fmt: skip

@@ -164,6 +164,20 @@ def last_error_line(log_path: Path) -> str:
     return written[-1][:ERROR_LINE_CHARS_MAX] if written else "it wrote nothing"
 
 
+def log_tail(log_path: Path, size: int) -> str:
+    """The last `size` bytes of a log, from the start of a line on. Raises HeadwaterError."""
+    try:
+        with open(log_path, "rb") as log:
+            start = max(0, log.seek(0, os.SEEK_END) - size)
+            log.seek(start)
+            text = log.read(size)
+    except OSError as error:
+        raise HeadwaterError(f"{log_path}: {error.strerror}") from error
+    if start > 0:
+        text = text.partition(b"\n")[2]
+    return text.decode(errors="replace")
+
+
 def rotate_if_large(path: Path, bytes_max: int = LOG_BYTES_MAX) -> bool:
     """Rotate the log `path` if it is larger than `bytes_max`; LOGS_KEPT older parts are kept.
 

@@ -6,6 +6,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from headwater.clock import Clock
@@ -61,6 +62,15 @@ class SupervisedChild:
         """The readiness report of the current run; None until it is ready, and between runs."""
         child = self._child
         return child.readiness if child is not None else None
+
+    @property
+    def is_held(self) -> bool:
+        """True while the child is not restarted when it ends."""
+        return self._held
+
+    def set_command(self, command: tuple[str, ...]) -> None:
+        """Run this command from the next run on."""
+        self.spec = replace(self.spec, command=command)
 
     def start(self) -> None:
         """Start the first run."""

@@ -52,6 +52,8 @@ class ClusterFile:
     external_zookeeper: str = ""
     properties: dict[str, str] = field(default_factory=dict)
     log_dirs: tuple[str, ...] = ()
+    removed: tuple[int, ...] = ()
+    """Ids below the highest one that have no broker."""
 
     def spec(self, directory: Path) -> ClusterSpec:
         """The cluster this file describes, in `directory`."""
@@ -64,6 +66,7 @@ class ClusterFile:
             self.external_zookeeper,
             tuple(self.properties.items()),
             tuple(Path(folder) for folder in self.log_dirs),
+            self.removed,
         )
 
     @property
@@ -86,6 +89,7 @@ def of_spec(spec: ClusterSpec, kind: str = "local") -> ClusterFile:
         external_zookeeper=spec.external_zookeeper,
         properties=dict(spec.properties),
         log_dirs=tuple(map(str, spec.log_dirs)),
+        removed=spec.removed,
     )
 
 
@@ -140,6 +144,7 @@ def _decoded(document: dict[str, Any]) -> ClusterFile:
         external_zookeeper=document.get("external_zookeeper", ""),
         properties=document.get("properties", {}),
         log_dirs=tuple(document.get("log_dirs", ())),
+        removed=tuple(document.get("removed", ())),
     )
 
 
@@ -171,10 +176,10 @@ class ClusterRecord:
             )
             save(self._directory, self._file)
 
-    def set_brokers(self, count: int) -> None:
-        """Write the number of brokers, which has changed while the cluster runs."""
+    def set_brokers(self, spec: ClusterSpec) -> None:
+        """Write the ids of the brokers, which have changed while the cluster runs."""
         with self._lock:
-            self._file = replace(self._file, brokers=count)
+            self._file = replace(self._file, brokers=spec.brokers, removed=spec.removed)
         self.update()
 
     def close(self) -> None:

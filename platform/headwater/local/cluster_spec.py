@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -84,17 +84,45 @@ class ClusterSpec:
     """Settings of every broker, which override those of its slot."""
     log_dirs: tuple[Path, ...] = ()
     """Folders in which each broker N has a data folder `broker-N`; empty: `directory`."""
+    removed: tuple[int, ...] = ()
+    """Ids below the highest one that have no broker, because an operator removed it."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.brokers <= BROKERS_MAX:
-            raise UsageError(f"--brokers {self.brokers}: give 1 to {BROKERS_MAX}")
+        if not 1 <= self.brokers <= BROKERS_MAX - len(self.removed):
+            raise UsageError(
+                f"--brokers {self.brokers}: give 1 to {BROKERS_MAX - len(self.removed)}"
+            )
         if not PORT_MIN <= self.base_port <= PORT_MAX:
             raise UsageError(f"--port {self.base_port}: give {PORT_MIN} to {PORT_MAX}")
 
     @property
+    def broker_ids(self) -> tuple[int, ...]:
+        """The ids of all brokers: from 0 on, without the removed ones."""
+        return tuple(i for i in range(self.brokers + len(self.removed)) if i not in self.removed)
+
+    @property
     def slots(self) -> tuple[Slot, ...]:
         """The slots of all brokers, by broker id."""
-        return tuple(self.slot(i) for i in range(self.brokers))
+        return tuple(self.slot(i) for i in self.broker_ids)
+
+    def free_ids(self, count: int) -> tuple[int, ...]:
+        """The ids of the next `count` brokers: the removed ones first. Raises UsageError."""
+        free = [i for i in range(BROKERS_MAX) if i not in self.broker_ids]
+        if count > len(free):
+            raise UsageError(f"{self.brokers} brokers run: {len(free)} can be added, not {count}")
+        return tuple(free[:count])
+
+    def with_broker(self, broker_id: int) -> ClusterSpec:
+        """This cluster and one more broker."""
+        return self._of_ids({*self.broker_ids, broker_id})
+
+    def without_broker(self, broker_id: int) -> ClusterSpec:
+        """This cluster without one of its brokers. Raises UsageError for the last one."""
+        return self._of_ids(set(self.broker_ids) - {broker_id})
+
+    def _of_ids(self, ids: set[int]) -> ClusterSpec:
+        removed = tuple(i for i in range(max(ids, default=0)) if i not in ids)
+        return replace(self, brokers=len(ids), removed=removed)
 
     def slot(self, broker_id: int) -> Slot:
         """The slot of one broker."""

@@ -23,8 +23,9 @@ from typing import Any
 from headwater.errors import HeadwaterError, UsageError
 from headwater.extras import install_hint
 from headwater.local import cluster_file
-from headwater.local.cluster_spec import BROKERS_MAX, ClusterSpec
-from headwater.local.manager import ElasticManager, Launcher, Manager, Progress
+from headwater.local.change_requests import ChangeRequests, progress_to
+from headwater.local.cluster_spec import ClusterSpec
+from headwater.local.manager import Launcher, Manager
 from headwater.local.processes import CLUSTER_DIR_VARIABLE
 from headwater.local.stop import end_leftovers
 from headwater.local.supervisor import Supervisor
@@ -39,8 +40,6 @@ UNEXPECTED_EXIT = 3
 INTERRUPTED_EXIT = 130
 LOOK_S = 1.0
 """A signal in code that swallows exceptions, such as a `__del__`, is noticed after this time."""
-ADD_BROKERS = "add-brokers"
-RESTART_BROKER = "restart-broker"
 
 MakeManager = Callable[[ClusterSpec, str | None, Callable[[], None]], Manager]
 """`manager_of`: makes the manager of a cluster, which calls the last argument on changes."""
@@ -102,11 +101,11 @@ def _run_locked(
     record = cluster_file.ClusterRecord(spec, kind, "supervisor")
     manager = make_manager(spec, options.spark_master, record.update)
     record.manager = manager
-    commands = SupervisorSocket(spec.directory, Changes(manager, record))
+    commands = SupervisorSocket(spec.directory, ChangeRequests(manager, record))
     try:
         asked = _stop_on_signals()
         record.update()
-        manager.start(_progress_to(report))
+        manager.start(progress_to(report))
         record.update()
         _open(commands)
         state = manager.state()
@@ -121,7 +120,7 @@ def _run_locked(
     finally:
         _ignore_signals()
         commands.close()
-        manager.stop(_progress_to(report))
+        manager.stop(progress_to(report))
         record.close()
 
 
@@ -130,46 +129,6 @@ def _open(commands: SupervisorSocket) -> None:
         commands.open()
     except OSError as error:  # some file systems have no sockets
         logger.warning("%s: no socket for `headwater cluster`: %s", SOCKET_NAME, error)
-
-
-class Changes:
-    """Carries out the requests that change the running cluster (`headwater cluster`)."""
-
-    def __init__(self, manager: Manager, record: cluster_file.ClusterRecord) -> None:
-        self._manager = manager
-        self._record = record
-
-    def __call__(self, request: dict[str, Any], report: Report) -> dict[str, Any]:
-        """The `done` event of a request. Raises HeadwaterError."""
-        manager, command = self._manager, request.get("command")
-        if not isinstance(manager, ElasticManager):
-            raise UsageError(
-                "the brokers of this cluster run as Spark jobs, which no command changes while "
-                "they run: stop it, then start it with more --brokers"
-            )
-        if command == ADD_BROKERS:
-            count = _number(request, "count", 1, BROKERS_MAX)
-            first = manager.spec.brokers
-            try:
-                manager.add_brokers(count, _progress_to(report))
-            finally:  # those before the one that failed are part of the cluster
-                self._record.set_brokers(manager.spec.brokers)
-            brokers = manager.spec.slots[first:]
-        elif command == RESTART_BROKER:
-            broker_id = _number(request, "broker_id", 0, manager.spec.brokers - 1)
-            manager.restart_broker(broker_id, _progress_to(report))
-            brokers = (manager.spec.slot(broker_id),)
-        else:
-            raise UsageError(f"this supervisor does not know the command {command!r}")
-        addresses = {str(slot.broker_id): slot.address for slot in brokers}
-        return {"event": "done", "brokers": addresses}
-
-
-def _number(request: dict[str, Any], key: str, least: int, most: int) -> int:
-    value = request.get(key)
-    if not isinstance(value, int) or not least <= value <= most:
-        raise UsageError(f"{key.replace('_', ' ')} {value}: give {least} to {most}")
-    return value
 
 
 def load_launcher(name: str) -> Launcher:
@@ -196,13 +155,6 @@ def prepare_directory(text: str) -> Path:
     if not os.access(directory, os.W_OK):
         raise UsageError(f"--dir {text}: not writable: choose a folder to write to")
     return directory
-
-
-def _progress_to(report: Report) -> Progress:
-    def progress(text: str, done: int, total: int) -> None:
-        report({"event": "progress", "text": text, "done": done, "total": total})
-
-    return progress
 
 
 def _stop_on_signals() -> list[signal.Signals]:

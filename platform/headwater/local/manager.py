@@ -44,18 +44,64 @@ class Manager(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerState:
+    """One broker as its manager knows it; None: no process runs, or it is not known."""
+
+    broker_id: int
+    address: str
+    is_ready: bool
+    restarts: int
+    """How often the broker became ready again after its first start."""
+    pid: int | None
+    host: str | None
+    log_path: str
+    python: str
+    """The interpreter that runs the broker."""
+    executor_id: str | None = None
+    """The Spark executor that runs the broker's task."""
+
+
 @runtime_checkable
 class ElasticManager(Protocol):
-    """A Manager that can change its brokers while the cluster runs. Any thread may call."""
+    """A Manager that changes its brokers while the cluster runs. Any thread may call.
 
-    spec: ClusterSpec
+    A method that changes something raises HeadwaterError. None of them moves replicas: see
+    `headwater.operations`.
+    """
 
-    def add_brokers(self, count: int, progress: Progress) -> None:
-        """Start brokers with the next ids. Raises HeadwaterError; those that are ready stay."""
+    @property
+    def spec(self) -> ClusterSpec:
+        """The cluster with its present brokers."""
         ...
 
-    def restart_broker(self, broker_id: int, progress: Progress) -> None:
-        """Drain a broker, start it again, return when it is ready. Raises HeadwaterError."""
+    def broker_states(self) -> tuple[BrokerState, ...]:
+        """Every broker, in the order of ids."""
+        ...
+
+    def add_brokers(self, count: int, progress: Progress) -> None:
+        """Start brokers with the lowest free ids; those that are ready stay when one fails."""
+        ...
+
+    def restart_broker(self, broker_id: int, progress: Progress, python: str = "") -> None:
+        """Drain a broker, start it again, return when it is ready. With `python`, this interpreter
+        runs the broker from now on."""
+        ...
+
+    def stop_broker(self, broker_id: int, progress: Progress) -> None:
+        """Drain a broker; it stays down until `start_broker`, or the next start of the cluster."""
+        ...
+
+    def start_broker(self, broker_id: int, progress: Progress) -> None:
+        """Start a broker that `stop_broker` has stopped; return when it is ready."""
+        ...
+
+    def remove_broker(self, broker_id: int, progress: Progress) -> None:
+        """Drain a broker and take it out of the cluster. Its data folder stays."""
+        ...
+
+    def log_tail(self, broker_id: int, size: int) -> str:
+        """The last `size` bytes of a broker's log, from the start of a line on."""
         ...
 
 

@@ -16,17 +16,17 @@ from typing import Any
 
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError, UsageError
+from headwater.local.broker_command import BROKER_COMMAND, with_python
 from headwater.local.broker_sessions import BrokerSessions, CloseSession
-from headwater.local.child import ChildSpec, rotate_if_large
+from headwater.local.child import ChildSpec, log_tail, rotate_if_large
 from headwater.local.child_restarts import DRAIN_GRACE_S, SupervisedChild
 from headwater.local.cluster_spec import ClusterSpec, Slot, check_free, check_ports_free
 from headwater.local.data_folders import replicas
-from headwater.local.manager import ManagerState, Progress
+from headwater.local.manager import BrokerState, ManagerState, Progress
 from headwater.local.processes import CLUSTER_DIR_VARIABLE, ProcessRef
 from headwater.local.zk_session import close_session
 from headwater.local.zookeeper import zookeeper_spec
 
-BROKER_COMMAND = (sys.executable, "-P", "-m", "headwater_broker")
 LOG_CHECK_EVERY_S = 5.0
 OFFSETS_PARTITIONS = 8
 TRANSACTION_STATE_PARTITIONS = 8
@@ -94,18 +94,37 @@ class Supervisor:
             processes=tuple(ProcessRef.of(name, pid) for name, pid in pids if pid is not None),
         )
 
+    def broker_states(self) -> tuple[BrokerState, ...]:
+        """Every broker, in the order of ids."""
+        return tuple(
+            BrokerState(
+                broker_id=broker_id,
+                address=self.spec.slot(broker_id).address,
+                is_ready=broker.readiness is not None,
+                restarts=broker.restarts,
+                pid=broker.pid,
+                host=self.spec.host,
+                log_path=str(broker.spec.log_path),
+                python=broker.spec.command[0],
+            )
+            for broker_id, broker in sorted(self.brokers.copy().items())
+        )
+
+    def log_tail(self, broker_id: int, size: int) -> str:
+        """The last `size` bytes of a broker's log. Raises HeadwaterError."""
+        return log_tail(self._broker(broker_id).spec.log_path, size)
+
     def add_brokers(self, count: int, progress: Progress) -> None:
-        """Start brokers with the next ids, one after the other. Raises HeadwaterError.
+        """Start brokers with the lowest free ids, one after the other. Raises HeadwaterError.
 
         Brokers that were ready before one failed stay in the cluster.
         """
         with self._change:
-            grown = replace(self.spec, brokers=self.spec.brokers + count)
-            added = grown.slots[self.spec.brokers :]
+            added = [self.spec.slot(broker_id) for broker_id in self.spec.free_ids(count)]
             for slot in added:
                 check_free(slot.host, slot.ports())
             for done, slot in enumerate(added, start=1):
-                self._add_broker(grown, slot)
+                self._add_broker(self.spec.with_broker(slot.broker_id), slot)
                 progress(f"{slot.name} is ready", done, count)
 
     def _add_broker(self, grown: ClusterSpec, slot: Slot) -> None:
@@ -122,25 +141,68 @@ class Supervisor:
                 if folder.is_dir() and not replicas(folder):
                     shutil.rmtree(folder)
             raise
-        self.spec = replace(self.spec, brokers=slot.broker_id + 1)
+        self.spec = grown
 
-    def restart_broker(self, broker_id: int, progress: Progress) -> None:
-        """Drain a broker, start it again, return when it is ready. Raises HeadwaterError."""
+    def restart_broker(self, broker_id: int, progress: Progress, python: str = "") -> None:
+        """Drain a broker, start it again, return when it is ready. Raises HeadwaterError.
+
+        With `python`, this interpreter runs the broker, and brokers that are added later.
+        """
         with self._change:
-            broker = self.brokers.get(broker_id)
-            if broker is None:
-                raise UsageError(f"no broker {broker_id}: ids are 0 to {self.spec.brokers - 1}")
+            broker = self._broker(broker_id)
+            if python:
+                self._broker_command = with_python(self._broker_command, python)
+                config = broker.spec.command[-2:]
+                broker.set_command((*self._broker_command, *config))
             self._write_properties(self.spec, self.spec.slot(broker_id))
-            pid = broker.pid
-            broker.drain()
             try:
-                if pid is not None and not broker.wait_down(pid, self._drain_grace_s):
-                    kill_and_wait(broker)
+                self._drain(broker)
             finally:
                 broker.release()
             progress(f"{broker.spec.name} stopped", 1, 2)
             broker.wait_ready()
             progress(f"{broker.spec.name} is ready", 2, 2)
+
+    def stop_broker(self, broker_id: int, progress: Progress) -> None:
+        """Drain a broker; it stays down until `start_broker`. Raises HeadwaterError."""
+        with self._change:
+            broker = self._broker(broker_id)
+            self._drain(broker)
+            progress(f"{broker.spec.name} stopped", 1, 1)
+
+    def start_broker(self, broker_id: int, progress: Progress) -> None:
+        """Start a broker that was stopped; return when it is ready. Raises HeadwaterError."""
+        with self._change:
+            broker = self._broker(broker_id)
+            broker.release()
+            broker.wait_ready()
+            progress(f"{broker.spec.name} is ready", 1, 1)
+
+    def remove_broker(self, broker_id: int, progress: Progress) -> None:
+        """Drain a broker and take it out of the cluster. Raises HeadwaterError."""
+        with self._change:
+            broker = self._broker(broker_id)
+            left = self.spec.without_broker(broker_id)
+            broker.ask_to_stop()
+            broker.finish_stop(self._drain_grace_s)
+            with self._brokers_lock:
+                del self.brokers[broker_id]
+            self.spec = left
+            progress(f"{broker.spec.name} is removed", 1, 1)
+
+    def _broker(self, broker_id: int) -> SupervisedChild:
+        broker = self.brokers.get(broker_id)
+        if broker is None:
+            ids = ", ".join(map(str, self.spec.broker_ids))
+            raise UsageError(f"no broker {broker_id}: ids are {ids}")
+        return broker
+
+    def _drain(self, broker: SupervisedChild) -> None:
+        """End the broker's run; it is held afterwards."""
+        pid = broker.pid
+        broker.drain()
+        if pid is not None and not broker.wait_down(pid, self._drain_grace_s):
+            kill_and_wait(broker)
 
     def stop(self, progress: Progress) -> None:
         """Drain all brokers together, then end ZooKeeper, which they need for their shutdown."""

@@ -143,3 +143,14 @@ def ask(directory: Path, command: str, **arguments: Any) -> Iterator[Event]:
             if event["event"] == "done":
                 return
     raise HeadwaterError(f"the supervisor of {directory} ended before it answered")
+
+
+class SocketManagerClient:
+    """Requests to the manager of a cluster's folder on this host."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def ask(self, command: str, **arguments: Any) -> Iterator[Event]:
+        """Send a request; its events up to and including `done`. Raises HeadwaterError."""
+        return ask(self._directory, command, **arguments)

@@ -2,7 +2,7 @@
 
 The session is closed, no znode is deleted by its path: the registration of a restarted broker has
 the same path and version 0 again. Closing takes about 14 ms; it has no effect on a session that has
-expired. The platform's only use of kazoo.
+expired.
 """
 
 from __future__ import annotations

@@ -21,14 +21,15 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headwater.errors import UsageError
+from headwater.local.broker_command import BROKER_COMMAND
 from headwater.local.cluster_file import ClusterRecord, DirectoryLock, resolve
 from headwater.local.cluster_spec import BROKERS_DEFAULT
 from headwater.local.daemon import prepare_directory
 from headwater.local.manager import Progress, silent
-from headwater.local.supervisor import BROKER_COMMAND
 from headwater.system import SystemClock, SystemEntropy
 from headwater_spark.cluster.broker_slot import BrokerInfo
 from headwater_spark.cluster.job_manager import READY_TIMEOUT_S, SparkManager, plan_for
+from headwater_spark.connect_session import require_classic
 from headwater_spark.spark_session import has_ended
 
 DIRECTORY_DEFAULT = "headwater-data"
@@ -74,6 +75,7 @@ class Cluster:
         cell can run again. The cluster stops at `stop()`, before Spark stops, and when the program
         ends. Raises UsageError at once when the master has too few slots, naming one that fits.
         """
+        require_classic(spark)
         plan_for(spark, brokers or BROKERS_DEFAULT)
         directory = prepare_directory(os.fspath(dir))
         known = _running.get(directory)

@@ -23,13 +23,14 @@ from pyspark.sql import SparkSession
 
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError, UsageError
+from headwater.local.broker_command import BROKER_COMMAND
 from headwater.local.broker_sessions import BrokerSessions
 from headwater.local.child import ChildFailedError, ChildSpec
 from headwater.local.child_restarts import SupervisedChild
 from headwater.local.cluster_spec import LOOPBACK, ClusterSpec, check_ports_free
 from headwater.local.manager import ManagerState, Progress, silent
 from headwater.local.processes import CLUSTER_DIR_VARIABLE, ProcessRef, wait_gone
-from headwater.local.supervisor import BROKER_COMMAND, broker_properties
+from headwater.local.supervisor import broker_properties
 from headwater.local.zookeeper import zookeeper_spec
 from headwater.system import SystemEntropy
 from headwater_spark.cluster import interrupts

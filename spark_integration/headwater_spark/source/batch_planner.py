@@ -6,36 +6,44 @@ No pyspark. The batch reader and the stream reader plan through it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from headwater.client.blocking.cluster import VANISHED_TOPIC_S
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError, UsageError
-from headwater_spark.options import EARLIEST, LATEST, Bound, SourceOptions
+from headwater_spark.options import EARLIEST, LATEST
+from headwater_spark.source.bounds import Bounds
 from headwater_spark.source.broker_metadata import CLIENT_ID, Brokers, Topic
 from headwater_spark.source.cold_files import ColdFiles
 from headwater_spark.source.history import History
 from headwater_spark.source.micro_batches import (
     COLD_OFFSETS_MIN,
-    BatchPlan,
     Boundary,
     CurrentOffsets,
     PartitionId,
     Split,
     byte_shares,
+    gone_topics,
     limit_ends,
     limit_offsets,
+    plan_again,
     plan_first_batch,
     plan_next_batch,
     splits,
     truncated_partitions,
 )
 from headwater_spark.source.positions import Position
+from headwater_spark.source.pushdown import ReadWindow, from_starts, inside
+from headwater_spark.source.source_options import SourceOptions
 
 logger = logging.getLogger(__name__)
 
 LEADER_CATCH_UP_S = 30.0
 """How long a new leader may report a log end below an offset that was already read (KIP-207)."""
+SETTLE_PAUSE_S = 0.2
+"""Between requests while a leader or a broker's metadata may lag."""
 
 
 class DataLossError(HeadwaterError):
@@ -53,54 +61,75 @@ class PlannedSplit:
 class Planner:
     """Plans the reads of one set of options. One thread at a time."""
 
-    def __init__(self, options: SourceOptions, clock: Clock) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        clock: Clock,
+        *,
+        brokers: Brokers | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`brokers` and `sleep` are for tests."""
         self.options = options
         self._clock = clock
-        self._brokers = Brokers(
+        self._sleep = sleep
+        self._brokers = brokers or Brokers(
             options.bootstrap_servers, options.timeouts, options.client_id or CLIENT_ID
         )
         self._history = History(self._brokers, options)
+        self._bounds = Bounds(self._brokers, self._history, options)
         self._truncated_since: float | None = None
+        self._known_ids: Mapping[str, str] | None = None
+        """The topic ids that the brokers gave last."""
+        self._known_gone: tuple[str, ...] = ()
+        """Topics that were waited for in vain."""
+        self._warned: set[str] = set()
 
     def close(self) -> None:
         """Close the connections."""
         self._brokers.close()
 
-    def batch(self) -> Position:
-        """The bounds of a batch read, resolved now."""
+    def batch(self, window: ReadWindow | None = None) -> Position:
+        """The bounds of a batch read, resolved now; `window` is what the query's filters pass."""
         current = self._current_offsets()
-        self._refuse_unknown(self.options.starting, current, "startingOffsets")
-        self._refuse_unknown(self.options.ending, current, "endingOffsets")
-        plan = plan_first_batch(self._resolve(self.options.starting, current, "starting"), current)
+        plan = plan_first_batch(self._bounds.starts(current), current)
         self._report_loss(plan.losses)
         assert plan.position is not None
-        ends = self._resolve(self.options.ending, current, "ending")
+        ends = self._bounds.ends(current)
         beyond = [
             f"{t}-{p}: ending offset {end} is beyond the log's end {current.latest[t, p]}"
             for (t, p), end in sorted(ends.items())
             if end > current.latest[t, p]
         ]
         self._report_loss(tuple(beyond))
-        return limit_ends(plan.position, ends)
+        position = limit_ends(plan.position, ends)
+        return position if window is None else self._inside(position, window)
 
     def first(self) -> Position:
         """Batch 0 of a stream, without limits."""
         current = self._current_offsets()
-        self._refuse_unknown(self.options.starting, current, "startingOffsets")
-        plan = plan_first_batch(self._resolve(self.options.starting, current, "starting"), current)
+        plan = plan_first_batch(self._bounds.starts(current), current)
         self._report_loss(plan.losses)
         assert plan.position is not None
         return plan.position
 
     def newest(self) -> dict[PartitionId, int]:
         """Every partition's readable end: last stable offset or high watermark."""
-        return dict(self._current_offsets().latest)
+        wanted = self.options.subscription
+        seen = (*wanted.topics, *(topic for topic, _ in wanted.assigned))
+        return self._latest(self._partitions(self._topics(seen)))
 
-    def next(self, previous: Position) -> Position | None:
-        """The batch after `previous`, without limits; None when there is nothing new."""
-        current = self._current_offsets()
+    def next(self, previous: Position, *, must_settle: bool = False) -> Position | None:
+        """The batch after `previous`, without limits; None when there is nothing new.
+
+        With `must_settle`, for runs that end when there is nothing new, it waits until a log that
+        ends too early has caught up or is reported as truncated.
+        """
+        current = self._settled(previous, must_settle=must_settle)
+        if current is None:
+            return None
         self._check_truncated(previous, current)
-        plan: BatchPlan = plan_next_batch(previous, current)
+        plan = plan_next_batch(previous, current, self.options.subscription.reads)
         self._report_loss(plan.losses)
         return plan.position
 
@@ -116,7 +145,9 @@ class Planner:
         return position
 
     def splits(self, position: Position) -> list[PlannedSplit]:
-        """The tasks of a batch."""
+        """The tasks of a batch. One that an earlier run planned is first held against the log."""
+        if self._known_ids is None or not _is_part(position.topic_ids, self._known_ids):
+            position = self._planned_again(position)
         boundaries, files = self._boundaries(position)
         parts = splits(
             position,
@@ -126,72 +157,100 @@ class Planner:
         )
         return [PlannedSplit(s, files[s.topic].overlapping(s) if s.cold else None) for s in parts]
 
-    def _topics(self) -> dict[str, Topic]:
+    def _inside(self, position: Position, window: ReadWindow) -> Position:
+        position = inside(position, window)
+        left = [tp for tp, end in position.end.items() if end > position.start[tp]]
+        if window.first_ms is None or not left:
+            return position
+        asked = dict.fromkeys(left, window.first_ms)
+        found = self._brokers.list_offsets(asked, self.options.isolation_level)
+        return from_starts(position, found)
+
+    def _planned_again(self, position: Position) -> Position:
+        """What is left of a batch of an earlier run. Raises DataLossError."""
+        since = self._clock.monotonic()
+        while True:
+            plan = plan_again(position, self._current_offsets(position.topic_ids))
+            if not plan.losses or self._clock.monotonic() - since > LEADER_CATCH_UP_S:
+                break
+            self._sleep(SETTLE_PAUSE_S)  # perhaps a new leader or broker that lags
+        self._report_loss(plan.losses)
+        assert plan.position is not None
+        return plan.position
+
+    def _settled(self, previous: Position, *, must_settle: bool) -> CurrentOffsets | None:
+        """The current offsets; None when nothing has changed since `previous`.
+
+        A broker that has just started may not list every topic yet: a topic that is missing is
+        waited for before it counts as gone.
+        """
+        since = self._clock.monotonic()
+        while True:
+            topics = self._topics(previous.topic_ids)
+            latest = self._latest(self._partitions(topics))
+            ids = {name: topic.topic_id for name, topic in topics.items()}
+            if latest == dict(previous.end) and ids == dict(previous.topic_ids):
+                self._truncated_since = None
+                return None
+            current = CurrentOffsets(ids, self._earliest(latest), latest)
+            waited_s = self._clock.monotonic() - since
+            gone = gone_topics(previous, current, self.options.subscription.reads)
+            is_awaited = gone != self._known_gone and waited_s <= VANISHED_TOPIC_S
+            lags = must_settle and waited_s <= LEADER_CATCH_UP_S
+            if not (gone and is_awaited) and not (lags and truncated_partitions(previous, current)):
+                self._known_gone = gone
+                if must_settle and waited_s > LEADER_CATCH_UP_S:
+                    self._truncated_since = since
+                return current
+            self._sleep(SETTLE_PAUSE_S)
+
+    def _topics(self, seen: Container[str] = ()) -> dict[str, Topic]:
+        """The topics to read. One that was `seen` before may be missing, any other must exist."""
         wanted = self.options.subscription
         if wanted.pattern is not None:
-            topics = self._brokers.topics(None)
-            return {
+            topics = {
                 name: topic
-                for name, topic in topics.items()
+                for name, topic in self._brokers.topics(None).items()
                 if wanted.wants(name) and not topic.is_internal
             }
-        names = sorted({*wanted.topics, *(topic for topic, _ in wanted.assigned)})
-        return self._brokers.topics(names)
-
-    def _current_offsets(self) -> CurrentOffsets:
-        topics = self._topics()
-        if self.options.subscription.assigned:
-            partitions: Sequence[PartitionId] = self.options.subscription.assigned
-            self._check_assigned(topics)
         else:
-            partitions = [(n, p) for n, t in sorted(topics.items()) for p in range(t.partitions)]
-        earliest = self._brokers.list_offsets(dict.fromkeys(partitions, EARLIEST))
-        latest = self._brokers.list_offsets(
-            dict.fromkeys(partitions, LATEST), self.options.isolation_level
-        )
-        return CurrentOffsets({n: t.topic_id for n, t in topics.items()}, earliest, latest)
+            names = sorted({*wanted.topics, *(topic for topic, _ in wanted.assigned)})
+            topics = self._named_topics(names, seen)
+        self._known_ids = {name: topic.topic_id for name, topic in topics.items()}
+        return topics
 
-    def _check_assigned(self, topics: Mapping[str, Topic]) -> None:
+    def _named_topics(self, names: Sequence[str], seen: Container[str]) -> dict[str, Topic]:
+        known = [name for name in names if name in seen]
+        fresh = [name for name in names if name not in seen]
+        topics = self._brokers.topics(fresh) if fresh else {}
+        if known:
+            topics |= self._brokers.topics_that_exist(known)
+        return topics
+
+    def _partitions(self, topics: Mapping[str, Topic]) -> list[PartitionId]:
         for topic, partition in self.options.subscription.assigned:
-            if partition >= topics[topic].partitions:
+            if topic in topics and partition >= topics[topic].partitions:
                 raise UsageError(
                     f"option 'assign': topic {topic} has partitions 0 to"
                     f" {topics[topic].partitions - 1}, not {partition}"
                 )
+        if self.options.subscription.assigned:
+            return [tp for tp in self.options.subscription.assigned if tp[0] in topics]
+        return [(n, p) for n, t in sorted(topics.items()) for p in range(t.partitions)]
 
-    def _refuse_unknown(self, bound: Bound, current: CurrentOffsets, name: str) -> None:
-        """Explicit offsets must name exactly the partitions that are read, as in Spark's source."""
-        given = set(bound.offsets) or set(bound.timestamps_ms)
-        if not given:
-            return
-        missing = sorted(set(current.latest) - given)
-        unknown = sorted(given - set(current.latest))
-        if missing or unknown:
-            raise UsageError(
-                f"option {name!r} must name every partition that is read (-1 latest, -2 earliest):"
-                f" missing {_named(missing)}; unknown {_named(unknown)}"
-            )
+    def _current_offsets(self, seen: Container[str] = ()) -> CurrentOffsets:
+        topics = self._topics(seen)
+        partitions = self._partitions(topics)
+        earliest = self._earliest(partitions)
+        ids = {name: topic.topic_id for name, topic in topics.items()}
+        return CurrentOffsets(ids, earliest, self._latest(partitions))
 
-    def _resolve(self, bound: Bound, current: CurrentOffsets, side: str) -> dict[PartitionId, int]:
-        words = {EARLIEST: current.earliest, LATEST: current.latest}
-        if not bound.by_timestamp:
-            result = {}
-            for tp in current.latest:
-                offset = bound.offsets.get(tp, bound.default)
-                result[tp] = words[offset][tp] if offset in words else offset
-            return result
-        times = {tp: bound.timestamp_ms(tp) for tp in current.latest}
-        asked = {tp: at for tp, at in times.items() if at is not None}
-        found = self._brokers.list_offsets(asked, self.options.isolation_level)
-        for tp, offset in found.items():
-            if offset < 0:
-                if side == "starting" and not self.options.timestamp_miss_is_latest:
-                    raise UsageError(
-                        f"no record of {tp[0]}-{tp[1]} at or after timestamp {asked[tp]};"
-                        " set startingOffsetsByTimestampStrategy=latest to start at the end"
-                    )
-                found[tp] = current.latest[tp]
-        return {tp: min(offset, current.latest[tp]) for tp, offset in found.items()}
+    def _earliest(self, partitions: Iterable[PartitionId]) -> dict[PartitionId, int]:
+        return self._brokers.list_offsets(dict.fromkeys(partitions, EARLIEST))
+
+    def _latest(self, partitions: Iterable[PartitionId]) -> dict[PartitionId, int]:
+        asked = dict.fromkeys(partitions, LATEST)
+        return self._brokers.list_offsets(asked, self.options.isolation_level)
 
     def _check_truncated(self, previous: Position, current: CurrentOffsets) -> None:
         truncated = truncated_partitions(previous, current)
@@ -205,15 +264,16 @@ class Planner:
             self._report_loss(truncated)
 
     def _report_loss(self, losses: Sequence[str]) -> None:
-        """Raise on data loss, or log a warning with `failOnDataLoss=false`."""
-        if not losses:
-            return
-        text = "; ".join(losses)
-        if self.options.fail_on_data_loss:
+        """Raise on data loss, or log each as a warning, once, with `failOnDataLoss=false`."""
+        if losses and self.options.fail_on_data_loss:
             raise DataLossError(
-                f"{text}. Set failOnDataLoss=false to continue with the offsets that are left."
+                f"{'; '.join(losses)}. Set failOnDataLoss=false to continue with the offsets that"
+                " are left."
             )
-        logger.warning("continuing, as failOnDataLoss is false: %s", text)
+        for loss in losses:
+            if loss not in self._warned:
+                self._warned.add(loss)
+                logger.warning("continuing, as failOnDataLoss is false: %s", loss)
 
     def _boundaries(
         self, position: Position
@@ -246,5 +306,5 @@ class Planner:
         return boundaries, files
 
 
-def _named(partitions: Sequence[PartitionId]) -> str:
-    return ", ".join(f"{topic}-{partition}" for topic, partition in partitions) or "none"
+def _is_part(ids: Mapping[str, str], known: Mapping[str, str]) -> bool:
+    return all(known.get(topic) == topic_id for topic, topic_id in ids.items())

@@ -87,6 +87,8 @@ class Brokers:
         self._clock = SystemClock()
         self._client = record_client(bootstrap_servers, client_id, timeouts)
         self._control_addresses: dict[int, str] = {}
+        self._missing: set[str] = set()
+        """Topics that `topics_that_exist` last found missing."""
 
     def close(self) -> None:
         """Close every connection."""
@@ -114,6 +116,20 @@ class Brokers:
             )
             for name, topic in found.items()
         }
+
+    def topics_that_exist(self, names: Iterable[str]) -> dict[str, Topic]:
+        """The current metadata of those of these topics that exist."""
+        wanted = set(names)
+        found: dict[str, Topic] | None = None
+        if not self._missing & wanted:  # else naming it would wait for it again
+            try:
+                found = self.topics(sorted(wanted))
+            except UsageError:
+                logger.info("not every topic of %s exists", sorted(wanted))
+        if found is None:
+            found = {name: t for name, t in self.topics(None).items() if name in wanted}
+        self._missing = wanted - found.keys()
+        return found
 
     def list_offsets(
         self, wanted: Mapping[PartitionId, int], isolation_level: str = options.READ_UNCOMMITTED

@@ -17,7 +17,15 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     DataSourceWriter,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
     InputPartition,
+    LessThan,
+    LessThanOrEqual,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
@@ -25,20 +33,25 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
+from headwater.clock import Clock
 from headwater.errors import UsageError
 from headwater.system import SystemClock
-from headwater_spark.options import SourceOptions, source_options
-from headwater_spark.sink.writer import BatchSink, StreamSink
+from headwater_spark.sink.writer import StreamSink
 from headwater_spark.source import positions
 from headwater_spark.source.batch_planner import PlannedSplit, Planner
 from headwater_spark.source.columns import checked_schema, source_ddl
-from headwater_spark.source.micro_batches import limit_ends
+from headwater_spark.source.micro_batches import is_too_small, limit_ends
 from headwater_spark.source.positions import Position
+from headwater_spark.source.pushdown import Comparison, ReadWindow, read_window
 from headwater_spark.source.read_task import CLIENT_ID, ReadTask, read
+from headwater_spark.source.source_options import SourceOptions, source_options
+from headwater_spark.source.sql_tables import batch_sink, options_in, table_schema
+from headwater_spark.source.table_options import is_create_table, source_given
 from headwater_spark.worker_errors import without_traceback
 
 FORMAT_NAME = "headwater"
@@ -58,20 +71,33 @@ class HeadwaterDataSource(DataSource):
         """The name for `format(...)`."""
         return FORMAT_NAME
 
-    def schema(self) -> str:
-        """Kafka's columns, with headers if `includeHeaders` is true."""
-        return source_ddl(str(self.options.get("includeHeaders", "false")).lower() == "true")
+    @without_traceback()
+    def schema(self) -> str | StructType:
+        """Kafka's columns, with headers if `includeHeaders` is true; of a table, with its options.
+
+        Raises UsageError for wrong options of a CREATE TABLE.
+        """
+        include_headers = str(self.options.get("includeHeaders", "false")).lower() == "true"
+        if is_create_table(self.options):
+            return table_schema(include_headers, self.options)
+        return source_ddl(include_headers)
 
     @without_traceback()
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
-        return BatchReader(source_options(self.options, streaming=False), _arrow(schema))
+        given = source_given(options_in(schema), self.options)
+        options = source_options(given, streaming=False)
+        # Spark refuses a reader with `pushFilters` in every session whose setting
+        # spark.sql.python.filterPushdown.enabled is false, which is the default.
+        kind = PushdownReader if options.pushdown else BatchReader
+        return kind(options, _arrow(schema))
 
     @without_traceback()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """A streaming read; wrong options raise when the query starts (RefusedReader)."""
         try:
-            options = source_options(self.options, streaming=True)
+            given = source_given(options_in(schema), self.options)
+            options = source_options(given, streaming=True)
         except UsageError as refusal:
             return RefusedReader(refusal)
         return StreamReader(options, _arrow(schema))
@@ -79,7 +105,7 @@ class HeadwaterDataSource(DataSource):
     @without_traceback()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write, at least once."""
-        return BatchSink.of(self.options, schema, overwrite)
+        return batch_sink(self.options, schema, overwrite)
 
     @without_traceback()
     def streamWriter(  # noqa: N802 - Spark's
@@ -127,14 +153,26 @@ class _TaskReads:
 class BatchReader(_TaskReads, DataSourceReader):
     """Plans a batch read once, in the driver's planner process."""
 
+    window: ReadWindow | None = None
+    """The offsets that the query's filters let through; None when Spark gives no filters."""
+
     @without_traceback()
     def partitions(self) -> list[SplitPartition]:
         """The splits between the bounds, which are resolved now."""
         planner = Planner(self.options, SystemClock())
         try:
-            return [SplitPartition(s) for s in planner.splits(planner.batch())]
+            return [SplitPartition(s) for s in planner.splits(planner.batch(self.window))]
         finally:
             planner.close()
+
+
+class PushdownReader(BatchReader):
+    """A batch read with `pushdown=true`: leaves out offsets that no filter lets through."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's
+        """Take the filters for planning, and leave all of them to Spark as well."""
+        self.window = read_window([c for f in filters if (c := _comparison(f)) is not None])
+        return filters
 
 
 class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -174,14 +212,23 @@ class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class StreamReader(_TaskReads, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches. One instance per query run, in a process of its own."""
 
-    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        schema: pa.Schema,
+        *,
+        clock: Clock | None = None,
+        planner: Planner | None = None,
+    ) -> None:
+        """`clock` and `planner` are for tests."""
         super().__init__(options, schema)
-        self._clock = SystemClock()
-        self._opened: Planner | None = None
+        self._clock = clock or SystemClock()
+        self._opened = planner
         self._asked_at = float("-inf")
         self._asked_from: dict[str, Any] | None = None
         self._newest: dict[str, Any] | None = None
         self._target: dict[tuple[str, int], int] | None = None
+        self._triggered_at = float("-inf")
 
     @property
     def _planner(self) -> Planner:
@@ -196,6 +243,8 @@ class StreamReader(_TaskReads, DataSourceStreamReader, SupportsTriggerAvailableN
             return ReadMaxRows(self.options.max_offsets_per_trigger)
         if self.options.max_bytes_per_trigger is not None:
             return ReadMaxBytes(self.options.max_bytes_per_trigger)
+        if self.options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self.options.min_offsets_per_trigger)
         return ReadAllAvailable()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
@@ -220,16 +269,33 @@ class StreamReader(_TaskReads, DataSourceStreamReader, SupportsTriggerAvailableN
         if position is not None:
             self._newest = position.to_json()
             if not lifts_limits:
-                position = self._planner.limited(position)
+                position = None if self._waits(position, start) else self._planner.limited(position)
         is_same = position is None or _is_empty(position, start)
         self._asked_from, self._asked_at = (start, now) if is_same else (None, now)
-        return start if is_same or position is None else position.to_json()
+        if is_same or position is None:
+            return start
+        self._triggered_at = now
+        return position.to_json()
+
+    def _waits(self, position: Position, start: dict[str, Any]) -> bool:
+        """True while `minOffsetsPerTrigger` and `maxTriggerDelay` hold the batch back.
+
+        As in Spark's Kafka source, the first batch of a run is not held back. Nor is any batch of
+        Trigger.AvailableNow: what is held back would never be read in that run.
+        """
+        least = self.options.min_offsets_per_trigger
+        if least is None or self._target is not None or positions.is_initial(start):
+            return False
+        if self._clock.monotonic() - self._triggered_at >= self.options.max_trigger_delay_s:
+            return False
+        return is_too_small(position, positions.from_json(start), least)
 
     def _next(self, start: dict[str, Any]) -> Position | None:
         if positions.is_initial(start):
             position: Position | None = self._planner.first()
         else:
-            position = self._planner.next(positions.from_json(start))
+            previous = positions.from_json(start)
+            position = self._planner.next(previous, must_settle=self._target is not None)
         if position is not None and self._target is not None:
             position = limit_ends(position, self._target)
         return position
@@ -252,6 +318,25 @@ class StreamReader(_TaskReads, DataSourceStreamReader, SupportsTriggerAvailableN
         if self._opened is not None:
             self._opened.close()
             self._opened = None
+
+
+_OPERATORS: dict[type[Filter], str] = {
+    EqualTo: "=",
+    EqualNullSafe: "=",
+    In: "in",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+}
+
+
+def _comparison(of: Any) -> Comparison | None:
+    """A filter of Spark's as a comparison; None for other kinds and for nested columns."""
+    name = _OPERATORS.get(type(of))
+    if name is None or len(of.attribute) != 1:
+        return None
+    return Comparison(of.attribute[0], name, of.value)
 
 
 def _is_empty(position: Position, start: dict[str, Any]) -> bool:

@@ -6,13 +6,15 @@ rewritten. Planning chooses the files, so that all tasks of a read use one versi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from uuid import UUID
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, UsageError
 from headwater.ids import id_from_text
-from headwater_spark.options import SourceOptions
 from headwater_spark.source.broker_metadata import Brokers, Topic
 from headwater_spark.source.cold_files import ColdFiles, cold_files
+from headwater_spark.source.source_options import SourceOptions
 from headwater_tier.delta import LogTable, table_exists
 from headwater_tier.plan import TableLocation
 from headwater_tier.table_names import table_uri
@@ -82,14 +84,30 @@ class History:
         known = self._tables.get(topic)
         if known is None or known[0] != topic_id:
             found = self._brokers.topics([topic])[topic]
-            location = locate(
-                self._brokers,
-                found,
-                tables_uri=self._options.tables_uri,
-                storage_options=self._options.storage_options,
-            )
+            location = self._locate(found)
             if found.uuid != id_from_text(topic_id) or not table_exists(location):
                 return None
             known = (topic_id, LogTable(location), location)
             self._tables[topic] = known
         return cold_files(known[2], known[1].refresh())
+
+    def ends_at(self, topic: str, at: int | datetime) -> Mapping[int, int]:
+        """Partition -> tiered end in a version of the topic's table, or at a time.
+
+        Raises UsageError for a topic without a table, TableAccessError without such a version.
+        """
+        location = self._locate(self._brokers.topics([topic])[topic])
+        if not table_exists(location):
+            raise UsageError(
+                f"topic {topic} has no table at {location.uri}, so nothing of it was tiered:"
+                " start with startingOffsets=earliest"
+            )
+        return LogTable(location, at=at).snapshot.ends
+
+    def _locate(self, topic: Topic) -> TableLocation:
+        return locate(
+            self._brokers,
+            topic,
+            tables_uri=self._options.tables_uri,
+            storage_options=self._options.storage_options,
+        )

@@ -21,6 +21,8 @@ INITIAL: dict[str, Any] = {"initial": True, "v": FORMAT_VERSION}
 """The offset before batch 0, which pins the real start offsets."""
 
 _FIELDS = {"from", "to", "topics", "v"}
+EXCERPT_CHARS = 200
+"""Of a foreign offset in an error: it may list thousands of partitions."""
 
 Offsets = Mapping[tuple[str, int], int]
 """(topic, partition) -> offset."""
@@ -49,9 +51,9 @@ class Position:
         return json.dumps(self.to_json(), separators=(",", ":"))
 
 
-def is_initial(value: Mapping[str, Any]) -> bool:
-    """True for the offset before batch 0."""
-    return bool(value.get("initial"))
+def is_initial(value: object) -> bool:
+    """True for the offset before batch 0, of this format."""
+    return value == INITIAL
 
 
 def is_position(value: object) -> TypeGuard[Mapping[str, Any]]:
@@ -59,22 +61,54 @@ def is_position(value: object) -> TypeGuard[Mapping[str, Any]]:
     return isinstance(value, Mapping) and value.keys() == _FIELDS and value["v"] == FORMAT_VERSION
 
 
-def from_json(value: Mapping[str, Any]) -> Position:
-    """Parse an offset. Raises UsageError for another format: another source's checkpoint."""
-    version = value.get("v")
+def from_json(value: object) -> Position:
+    """Parse an offset of a checkpoint. Raises UsageError, which says what was found, for any other.
+
+    Spark hands over whatever the checkpoint holds: another source's offset must not become a start.
+    """
+    version = value.get("v") if isinstance(value, Mapping) else None
+    is_ours = isinstance(value, Mapping) and ("initial" in value or value.keys() >= _FIELDS)
+    if not isinstance(value, Mapping) or not is_ours or not isinstance(version, int):
+        raise UsageError(
+            f"the checkpoint holds {_origin(value)}, not of a headwater source: {_excerpt(value)}."
+            " Start this query with a checkpoint of its own; startingOffsets says where it begins"
+        )
     if version != FORMAT_VERSION:
         raise UsageError(
-            f"the checkpoint's offset has format {version!r}, this Headwater reads format"
-            f" {FORMAT_VERSION}: run the query with the newer Headwater that wrote it, or, if"
-            " another source wrote it, with a checkpoint of its own"
+            f"the checkpoint's offset has format {version}, this Headwater reads format"
+            f" {FORMAT_VERSION}: run the query with the Headwater that wrote it, or a newer one"
         )
     if is_initial(value):
         raise UsageError("the checkpoint's offset is the initial one: no batch was planned yet")
-    return Position(
-        start=_offsets(value["from"]),
-        end=_offsets(value["to"]),
-        topic_ids={str(k): str(v) for k, v in value["topics"].items()},
-    )
+    try:
+        return Position(
+            start=_offsets(value["from"]),
+            end=_offsets(value["to"]),
+            topic_ids={str(k): str(v) for k, v in value["topics"].items()},
+        )
+    except (AttributeError, TypeError, ValueError) as e:
+        raise UsageError(f"the checkpoint's offset is damaged ({e}): {_excerpt(value)}") from e
+
+
+def _origin(value: object) -> str:
+    """The kind of source that writes such an offset, as far as its form shows it."""
+    if isinstance(value, int):
+        return "a number, as an offset of the rate or socket source"
+    if isinstance(value, Mapping):
+        if "reservoirId" in value or "sourceVersion" in value:
+            return "an offset of a Delta table's stream"
+        if "logOffset" in value:
+            return "an offset of a file source"
+        if value and all(isinstance(row, Mapping) for row in value.values()):
+            numbers = [str(key) for row in value.values() for key in row]
+            if all(number.isdigit() for number in numbers):
+                return "an offset of Spark's Kafka source"
+    return "an offset of another source"
+
+
+def _excerpt(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= EXCERPT_CHARS else f"{text[:EXCERPT_CHARS]}..."
 
 
 def offsets_to_json(offsets: Offsets) -> dict[str, dict[str, int]]:

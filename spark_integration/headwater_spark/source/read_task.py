@@ -6,18 +6,29 @@ columns only. Cold: row groups of the log table's files. Rows are in offset orde
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headwater.client.blocking.record_client import READ_COMMITTED, READ_UNCOMMITTED, RecordClient
+from headwater.client.blocking.cluster import MissingTopicError
+from headwater.client.blocking.fetch import NO_TOPIC_ID
+from headwater.client.blocking.record_client import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    RecordClient,
+    ReplacedTopicError,
+)
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError
+from headwater.ids import id_from_text
 from headwater_spark import options
 from headwater_spark.blocking_clients import record_client
 from headwater_spark.source.cold_files import ColdFiles
 from headwater_spark.source.cold_read import cold_batches
 from headwater_spark.source.micro_batches import Split
+
+logger = logging.getLogger(__name__)
 
 FETCH_BYTES = 2 * 1024 * 1024
 """Of one fetch, and about of one Arrow batch: larger batches do not fit the CPU's caches."""
@@ -76,6 +87,7 @@ def _hot(task: ReadTask) -> Iterator[pa.RecordBatch]:
     isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
     columns = tuple(task.schema.names)
     start = split.start_offset
+    topic_id = id_from_text(split.topic_id) if split.topic_id else NO_TOPIC_ID
     client = _borrow_client(task)
     while start < split.end_offset:
         try:
@@ -86,6 +98,7 @@ def _hot(task: ReadTask) -> Iterator[pa.RecordBatch]:
                 split.end_offset,
                 max_bytes=FETCH_BYTES,
                 isolation=isolation,
+                topic_id=topic_id,
             ):
                 decoded = decode_batches(
                     chunk.records,
@@ -98,6 +111,8 @@ def _hot(task: ReadTask) -> Iterator[pa.RecordBatch]:
                 )
                 start = chunk.next_offset
                 yield from decoded.chunks
+        except (ReplacedTopicError, MissingTopicError) as e:
+            start = _after_removal(task, start, e)
         except KafkaError as e:
             start = _after_loss(task, client, start, e)
     _return_client(task, client)
@@ -117,6 +132,21 @@ def _after_loss(task: ReadTask, client: RecordClient, start: int, error: KafkaEr
             " them."
         ) from error
     return min(earliest, split.end_offset)
+
+
+def _after_removal(task: ReadTask, start: int, error: HeadwaterError) -> int:
+    """The split's end when its topic was deleted before it was read. Raises OffsetsLostError."""
+    split = task.split
+    text = (
+        f"offsets {start} to {split.end_offset - 1} of {split.topic}-{split.partition} were"
+        f" planned, but the topic is gone: {error}"
+    )
+    if task.fail_on_data_loss:
+        raise OffsetsLostError(
+            f"{text}. Set failOnDataLoss=false to continue without them."
+        ) from error
+    logger.warning("continuing, as failOnDataLoss is false: %s", text)
+    return split.end_offset
 
 
 def _cold(task: ReadTask) -> Iterator[pa.RecordBatch]:

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from headwater.clock import Clock
 from headwater.system import SystemClock, SystemEntropy
+from headwater_spark.connect_session import describe_jobs
 from headwater_spark.source.broker_metadata import Brokers, Topic
 from headwater_spark.spark_session import job_errors
 from headwater_tier.delta import CommitUnknownError, Snapshot
@@ -100,7 +101,7 @@ class TableMaintenance:
     def _compact(self) -> None:
         task = _compaction(self._location, self._files_min)
         with job_errors(self._spark, f"compacting the table of {self._location.topic}"):
-            self._spark.sparkContext.setJobDescription(f"headwater compact {self._location.topic}")
+            describe_jobs(self._spark, f"headwater compact {self._location.topic}")
             one = self._spark.range(0, 1, 1, 1)
             replaced = one.mapInArrow(task, "replaced BIGINT").collect()[0].replaced
         logger.info("%s: %d files compacted", self._location.topic, replaced)

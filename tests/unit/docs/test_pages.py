@@ -9,7 +9,8 @@ import pytest
 
 from docs_pages import BLOCKS, DOCS, ROOT, with_block
 from headwater_broker.api.registry import load_handlers
-from headwater_spark import options
+from headwater_spark.sink.sink_options import SINK_NAMES
+from headwater_spark.source.source_options import SOURCE_NAMES
 from integration.kafka_tools import NOT_SERVED, USES
 from kafka_tools_page import PAGE, WORKS
 from kafka_tools_page import main as run_tools
@@ -49,7 +50,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     assert [t for t in targets if not (page.parent / t).exists()] == []
 
 
-@pytest.mark.parametrize("name", sorted({*options.SOURCE_NAMES, *options.SINK_NAMES}))
+@pytest.mark.parametrize("name", sorted({*SOURCE_NAMES, *SINK_NAMES}))
 def test_every_spark_option_is_documented(name: str) -> None:
     assert f"`{name}`" in (DOCS / "spark.md").read_text()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,19 @@ import pytest
 
 from headwater.errors import HeadwaterError, UsageError
 from headwater.local import cluster_file
+from headwater.local.change_requests import (
+    ADD_BROKERS,
+    LOG_TAIL,
+    REMOVE_BROKER,
+    RESTART_BROKER,
+    START_BROKER,
+    STATUS,
+    STOP_BROKER,
+    ChangeRequests,
+)
 from headwater.local.cluster_file import ClusterRecord
 from headwater.local.cluster_spec import ClusterSpec
-from headwater.local.daemon import ADD_BROKERS, RESTART_BROKER, Changes
-from headwater.local.manager import ManagerState, Progress
+from headwater.local.manager import BrokerState, ManagerState, Progress
 from headwater.local.supervisor_socket import NAME, SupervisorSocket, ask
 
 
@@ -24,7 +32,8 @@ class Elastic:
 
     def __init__(self, spec: ClusterSpec) -> None:
         self.spec = spec
-        self.restarted: list[int] = []
+        self.calls: list[tuple[str, int]] = []
+        self.pythons: list[str] = []
         self.broken: int | None = None
 
     def start(self, progress: Progress) -> None:
@@ -37,15 +46,35 @@ class Elastic:
         control = tuple(slot.control_address for slot in self.spec.slots)
         return ManagerState(self.spec.bootstrap_servers, self.spec.zookeeper, control)
 
-    def add_brokers(self, count: int, progress: Progress) -> None:
-        for done in range(1, count + 1):
-            if self.spec.brokers == self.broken:
-                raise HeadwaterError(f"broker-{self.broken} exited with 3")
-            self.spec = replace(self.spec, brokers=self.spec.brokers + 1)
-            progress(f"broker-{self.spec.brokers - 1} is ready", done, count)
+    def broker_states(self) -> tuple[BrokerState, ...]:
+        return tuple(
+            BrokerState(s.broker_id, s.address, True, 0, 7, "here", f"{s.name}.log", "python")
+            for s in self.spec.slots
+        )
 
-    def restart_broker(self, broker_id: int, progress: Progress) -> None:
-        self.restarted.append(broker_id)
+    def add_brokers(self, count: int, progress: Progress) -> None:
+        for done, broker_id in enumerate(self.spec.free_ids(count), start=1):
+            if broker_id == self.broken:
+                raise HeadwaterError(f"broker-{self.broken} exited with 3")
+            self.spec = self.spec.with_broker(broker_id)
+            progress(f"broker-{broker_id} is ready", done, count)
+
+    def restart_broker(self, broker_id: int, progress: Progress, python: str = "") -> None:
+        self.calls.append(("restart", broker_id))
+        self.pythons.append(python)
+
+    def stop_broker(self, broker_id: int, progress: Progress) -> None:
+        self.calls.append(("stop", broker_id))
+
+    def start_broker(self, broker_id: int, progress: Progress) -> None:
+        self.calls.append(("start", broker_id))
+
+    def remove_broker(self, broker_id: int, progress: Progress) -> None:
+        self.calls.append(("remove", broker_id))
+        self.spec = self.spec.without_broker(broker_id)
+
+    def log_tail(self, broker_id: int, size: int) -> str:
+        return "x" * size
 
 
 class Rigid:
@@ -78,7 +107,7 @@ def elastic(folder: Path) -> Elastic:
 def served(folder: Path, elastic: Elastic) -> Iterator[Path]:
     record = ClusterRecord(elastic.spec, "local", "supervisor")
     record.manager = elastic
-    server = SupervisorSocket(folder, Changes(elastic, record))
+    server = SupervisorSocket(folder, ChangeRequests(elastic, record))
     server.open()
     yield folder
     server.close()
@@ -108,15 +137,51 @@ def test_brokers_before_one_that_fails_stay_and_the_error_is_raised(
 
 
 def test_a_broker_is_restarted(served: Path, elastic: Elastic) -> None:
-    [done] = ask(served, RESTART_BROKER, broker_id=1)
-    assert elastic.restarted == [1] and done["brokers"] == {"1": "127.0.0.1:9093"}
+    [done] = ask(served, RESTART_BROKER, broker_id=1, python="/new/python")
+    assert elastic.calls == [("restart", 1)] and elastic.pythons == ["/new/python"]
+    assert done["brokers"] == {"1": "127.0.0.1:9093"}
+
+
+def test_a_broker_is_stopped_and_started(served: Path, elastic: Elastic) -> None:
+    list(ask(served, STOP_BROKER, broker_id=1))
+    list(ask(served, START_BROKER, broker_id=1))
+    assert elastic.calls == [("stop", 1), ("start", 1)]
+
+
+def test_a_removed_broker_leaves_the_record_and_its_id_is_used_again(
+    served: Path, elastic: Elastic
+) -> None:
+    list(ask(served, ADD_BROKERS, count=1))
+    [done] = ask(served, REMOVE_BROKER, broker_id=1)
+    assert done["folders"] == [str(served / "broker-1")]
+    found = cluster_file.load(served)
+    assert found is not None and found.spec(served).broker_ids == (0, 2)
+    *_, added = ask(served, ADD_BROKERS, count=1)
+    assert list(added["brokers"]) == ["1"]
+    found = cluster_file.load(served)
+    assert found is not None and found.spec(served).broker_ids == (0, 1, 2)
+
+
+def test_the_last_broker_is_not_removed(served: Path, elastic: Elastic) -> None:
+    list(ask(served, REMOVE_BROKER, broker_id=0))
+    with pytest.raises(UsageError, match="the only one"):
+        list(ask(served, REMOVE_BROKER, broker_id=1))
+    assert elastic.calls == [("remove", 0)]
+
+
+def test_the_status_and_a_log_are_shown(served: Path) -> None:
+    [status] = ask(served, STATUS)
+    assert [row["broker_id"] for row in status["brokers"]] == [0, 1]
+    assert status["bootstrap_servers"] == "127.0.0.1:9092,127.0.0.1:9093"
+    [log] = ask(served, LOG_TAIL, broker_id=1, size=5)
+    assert log["text"] == "xxxxx"
 
 
 @pytest.mark.parametrize(
     ("command", "arguments", "words"),
     [
-        (RESTART_BROKER, {"broker_id": 2}, "broker id 2: give 0 to 1"),
-        (RESTART_BROKER, {}, "broker id None"),
+        (RESTART_BROKER, {"broker_id": 2}, "no broker 2: the brokers are 0, 1"),
+        (RESTART_BROKER, {}, "no broker None"),
         (ADD_BROKERS, {"count": 0}, "count 0: give 1 to 100"),
         ("dance", {}, "does not know the command 'dance'"),
         (ADD_BROKERS, {"format": 2}, "format 2, this supervisor reads 1"),
@@ -128,7 +193,7 @@ def test_bad_requests_are_usage_errors_and_the_next_is_served(
     with pytest.raises(UsageError, match=words):
         list(ask(served, command, **arguments))
     list(ask(served, RESTART_BROKER, broker_id=0))
-    assert elastic.restarted == [0]
+    assert elastic.calls == [("restart", 0)]
 
 
 def test_an_unforeseen_error_is_reported_and_the_next_request_is_served(
@@ -141,7 +206,7 @@ def test_an_unforeseen_error_is_reported_and_the_next_request_is_served(
     with pytest.raises(HeadwaterError, match="ZeroDivisionError"):
         list(ask(served, ADD_BROKERS, count=1))
     list(ask(served, RESTART_BROKER, broker_id=0))
-    assert elastic.restarted == [0]
+    assert elastic.calls == [("restart", 0)]
 
 
 def test_only_its_owner_may_use_the_socket(served: Path) -> None:
@@ -150,9 +215,9 @@ def test_only_its_owner_may_use_the_socket(served: Path) -> None:
 
 def test_a_socket_that_a_killed_supervisor_left_is_replaced(folder: Path, elastic: Elastic) -> None:
     record = ClusterRecord(elastic.spec, "local", "supervisor")
-    first = SupervisorSocket(folder, Changes(elastic, record))
+    first = SupervisorSocket(folder, ChangeRequests(elastic, record))
     first.open()
-    second = SupervisorSocket(folder, Changes(elastic, record))
+    second = SupervisorSocket(folder, ChangeRequests(elastic, record))
     second.open()
     list(ask(folder, RESTART_BROKER, broker_id=0))
     second.close()
@@ -169,5 +234,5 @@ def test_without_a_supervisor_the_error_says_so(folder: Path) -> None:
 
 def test_brokers_of_a_manager_that_cannot_change_them_are_left_alone(folder: Path) -> None:
     record = ClusterRecord(ClusterSpec(folder, "abc", 2, 9092), "spark", "supervisor")
-    with pytest.raises(UsageError, match="run as Spark jobs"):
-        Changes(Rigid(), record)({"command": ADD_BROKERS, "count": 1}, lambda _event: None)
+    with pytest.raises(HeadwaterError, match="still starting"):
+        ChangeRequests(Rigid(), record)({"command": ADD_BROKERS, "count": 1}, lambda _event: None)

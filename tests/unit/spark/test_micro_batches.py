@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,8 +11,11 @@ from headwater_spark.source.micro_batches import (
     Boundary,
     CurrentOffsets,
     byte_shares,
+    gone_topics,
+    is_too_small,
     limit_ends,
     limit_offsets,
+    plan_again,
     plan_first_batch,
     plan_next_batch,
     splits,
@@ -75,6 +79,76 @@ def test_a_deleted_topic_is_a_loss() -> None:
     previous = Position({A0: 0, B0: 0}, {A0: 1, B0: 1}, {"a": "id-a", "b": "id-b"})
     plan = plan_next_batch(previous, current({A0: 0}, {A0: 1}))
     assert "topic b is gone" in plan.losses
+
+
+def test_a_gone_topic_keeps_its_position_until_it_is_known_again() -> None:
+    ids = {"a": "id-a", "b": "id-b"}
+    previous = Position({A0: 0, B0: 0}, {A0: 1, B0: 5}, ids)
+    without = plan_next_batch(previous, current({A0: 0}, {A0: 3})).position
+    assert without == Position({A0: 1, B0: 5}, {A0: 3, B0: 5}, ids)
+    same = plan_next_batch(without, current({A0: 0, B0: 0}, {A0: 3, B0: 9}, ids))
+    assert same.position == Position({A0: 3, B0: 5}, {A0: 3, B0: 9}, ids) and not same.losses
+    other = {"a": "id-a", "b": "id-new"}
+    anew = plan_next_batch(without, current({A0: 0, B0: 0}, {A0: 3, B0: 2}, other))
+    assert anew.position == Position({A0: 3, B0: 0}, {A0: 3, B0: 2}, other)
+    assert "created again" in anew.losses[0]
+
+
+def test_an_idle_batch_of_a_gone_topic_is_no_batch() -> None:
+    previous = Position({A0: 0, B0: 0}, {A0: 1, B0: 5}, {"a": "id-a", "b": "id-b"})
+    plan = plan_next_batch(previous, current({A0: 0}, {A0: 1}))
+    assert plan.position is None and plan.losses == ("topic b is gone",)
+
+
+def test_a_partition_that_metadata_does_not_list_keeps_its_position() -> None:
+    previous = Position({A0: 0, A1: 0}, {A0: 10, A1: 7}, IDS)
+    plan = plan_next_batch(previous, current({A0: 0}, {A0: 12}))
+    assert plan.position == Position({A0: 10, A1: 7}, {A0: 12, A1: 7}, IDS)
+    assert plan.losses == ()
+
+
+def test_what_the_options_no_longer_name_is_dropped_as_a_loss() -> None:
+    previous = Position({A0: 0, B0: 0}, {A0: 1, B0: 5}, {"a": "id-a", "b": "id-b"})
+    now = current({A0: 0}, {A0: 1})
+    only_a = lambda topic, _partition: topic == "a"  # noqa: E731
+    plan = plan_next_batch(previous, now, only_a)
+    assert plan.position == Position({A0: 1}, {A0: 1}, IDS)
+    assert plan.losses == ("b-0: in the checkpoint, but the options no longer name it",)
+    assert gone_topics(previous, now) == ("b",)
+    assert gone_topics(previous, now, only_a) == ()
+
+
+def test_a_logged_batch_that_the_log_still_has_is_planned_as_it_was() -> None:
+    logged = Position({A0: 3, A1: 0}, {A0: 10, A1: 0}, IDS)
+    plan = plan_again(logged, current({A0: 0, A1: 0}, {A0: 12, A1: 4}))
+    assert plan.position == logged and plan.losses == ()
+
+
+@pytest.mark.parametrize(
+    ("now", "left", "words"),
+    [
+        (current({A0: 5}, {A0: 12}), ({A0: 5}, {A0: 10}), "the log has 5 to 11"),
+        (current({A0: 0}, {A0: 6}), ({A0: 3}, {A0: 6}), "the log has 0 to 5"),
+        (current({A0: 0}, {A0: 2}), ({A0: 3}, {A0: 3}), "the log has 0 to 1"),
+        (current({A0: 0}, {A0: 12}, {"a": "new"}), ({A0: 3}, {A0: 3}), "now has id new"),
+        (current({}, {}, {}), ({A0: 3}, {A0: 3}), "it is gone"),
+    ],
+)
+def test_what_a_logged_batch_has_lost(
+    now: CurrentOffsets, left: tuple[dict, dict], words: str
+) -> None:
+    plan = plan_again(Position({A0: 3}, {A0: 10}, IDS), now)
+    assert plan.position == Position(*left, IDS)
+    assert "a-0: the checkpoint planned offsets 3 to 9" in plan.losses[0]
+    assert words in plan.losses[0]
+
+
+def test_a_small_batch_may_wait_but_never_with_a_new_partition() -> None:
+    previous = Position({A0: 0}, {A0: 10}, IDS)
+    assert is_too_small(Position({A0: 10}, {A0: 14}, IDS), previous, 5)
+    assert not is_too_small(Position({A0: 10}, {A0: 15}, IDS), previous, 5)
+    assert not is_too_small(Position({A0: 10, A1: 0}, {A0: 11, A1: 0}, IDS), previous, 5)
+    assert not is_too_small(Position({A0: 10}, {A0: 11}, {"a": "new"}), previous, 5)
 
 
 def test_a_leader_that_lags_never_moves_a_position_back() -> None:

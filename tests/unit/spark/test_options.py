@@ -13,7 +13,9 @@ from headwater_spark.kafka_options import (
     SOURCE_REFUSED,
     SOURCE_WITHOUT_EFFECT,
 )
-from headwater_spark.options import EARLIEST, LATEST, sink_options, source_options
+from headwater_spark.options import EARLIEST, LATEST
+from headwater_spark.sink.sink_options import sink_options
+from headwater_spark.source.source_options import TableStart, source_options
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "spark.md"
 
@@ -62,6 +64,43 @@ def test_timestamps() -> None:
     assert some.starting.timestamp_ms(("a", 1)) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("15m", 900), ("30s", 30), ("2 h", 7200), ("500ms", 0.5), ("250", 0.25), ("1D", 86400)],
+)
+def test_the_longest_wait_for_a_batch_is_a_duration_of_sparks(text: str, seconds: float) -> None:
+    options = source_options({**GIVEN, "maxTriggerDelay": text}, streaming=True)
+    assert options.max_trigger_delay_s == pytest.approx(seconds)
+
+
+def test_a_batch_waits_for_a_quarter_of_an_hour_unless_told() -> None:
+    options = source_options({**GIVEN, "minOffsetsPerTrigger": "7"}, streaming=True)
+    assert (options.min_offsets_per_trigger, options.max_trigger_delay_s) == (7, 900)
+
+
+@pytest.mark.parametrize(
+    ("given", "start"),
+    [
+        ({"fromDeltaVersion": "12"}, TableStart(version=12)),
+        ({"fromDeltaVersion": '{"a":12,"b":0}'}, TableStart(versions={"a": 12, "b": 0})),
+        ({"fromTimestamp": "2026-11-24"}, TableStart(time_ms=1795478400000)),
+        ({"fromTimestamp": "2026-11-24T10:00:00.5Z"}, TableStart(time_ms=1795514400500)),
+        ({"fromTimestamp": "2026-11-24 11:00:00+01:00"}, TableStart(time_ms=1795514400000)),
+    ],
+)
+def test_a_start_from_a_table(given: dict[str, str], start: TableStart) -> None:
+    for streaming in (True, False):
+        assert source_options({**GIVEN, **given}, streaming=streaming).from_table == start
+
+
+def test_a_subscription_reads_its_partitions() -> None:
+    assigned = source_options(
+        {"bootstrap.servers": "h:1", "assign": '{"a":[1]}'}, streaming=True
+    ).subscription
+    assert assigned.reads("a", 1) and not assigned.reads("a", 0)
+    assert source_options(GIVEN, streaming=True).subscription.reads("b", 99)
+
+
 def test_storage_options_are_collected() -> None:
     options = source_options(
         {**GIVEN, "headwater.storage.aws_region": "eu", "headwater.tables.uri": "s3://b"},
@@ -82,6 +121,16 @@ def test_storage_options_are_collected() -> None:
         ({"startingOffsets": "latest"}, "can't start at latest"),
         ({"endingOffsets": "earliest"}, "can't end at earliest"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "more than"),
+        ({"maxTriggerDelay": "soon"}, "must be a duration, e.g. 15m"),
+        ({"maxTriggerDelay": "5 weeks"}, "must be a duration, e.g. 15m"),
+        ({"fromDeltaVersion": "first"}, "fromDeltaVersion"),
+        ({"fromDeltaVersion": '{"a":-1}'}, "versions of tables"),
+        ({"fromDeltaVersion": "{}"}, "versions of tables"),
+        ({"fromTimestamp": "yesterday"}, "must be a date or time"),
+        ({"fromTimestamp": "2026-11-24", "fromDeltaVersion": "1"}, "both say where to start"),
+        ({"fromDeltaVersion": "1", "startingOffsets": "earliest"}, "both say where to start"),
+        ({"pushdown": "yes"}, "pushdown"),
         ({"minPartitions": "many"}, "minPartitions"),
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss"),
         ({"kafka.isolation.level": "dirty"}, "kafka.isolation.level"),
@@ -113,6 +162,29 @@ def test_sink_options() -> None:
         sink_options({"bootstrap.servers": "h:1", "kafka.acks": "1"})
     with pytest.raises(UsageError, match="unknown option"):
         sink_options({"bootstrap.servers": "h:1", "subscribe": "a"})
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        ({"headwater.delivery": "at-most-once"}, "exactly-once, at-least-once"),
+        ({"headwater.sink.id": "a b"}, "letters, digits"),
+        ({"headwater.sink.id": ""}, "empty"),
+        ({"headwater.sink.id": "x" * 250}, "249 are allowed"),
+        ({"headwater.sink.id": "alerts.1"}, "may not be a number"),
+        ({"headwater.sink.id": "x", "headwater.delivery": "at-least-once"}, "leave it out"),
+        ({"headwater.sink.name": "x"}, "did you mean 'headwater.sink.id'"),
+    ],
+)
+def test_bad_delivery_options(extra: dict[str, str], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        sink_options({**TO, **extra})
+
+
+def test_a_sink_is_exactly_once_unless_told_otherwise() -> None:
+    assert sink_options(TO).is_exactly_once
+    assert not sink_options({**TO, "headwater.delivery": "At-Least-Once"}).is_exactly_once
+    assert sink_options({**TO, "headwater.sink.id": "alerts.v1"}).sink_id == "alerts.v1"
 
 
 TO = {"kafka.bootstrap.servers": "h:1", "topic": "t"}

@@ -39,10 +39,42 @@ def test_initial_is_a_constant() -> None:
     assert not is_initial(json.loads(GOLDEN))
 
 
-@pytest.mark.parametrize("text", ['{"flights":{"0":5}}', '{"v":2,"from":{},"to":{},"topics":{}}'])
-def test_another_format_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="format"):
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"flights":{"0":5,"1":7}}', "an offset of Spark's Kafka source"),
+        ('{"logOffset":3}', "an offset of a file source"),
+        ('{"sourceVersion":1,"reservoirId":"x","reservoirVersion":4}', "a Delta table's stream"),
+        ("17", "a number, as an offset of the rate or socket source"),
+        ('"x"', "an offset of another source"),
+        ('{"v":"1","rows":2}', "an offset of another source"),
+        ("null", "an offset of another source"),
+    ],
+)
+def test_another_sources_checkpoint_is_refused_by_its_name(text: str, found: str) -> None:
+    with pytest.raises(UsageError, match="with a checkpoint of its own") as refusal:
         from_json(json.loads(text))
+    assert found in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"v":2,"from":{},"to":{},"topics":{},"more":1}', '{"initial":true,"v":2}']
+)
+def test_a_newer_format_is_refused(text: str) -> None:
+    assert not is_initial(json.loads(text))
+    with pytest.raises(UsageError, match="has format 2, this Headwater reads format 1"):
+        from_json(json.loads(text))
+
+
+def test_a_damaged_offset_is_refused() -> None:
+    with pytest.raises(UsageError, match="damaged"):
+        from_json({"from": {"a": {"0": "x"}}, "to": {}, "topics": {}, "v": 1})
+
+
+def test_an_excerpt_of_a_foreign_offset_is_short() -> None:
+    with pytest.raises(UsageError) as refusal:
+        from_json({"flights": {str(p): 10**9 for p in range(1000)}})
+    assert len(str(refusal.value)) < 500
 
 
 def test_initial_holds_no_offsets() -> None:

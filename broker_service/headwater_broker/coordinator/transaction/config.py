@@ -17,6 +17,10 @@ class TransactionConfig:
         3_600_000  # transaction.remove.expired.transaction.cleanup.interval.ms
     )
     is_two_phase_enabled: bool = False  # transaction.two.phase.commit.enable
+    epoch_timeout_ms: int = 60_000  # epoch.timeout.ms
+    epoch_max_ms: int = 3_600_000  # epoch.max.ms
+    epoch_complete_wait_ms: int = 5_000
+    """CommitEpoch waits so long for the markers of its epoch before it replies without them."""
     busy_wait_ms: int = 500
     """A request that meets markers on their way waits so long before CONCURRENT_TRANSACTIONS:
     Java's producer would come back after 20 ms, librdkafka after 100, KafkaJS after 300."""
@@ -32,5 +36,7 @@ class TransactionConfig:
             cleanup_interval_ms=v.integer(
                 "transaction.remove.expired.transaction.cleanup.interval.ms"
             ),
+            epoch_timeout_ms=v.integer("epoch.timeout.ms"),
+            epoch_max_ms=v.integer("epoch.max.ms"),
             is_two_phase_enabled=v.boolean("transaction.two.phase.commit.enable"),
         )

@@ -33,6 +33,7 @@ from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.transaction import (
     ClientIdentity,
     EndedBy,
+    Membership,
     Partition,
     Transaction,
 )
@@ -46,7 +47,9 @@ _KEY_HEAD = struct.Struct(">hh")
 _HEAD = struct.Struct(">hqhib")
 """Version, producer id, producer epoch, timeout, status."""
 _TIMES = struct.Struct(">qq")
-_LAST_EPOCH, _PRINCIPAL, _CLIENT_ID, _HOST, _ENDED_BY = range(10000, 10005)
+_LAST_EPOCH, _PRINCIPAL, _CLIENT_ID, _HOST, _ENDED_BY, _MEMBERSHIP = range(10000, 10006)
+_MEMBER = struct.Struct(">qqiq")
+"""Epoch, ticket, task, attempt."""
 _TOPIC_ID_TAG = bytes((1, 0x90, 0x4E, 16))
 """One tagged field of 16 bytes, tag 10000."""
 _NO_ID = UUID(int=0)
@@ -107,6 +110,7 @@ class TransactionLogValue(Message):
     client_id: str = wire("string", "1+", tag=10002, tagged="1+", ignorable=True)
     client_host: str = wire("string", "1+", tag=10003, tagged="1+", ignorable=True)
     ended_by: int = wire("int8", "1+", tag=10004, tagged="1+", ignorable=True)
+    membership: bytes = wire("bytes", "1+", tag=10005, tagged="1+", ignorable=True)
 
 
 def transaction_key(transactional_id: str) -> bytes:
@@ -182,6 +186,7 @@ def read_transaction(transactional_id: str, value: bytes) -> Transaction:
             for row in found.transaction_partitions or ()
             for index in row.partition_ids
         },
+        membership=_membership(found.membership),
     )
 
 
@@ -217,6 +222,10 @@ def _packed(t: Transaction) -> bytes:
     if t.ended_by:
         count += 1
         tags += b"\x94\x4e\x01" + int(t.ended_by).to_bytes(1, "big", signed=True)
+    if t.membership is not None:
+        count += 1
+        packed = _MEMBER.pack(*t.membership)
+        tags += bytes((0x95, 0x4E, len(packed) + 1, len(packed) + 1)) + packed
     out.append(count)
     return bytes(out + tags)
 
@@ -272,6 +281,7 @@ def _parsed(transactional_id: str, value: bytes) -> Transaction:
     count, at = read_uvarint(view, at)
     numbers = {0: -1, 1: -1, 2: 0, 3: -1, _LAST_EPOCH: -1, _ENDED_BY: 0}
     texts = {_PRINCIPAL: "", _CLIENT_ID: "", _HOST: ""}
+    membership = None
     for _ in range(count):
         tag, at = read_uvarint(view, at)
         size, at = read_uvarint(view, at)
@@ -282,6 +292,8 @@ def _parsed(transactional_id: str, value: bytes) -> Transaction:
             if start + length - 1 != at + size:
                 raise ValueError("a string of another size than its field")
             texts[tag] = str(view[start : at + size], "utf-8")
+        elif tag == _MEMBERSHIP:
+            membership = _membership(view[at + 1 : at + size])
         at += size
     if at != len(view):
         raise ValueError("the fields do not fill the value")
@@ -301,7 +313,17 @@ def _parsed(transactional_id: str, value: bytes) -> Transaction:
         start_ms=start_ms,
         last_update_ms=last_update_ms,
         partitions=partitions,
+        membership=membership,
     )
+
+
+def _membership(data: bytes | memoryview) -> Membership | None:
+    """Raises SchemaError."""
+    if not data:
+        return None
+    if len(data) < _MEMBER.size:
+        raise SchemaError(f"a membership of {len(data)} bytes")
+    return Membership(*_MEMBER.unpack_from(data))
 
 
 def _parsed_partitions(view: memoryview, at: int) -> tuple[dict[Partition, UUID], int]:

@@ -16,6 +16,10 @@ from headwater_broker.coordinator.transaction.decisions import (
     InitializedProducer,
     ProducerInit,
 )
+from headwater_broker.coordinator.transaction.epoch_values import (
+    RESERVED_PREFIX,
+    coordinator_key,
+)
 from headwater_broker.coordinator.transaction.marker_sender import MarkerSender, MarkerTransport
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.coordinator.transaction.shard import TransactionShard, Unrecorded
@@ -30,8 +34,6 @@ from headwater_broker.coordinator.transaction.transaction import (
 from headwater_broker.coordinator.transaction.transaction_counts import TransactionCounts
 
 NO_COORDINATOR_EPOCH = -1
-RESERVED_PREFIX = "__hw."
-"""Transactional ids of Headwater's own sinks; clients may not use them."""
 UTF8_BYTES_MAX = 4
 """Bytes of one character."""
 STALE = frozenset(
@@ -56,17 +58,24 @@ NO_CHANGE = frozenset(
 
 
 def check_transactional_id(transactional_id: str) -> None:
-    """Raises INVALID_REQUEST, TRANSACTIONAL_ID_AUTHORIZATION_FAILED: librdkafka takes of all errors
-    only an authorization error as final."""
+    """Raises INVALID_REQUEST; TRANSACTIONAL_ID_AUTHORIZATION_FAILED for the ids of sinks, whose
+    participants JoinEpoch initializes and their epoch ends: librdkafka takes of all errors only an
+    authorization error as final."""
+    check_storable(transactional_id)
+    if transactional_id.startswith(RESERVED_PREFIX):
+        raise KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            f"transactional ids that begin with {RESERVED_PREFIX!r} belong to the sinks of epoch "
+            "transactions (`headwater sinks`)",
+        )
+
+
+def check_storable(transactional_id: str) -> None:
+    """Raises INVALID_REQUEST for an id that no record can hold."""
     if not transactional_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
     if len(transactional_id) * UTF8_BYTES_MAX > INT16_MAX:
         _check_length(transactional_id)
-    if transactional_id.startswith(RESERVED_PREFIX):
-        raise KafkaError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            f"transactional ids that begin with {RESERVED_PREFIX!r} are reserved",
-        )
 
 
 def _check_length(transactional_id: str) -> None:
@@ -100,6 +109,7 @@ class TransactionService:
             parts.appender(TRANSACTION_TOPIC),
             parts.placement(TRANSACTION_TOPIC),
             parts.clock,
+            partition_key=coordinator_key,
             on_committed=self._outcomes_committed,
         )
         self.markers = MarkerSender(self.coordinator.runtime, markers, parts.clock)

@@ -15,7 +15,13 @@ from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.schema import SchemaError
-from headwater_broker.coordinator.common.shard import Decision, Now, Token
+from headwater_broker.coordinator.common.shard import (
+    Decision,
+    Decisions,
+    Now,
+    StoredRecord,
+    Token,
+)
 from headwater_broker.coordinator.common.timers import Deadlines
 from headwater_broker.coordinator.transaction.config import TransactionConfig
 from headwater_broker.coordinator.transaction.decisions import (
@@ -35,6 +41,9 @@ from headwater_broker.coordinator.transaction.decisions import (
     time_out,
     verify_partitions,
 )
+from headwater_broker.coordinator.transaction.epoch_coordinator import EpochCoordinator
+from headwater_broker.coordinator.transaction.epoch_records import OWN_KIND
+from headwater_broker.coordinator.transaction.epoch_values import RESERVED_PREFIX
 from headwater_broker.coordinator.transaction.records import (
     read_transaction,
     read_transactional_id,
@@ -104,6 +113,7 @@ class TransactionShard:
         """Key -> (value, state) of records just decided: their replay needs not decode them."""
         self._outcomes: deque[tuple[int, str]] = deque()
         """(log offset, transactional id) of outcomes that `take_markers_due` has not returned."""
+        self.epochs = EpochCoordinator(config, self.transactions, self._record, self._ended)
 
     # -- the log
 
@@ -115,6 +125,9 @@ class TransactionShard:
 
         Raises NewerTransactionRecordError: loading fails until a broker that reads it leads.
         """
+        if key[:1] == OWN_KIND:
+            self.epochs.replay(offset, key, value)
+            return
         decided = self._decided.pop(key, None)
         made: Transaction | None
         if decided is not None and decided[0] is value and value is not None:
@@ -132,12 +145,16 @@ class TransactionShard:
             except SchemaError:
                 logger.exception("skipped a record that cannot be read, key %s", key.hex())
                 return
-        self.counts.replace(self.transactions.get(transactional_id), made)
+        before = self.transactions.get(transactional_id)
+        self.counts.replace(before, made)
         if made is None:
             self.transactions.pop(transactional_id, None)
             self._begun_on.pop(transactional_id, None)
         else:
             self.transactions[transactional_id] = made
+        of_epoch = made or before
+        if of_epoch is not None and of_epoch.membership is not None:
+            self.epochs.replay_participant(before, made)
         if made is None or made.deadline_ms is None:
             self._deadlines.cancel(transactional_id)
         if made is not None and made.state.is_preparing:
@@ -156,8 +173,17 @@ class TransactionShard:
     ) -> None:
         """No transaction writes to this topic: a marker in it ends none."""
 
+    def _ended(self, after: Transaction, offset: int) -> None:
+        """The decision at `offset` ends the transaction of a participant of an epoch."""
+        transactional_id = after.transactional_id
+        self.counts.replace(self.transactions.get(transactional_id), after)
+        self.transactions[transactional_id] = after
+        self._prepared_at[transactional_id] = offset
+        self._outcomes.append((offset, transactional_id))
+
     def loaded(self, now: Now) -> None:
         """Set the timeouts of open transactions."""
+        self.epochs.loaded(now)
         for known in self.transactions.values():
             self._set_timeout(known, now)
         self._deadlines.set(CLEANUP, now.steady_ms + self._config.cleanup_interval_ms)
@@ -175,7 +201,10 @@ class TransactionShard:
 
     def next_deadline_ms(self) -> float | None:
         """When `tick` is wanted next."""
-        return self._deadlines.next_ms()
+        own_ms, epochs_ms = self._deadlines.next_ms(), self.epochs.next_deadline_ms()
+        if own_ms is None or epochs_ms is None:
+            return epochs_ms if own_ms is None else own_ms
+        return min(own_ms, epochs_ms)
 
     # -- commands
 
@@ -211,9 +240,13 @@ class TransactionShard:
         """Replies the producer's ProducerIdentity once the partitions are enlisted. `connection`:
         the number of the client's connection; None: a broker asks."""
 
+        is_of_epoch = transactional_id.startswith(RESERVED_PREFIX)
+
         def decide(known: Transaction | None, now_ms: int) -> Outcome:
             outcome = add_partitions(known, producer, partitions, now_ms)
             if isinstance(outcome, Changed | Unchanged):
+                if is_of_epoch and not self.epochs.may_enlist(known, partitions, now):
+                    return Refused(ErrorCode.INVALID_TXN_STATE)
                 self._begun_on[transactional_id] = connection or 0
             return outcome
 
@@ -268,7 +301,7 @@ class TransactionShard:
 
     def markers_written(
         self, transactional_id: str, producer: ProducerIdentity, now: Now
-    ) -> Decision:
+    ) -> Decisions:
         """Every partition holds the marker of `producer`: complete, and decide who waited.
 
         When the next transaction begins at once, only its record is written: it says all that the
@@ -278,6 +311,8 @@ class TransactionShard:
         known = self.transactions.get(transactional_id)
         if known is None or not known.state.is_preparing or known.identity != producer:
             return decision
+        if known.membership is not None:
+            return self.epochs.marker_written(known, now)
         waiting = deque(self._waiting.get(transactional_id, ()))
         # A refused record leaves those who wait where they are.
         after = complete(known, now.wall_ms)
@@ -341,10 +376,13 @@ class TransactionShard:
 
     def _write(self, after: Transaction | None, decision: Decision, now: Now) -> None:
         assert after is not None
-        record = transaction_record(after)
-        decision.records.append(record)
-        self._decided[record.key] = (record.value, after)
+        decision.records.append(self._record(after))
         self._set_timeout(after, now)
+
+    def _record(self, after: Transaction) -> StoredRecord:
+        record = transaction_record(after)
+        self._decided[record.key] = (record.value, after)
+        return record
 
     def _set_timeout(self, known: Transaction, now: Now) -> None:
         """A timeout whose record was refused finds another state, and does nothing."""
@@ -373,7 +411,7 @@ class TransactionShard:
                 self._time_out(key, decision, now)
         replies = Decision()
         replies.replies, decision.replies = decision.replies, []
-        return (replies, *decision.split())
+        return (replies, *decision.split(), *self.epochs.tick(now))
 
     def _refuse_waiting(self, transactional_id: str, token: Token, decision: Decision) -> None:
         """Its token may have been answered meanwhile: the runtime knows that."""
@@ -406,7 +444,9 @@ class TransactionShard:
             if len(decision.records) >= DECIDED_PER_TICK:
                 break
             known = self.transactions.get(self._to_look_at.pop())
-            if known is not None and known.state.is_idle and known.last_update_ms <= before_ms:
+            if known is None or known.membership is not None or not known.state.is_idle:
+                continue  # a sink keeps its slots: a replay after a week must not write twice
+            if known.last_update_ms <= before_ms:
                 decision.records.append(transaction_record(expire(known, now.wall_ms)))
         pause = CLEANUP_PAUSE_MS if self._to_look_at else self._config.cleanup_interval_ms
         self._deadlines.set(CLEANUP, now.steady_ms + pause)

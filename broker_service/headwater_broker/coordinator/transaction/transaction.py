@@ -54,6 +54,17 @@ class ClientIdentity(NamedTuple):
     host: str = ""
 
 
+class Membership(NamedTuple):
+    """The place of a participant in an epoch transaction (docs/epochs.md)."""
+
+    epoch: int
+    ticket: int
+    task: int
+    """Spark's partition id."""
+    attempt: int
+    """Spark's task attempt id."""
+
+
 class Transaction(NamedTuple):
     """The state of one transactional id, as `__transaction_state` stores it.
 
@@ -81,6 +92,8 @@ class Transaction(NamedTuple):
     start_ms: int = -1
     partitions: Mapping[Partition, UUID] = MappingProxyType({})
     """Enlisted partitions that do not hold a marker yet, with their topics' ids."""
+    membership: Membership | None = None
+    """Of a participant of an epoch: only the epoch's decision ends its transaction."""
 
     @property
     def identity(self) -> ProducerIdentity:
@@ -110,6 +123,6 @@ class Transaction(NamedTuple):
     @property
     def deadline_ms(self) -> int | None:
         """When the open transaction is aborted, ms since 1970; None: never, or none is open."""
-        if self.state is not TransactionState.ONGOING or self.is_two_phase:
+        if self.state is not TransactionState.ONGOING or self.is_two_phase or self.membership:
             return None
         return self.start_ms + self.timeout_ms

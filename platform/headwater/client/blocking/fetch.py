@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple
+from uuid import UUID
 
 from headwater.client.blocking.connection import BlockingConnection
 from headwater.client.errors import kafka_error
@@ -23,6 +24,9 @@ from headwater.wire.framing import decode_response
 
 NAMES_FETCH_VERSION = 12
 """The last Fetch version with topic names; later ones have topic ids."""
+IDS_FETCH_VERSION = 13
+"""The first with topic ids (KIP-516)."""
+NO_TOPIC_ID = UUID(int=0)
 _BATCH_START = struct.Struct(">qi")
 _LEADER_EPOCH_AT = 12
 _OFFSET_DELTA_AT = 23
@@ -74,14 +78,20 @@ class FetchStream:
         max_bytes: int,
         isolation: int,
         max_wait_ms: int,
+        topic_id: UUID = NO_TOPIC_ID,
     ) -> None:
+        """With a `topic_id`, a broker that serves Fetch by topic ids never answers with records of
+        a topic that was created again under the name."""
         self._connection = connection
+        self._topic_id = topic_id
         self._topic = topic
         self._partition = partition
         self._max_bytes = max_bytes
         self._isolation = isolation
         self._max_wait_ms = max_wait_ms
-        self._version = connection.version_for(FetchRequest, NAMES_FETCH_VERSION)
+        by_id = topic_id != NO_TOPIC_ID
+        cap = IDS_FETCH_VERSION if by_id else NAMES_FETCH_VERSION
+        self._version = connection.version_for(FetchRequest, cap)
         self.is_pending = False
         """True while a response is outstanding: no other call may use the connection."""
 
@@ -93,6 +103,7 @@ class FetchStream:
             self._max_bytes,
             self._isolation,
             self._max_wait_ms,
+            self._topic_id,
         )
         self.is_pending = True
         return self._connection.send(request, self._version)
@@ -122,16 +133,22 @@ class FetchStream:
 
 
 def fetch_request(
-    topic: str, partition: int, offset: int, max_bytes: int, isolation: int, max_wait_ms: int
+    topic: str,
+    partition: int,
+    offset: int,
+    max_bytes: int,
+    isolation: int,
+    max_wait_ms: int,
+    topic_id: UUID = NO_TOPIC_ID,
 ) -> FetchRequest:
-    """A Fetch request for one partition, with the topic's name."""
+    """A Fetch request for one partition, with the topic's name and id; its version takes one."""
     row = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
     return FetchRequest(
         max_wait_ms=max_wait_ms,
         min_bytes=1,
         max_bytes=max_bytes,
         isolation_level=isolation,
-        topics=(FetchTopic(topic=topic, partitions=(row,)),),
+        topics=(FetchTopic(topic=topic, topic_id=topic_id, partitions=(row,)),),
     )
 
 

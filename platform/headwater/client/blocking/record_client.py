@@ -16,11 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TypeVar
+from uuid import UUID
 
 from headwater.client.blocking.cluster import BlockingCluster, is_retriable
 from headwater.client.blocking.connection import BlockingConnection
 from headwater.client.blocking.fetch import (
     NAMES_FETCH_VERSION,
+    NO_TOPIC_ID,
     FetchedBatches,
     FetchStream,
     fetch_request,
@@ -31,7 +33,7 @@ from headwater.client.blocking.fetch import (
 from headwater.client.core.metadata import TopicMetadata
 from headwater.client.errors import kafka_error
 from headwater.client.values import OffsetAndTimestamp
-from headwater.errors import ErrorCode, KafkaError
+from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 from headwater.system import SystemClock
 from headwater.wire.apis.k00_produce import (
@@ -64,6 +66,7 @@ __all__ = [
     "READ_UNCOMMITTED",
     "NO_PRODUCER",
     "RecordClient",
+    "ReplacedTopicError",
     "FetchedBatches",
     "next_offset_after",
 ]
@@ -83,11 +86,17 @@ REQUEST_TIMEOUT_S = 30.0
 PRODUCE_TIMEOUT_MS = 20_000
 """Less than REQUEST_TIMEOUT_S: the leader reports missing replicas before the client gives up."""
 NAMES_PRODUCE_VERSION = 12
+ENLISTING_PRODUCE_VERSION = 12
+"""The first version whose leader enlists the partition in the transaction (KIP-890)."""
 NO_PRODUCER = (-1, -1)
 """(producer id, epoch) without idempotence."""
 
 PartitionId = tuple[str, int]
 R = TypeVar("R", bound=Message)
+
+
+class ReplacedTopicError(HeadwaterError):
+    """The topic with the requested id was deleted; another topic has its name."""
 
 
 class RecordClient:
@@ -101,7 +110,9 @@ class RecordClient:
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         retry_timeout_s: float = RETRY_TIMEOUT_S,
         credentials: Credentials = NO_CREDENTIALS,
+        connect: Callable[..., BlockingConnection] = BlockingConnection,
     ) -> None:
+        """`connect` is for tests."""
         self._cluster = BlockingCluster(
             bootstrap_servers,
             SystemClock(),
@@ -109,6 +120,7 @@ class RecordClient:
             request_timeout_s=request_timeout_s,
             retry_timeout_s=retry_timeout_s,
             credentials=credentials,
+            connect=connect,
         )
 
     def __enter__(self) -> RecordClient:
@@ -266,17 +278,21 @@ class RecordClient:
         isolation: int = READ_UNCOMMITTED,
         max_wait_ms: int = FETCH_WAIT_MS_DEFAULT,
         idle_timeout_s: float | None = None,
+        topic_id: UUID = NO_TOPIC_ID,
     ) -> Iterator[FetchedBatches]:
         """Fetches of [start, end) in order, one ahead; at a new leader they continue.
 
         **The records of a fetch are valid until the next one is taken.** Raises KafkaTimeoutError
-        when nothing came for `idle_timeout_s` (None: the client's `retry_timeout_s`) before `end`.
+        when nothing came for `idle_timeout_s` (None: the client's `retry_timeout_s`) before `end`,
+        and ReplacedTopicError when the topic no longer has `topic_id`.
         """
         cluster, offset = self._cluster, start
         timer = cluster.retry_timer(f"fetch from {topic}-{partition}", idle_timeout_s)
         while offset < end:
             leader = cluster.with_leader("fetch from", topic, partition, cluster.check_out)
-            stream = FetchStream(leader, topic, partition, max_bytes, isolation, max_wait_ms)
+            stream = FetchStream(
+                leader, topic, partition, max_bytes, isolation, max_wait_ms, topic_id
+            )
             try:
                 for fetched in stream.fetches(offset, end):
                     if fetched.next_offset > offset:
@@ -288,8 +304,17 @@ class RecordClient:
             except (OSError, KafkaError) as e:
                 timer.pause_after(e)
                 cluster.refresh_if_possible([topic])
+                self._check_topic_id(topic, topic_id)
             finally:
                 cluster.give_back(leader, fit=not stream.is_pending)
+
+    def _check_topic_id(self, topic: str, wanted: UUID) -> None:
+        """Raises ReplacedTopicError when the known metadata has the topic under another id."""
+        known = self._cluster.cache.topics.get(topic)
+        if known is not None and len({wanted, known.topic_id} - {NO_TOPIC_ID}) == 2:
+            raise ReplacedTopicError(
+                f"topic {topic} was deleted and created again (id {wanted}, now {known.topic_id})"
+            )
 
     def produce_batch(
         self,
@@ -304,6 +329,8 @@ class RecordClient:
         """Send one built batch to the leader; its base offset (-1 with acks=0).
 
         Without a producer id in the batch, a retry after a lost connection may write it twice.
+        With `transactional_id`, batches encoded with `transactional=True` are part of its open
+        transaction: the leader enlists the partition (KIP-890).
         """
         request = ProduceRequest(
             transactional_id=transactional_id,
@@ -323,6 +350,8 @@ class RecordClient:
             if acks == 0:
                 connection.send(request, connection.version_for(ProduceRequest, 12))
                 return -1
+            if transactional_id is not None:
+                _check_enlists(connection)
             reply = connection.call(request, ProduceResponse, cap=NAMES_PRODUCE_VERSION)
             answer = reply.responses[0].partition_responses[0]
             if answer.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
@@ -333,6 +362,16 @@ class RecordClient:
             return answer.base_offset
 
         return self._cluster.with_leader("produce to", topic, partition, ask)
+
+
+def _check_enlists(connection: BlockingConnection) -> None:
+    """Raise KafkaError for a leader that does not enlist partitions with Produce (KIP-890)."""
+    if connection.version_for(ProduceRequest, NAMES_PRODUCE_VERSION) < ENLISTING_PRODUCE_VERSION:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"{connection.host}:{connection.port} does not enlist partitions of a transaction with "
+            f"Produce: that needs version {ENLISTING_PRODUCE_VERSION}",
+        )
 
 
 def _stuck(topic: str, partition: int, offset: int, end: int) -> KafkaError:

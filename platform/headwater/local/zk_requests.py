@@ -1,0 +1,215 @@
+"""Requests to the manager of a cluster on another host, through the cluster's ZooKeeper.
+
+    /headwater/manager                      ephemeral: the Spark driver that manages the brokers
+    /headwater/requests/request-0000000007  ephemeral of the client: its request, then the reply
+
+ZooKeeper is the one address that driver, executors and operators have in common, and its sessions
+say which driver lives. So a second driver of the same cluster is refused, on whichever host it is.
+A client writes `{"format": 1, "request": {...}}`; the manager replaces that by `{"format": 1,
+"event": {...}}` for each event of `supervisor_socket`. A request ends with its client: one that no
+manager has begun is then never carried out. Whoever may write to ZooKeeper may send requests; they
+could change the cluster's metadata as well.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+
+from headwater.errors import HeadwaterError, UsageError
+from headwater.local.supervisor_socket import Event, Handler, failure, raise_failure
+
+logger = logging.getLogger(__name__)
+
+MANAGER = "/headwater/manager"
+REQUESTS = "/headwater/requests"
+FORMAT = 1
+SESSION_TIMEOUT_S = 10.0
+CONNECT_TIMEOUT_S = 10.0
+FORMER_MANAGER_S = 15.0
+"""How long a new manager waits for the session of a former one to expire."""
+POLL_S = 2.0
+"""Watches wake earlier; the poll finds what a lost connection has hidden."""
+
+
+class ZkRequests:
+    """The manager's side: claims the cluster, and serves requests in a thread, one at a time."""
+
+    def __init__(self, servers: str, manager: dict[str, Any], handler: Handler) -> None:
+        """`manager` says to operators which process manages the cluster."""
+        self._manager = {"format": FORMAT, **manager}
+        self._handler = handler
+        self._client = _client(servers)
+        self._wake = threading.Event()
+        self._closed = False
+        self._begun: set[str] = set()
+        self._thread = threading.Thread(target=self._serve, name="zk-requests", daemon=True)
+
+    def open(self, wait_s: float = FORMER_MANAGER_S) -> None:
+        """Claim the cluster, then serve. Raises UsageError while another manager lives."""
+        try:
+            self._client.start(CONNECT_TIMEOUT_S)
+            self._client.ensure_path(REQUESTS)
+            self._claim_within(wait_s)
+        except (KazooException, KazooTimeoutError, OSError) as error:
+            self._stop_client()
+            raise HeadwaterError(f"ZooKeeper at {self._client.hosts}: {error!r}") from error
+        except BaseException:
+            self._stop_client()
+            raise
+        self._thread.start()
+
+    def close(self) -> None:
+        """Give the cluster up and serve no more. A request in progress is not waited for."""
+        self._closed = True
+        self._wake.set()
+        self._stop_client()
+
+    def _stop_client(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+    def _claim_within(self, wait_s: float) -> None:
+        gone = threading.Event()
+        for is_last in (False, True):
+            if self._claim():
+                return
+            if not is_last and self._client.exists(MANAGER, watch=lambda _event: gone.set()):
+                gone.wait(wait_s)
+        raise UsageError(
+            f"another driver manages this cluster: {self._holder()}: stop it first, or use its"
+            " cluster with Cluster.attach"
+        )
+
+    def _claim(self) -> bool:
+        """Make this session the owner of the manager's node; False if another one is."""
+        value = json.dumps(self._manager).encode()
+        try:
+            self._client.create(MANAGER, value, ephemeral=True, makepath=True)
+            return True
+        except NodeExistsError:
+            found = self._client.exists(MANAGER)
+            own = self._client.client_id
+            return bool(found and own and found.ephemeralOwner == own[0])
+
+    def _holder(self) -> str:
+        try:
+            data, _ = self._client.get(MANAGER)
+        except NoNodeError:
+            return "it has just ended"
+        found = _document(data)
+        return ", ".join(f"{key} {value}" for key, value in found.items() if key != "format")
+
+    def _serve(self) -> None:
+        while not self._closed:
+            self._wake.clear()
+            try:
+                if self._claim():
+                    for name in sorted(self._client.get_children(REQUESTS, watch=self._woken)):
+                        self._answer(name)
+                else:
+                    logger.error("another driver manages this cluster now: %s", self._holder())
+            except (KazooException, KazooTimeoutError, OSError) as error:
+                if not self._closed:
+                    logger.warning("requests through ZooKeeper are not served: %r", error)
+            self._wake.wait(POLL_S)
+
+    def _woken(self, _event: object) -> None:
+        self._wake.set()
+
+    def _answer(self, name: str) -> None:
+        path = f"{REQUESTS}/{name}"
+        try:
+            data, _ = self._client.get(path)
+        except NoNodeError:
+            return  # its client has ended
+        request = _document(data).get("request")
+        if name in self._begun or not isinstance(request, dict):
+            return
+        self._begun.add(name)
+
+        def report(event: Event) -> None:
+            document = json.dumps({"format": FORMAT, "event": event}).encode()
+            try:
+                self._client.set(path, document)
+            except (KazooException, KazooTimeoutError) as error:
+                logger.info("%s: its client has gone: %r", name, error)  # the change goes on
+
+        try:
+            report(self._handler(request, report))
+        except HeadwaterError as error:
+            report(failure(error))
+        except Exception as error:
+            logger.exception("a request through ZooKeeper failed")
+            report(failure(HeadwaterError(repr(error))))
+
+
+class ZkManagerClient:
+    """The client's side: requests to the manager that has claimed the cluster."""
+
+    def __init__(self, servers: str) -> None:
+        self._servers = servers
+
+    def ask(self, command: str, **arguments: Any) -> Iterator[Event]:
+        """Send a request; its events up to and including `done`. Raises HeadwaterError."""
+        client = _client(self._servers)
+        try:
+            client.start(CONNECT_TIMEOUT_S)
+            yield from self._events(client, {"command": command, **arguments})
+        except (KazooException, KazooTimeoutError, OSError) as error:
+            raise HeadwaterError(
+                f"ZooKeeper at {self._servers}: {error!r}: the request may have been carried out:"
+                " run this command again, it continues"
+            ) from error
+        finally:
+            client.stop()
+            client.close()
+
+    def _events(self, client: KazooClient, request: dict[str, Any]) -> Iterator[Event]:
+        if not client.exists(MANAGER):
+            raise HeadwaterError(self._unmanaged())
+        value = json.dumps({"format": FORMAT, "request": request}).encode()
+        path = client.create(
+            f"{REQUESTS}/request-", value, ephemeral=True, sequence=True, makepath=True
+        )
+        seen = 0
+        while True:
+            changed = threading.Event()
+            data, stat = client.get(path, watch=lambda _e, changed=changed: changed.set())
+            event = _document(data).get("event")
+            if event is not None and stat.version > seen:
+                seen = stat.version
+                if event["event"] == "failed":
+                    raise_failure(event)
+                yield event
+                if event["event"] == "done":
+                    return
+            if not changed.wait(POLL_S) and not client.exists(MANAGER):
+                raise HeadwaterError(self._unmanaged())
+
+    def _unmanaged(self) -> str:
+        return (
+            f"no Spark driver manages the cluster at ZooKeeper {self._servers}: start one"
+            " (Cluster.start, headwater up --spark), or name the folder of a local cluster (--dir)"
+        )
+
+
+def _client(servers: str) -> KazooClient:
+    return KazooClient(hosts=servers, timeout=SESSION_TIMEOUT_S)
+
+
+def _document(data: bytes) -> dict[str, Any]:
+    """The JSON object of a node; empty for another format."""
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return {}
+    is_ours = isinstance(found, dict) and found.get("format") == FORMAT
+    return found if is_ours else {}

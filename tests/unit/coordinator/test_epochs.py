@@ -363,15 +363,30 @@ def test_a_newer_run_decides_the_prepared_epoch_before_it_writes() -> None:
     assert log.resolve(new, ABORTING).status is S.COMMITTED
 
 
-def test_to_resolve_where_nothing_is_prepared_changes_nothing() -> None:
+def test_where_nothing_is_prepared_the_ticket_may_go_on() -> None:
     log, of = EpochLog(), writer()
+    assert log.resolve(of, COMMITTING).status is S.ABORTED
     assert log.resolve(of, ABORTING).status is S.ABORTED
-    commit_empty(log, 0)
+    one = log.joined(of)
+    assert log.commit(of, named(0, one)).status is S.COMMITTED
     following = writer(1, 2)
-    for state in (ABORTING, COMMITTING):
-        assert log.resolve(following, state).status is S.ABORTED
-    assert log.join(following).status is S.OPEN, "with the same ticket"
+    assert log.resolve(following, ABORTING).status is S.ABORTED
+    assert log.resolve(following, COMMITTING).status is S.ABORTED
+    assert log.join(following).status is S.OPEN
+    assert log.resolve(following, ABORTING).status is S.ABORTED, "its own open epoch"
+    assert log.join(following).status is S.ABORTED
     assert log.resolve(writer(0, 2), COMMITTING).status is S.COMMITTED
+    assert log.resolve(writer(0, 2), ABORTING).status is S.COMMITTED
+
+
+def test_a_zombie_prepares_nothing_once_a_newer_run_has_looked() -> None:
+    log, old, new = EpochLog(), writer(), writer(ticket=2, run=NEWER_RUN)
+    one = log.joined(old)
+    assert log.resolve(new, ABORTING).status is S.ABORTED
+    assert log.prepare(old, named(0, one)).status is S.FENCED
+    log.write_markers()
+    assert log.committed(one) == [False]
+    assert log.join(new).status is S.OPEN
 
 
 # -- deadlines

@@ -16,6 +16,7 @@ from headwater_broker.coordinator.transaction.epoch_values import (
     check_sink,
     coordinator_key,
 )
+from headwater_broker.coordinator.transaction.records import read_transaction, transaction_key
 from headwater_broker.coordinator.transaction.shard import Unrecorded
 from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.transaction import EPOCH_MAX, LAST_EPOCH
@@ -441,6 +442,21 @@ def test_an_expiry_whose_record_is_refused_is_tried_again() -> None:
     log.refuses_after = -1
     log.wait(CONFIG.retry_ms)
     assert log.in_flight == [(0, ABORTING)]
+
+
+def test_a_release_without_epochs_refuses_to_load_their_participants() -> None:
+    """Every record of one names what ends it by a value that such a release does not know."""
+    log, of = EpochLog(), writer()
+    one = log.joined(of)
+    log.enlist(one, 1, 2)
+    log.commit(of, named(0, one))
+    log.joined(writer(1, 2))
+    key = transaction_key(one.transactional_id)
+    stored = [record.value for record in log.log if record.key == key]
+    assert len(stored) == 4
+    for value in stored:
+        assert value is not None
+        assert read_transaction("t", value).ended_by == 3
 
 
 def test_participants_neither_expire_nor_time_out_by_themselves() -> None:

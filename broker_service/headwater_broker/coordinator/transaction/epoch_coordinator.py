@@ -304,13 +304,11 @@ class EpochCoordinator:
         now: Now,
     ) -> None:
         """The decision's record; where no participant needs a marker, COMPLETE at once."""
-        if state is not EpochState.PREPARED:
-            logger.info(
-                "sink %r, epoch %d, ticket %d: %s %d of %d participants",
-                sink.name, key.epoch, key.ticket,
-                "commits" if state is EpochState.COMMITTING else "aborts",
-                len(slots), 0 if own is None else len(own.members),
-            )  # fmt: skip
+        logger.info(
+            "sink %r, epoch %d, ticket %d: %s; %d of %d participants are named",
+            sink.name, key.epoch, key.ticket, state.label, len(slots),
+            0 if own is None else len(own.members),
+        )  # fmt: skip
         if state is not EpochState.PREPARED and (own is None or not own.members):
             after = with_outcome(sink, key, state, now.wall_ms)
             decision.records += completion(own, after, self.participants, self._store, now.wall_ms)

@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 from headwater import Admin
 from headwater.client.values import NewTopic, PartitionDescription
 from headwater.local.child_restarts import SupervisedChild
+from headwater.local.manager import BrokerState
 from headwater.local.zookeeper import zookeeper_spec
 from headwater.system import SystemClock
-from headwater_spark.cluster.broker_slot import BrokerInfo
 from headwater_spark.cluster.cluster import Cluster
 from integration.cluster import LocalCluster
 from integration.network_hosts import HostNetwork, NetworkHost, network_hosts, refusal
@@ -185,13 +185,13 @@ def cut_and_heal(
     return story
 
 
-def alone_on_its_host(cluster: Cluster) -> BrokerInfo:
+def alone_on_its_host(cluster: Cluster) -> BrokerState:
     """A broker that shares its host with no other."""
     hosts = [broker.host for broker in cluster.brokers]
     return next(broker for broker in cluster.brokers if hosts.count(broker.host) == 1)
 
 
-def is_ready_elsewhere(cluster: Cluster, was: BrokerInfo) -> bool:
+def is_ready_elsewhere(cluster: Cluster, was: BrokerState) -> bool:
     """The broker serves on another host than before."""
     now = cluster.brokers[was.broker_id]
     return now.ready and now.host != was.host

@@ -56,9 +56,7 @@ class Pipeline:
             .load()
             .selectExpr("CAST(value AS STRING) AS id")
         )
-        both = headwater_spark.exactly_once(
-            batch, bootstrap_servers=self.servers, table=self.table
-        )
+        both = headwater_spark.exactly_once(batch, bootstrap_servers=self.servers, table=self.table)
         query = (
             stream.writeStream.foreachBatch(both)
             .option("checkpointLocation", self.checkpoint)
@@ -112,4 +110,6 @@ def test_appends_and_two_topics_agree(pipeline: Pipeline) -> None:
     with EpochClient(pipeline.servers) as client:
         described = client.describe(sink)
     print(described)
-    DeltaTable.forPath(pipeline.spark, pipeline.table).history().select("version","operation","userMetadata").show(50, False)
+    DeltaTable.forPath(pipeline.spark, pipeline.table).history().select(
+        "version", "operation", "userMetadata"
+    ).show(50, False)

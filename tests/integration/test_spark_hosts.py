@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,17 +42,11 @@ MOVED_S = 90.0
 ZOMBIE_S = 60.0
 
 
-@cache
-def why_not() -> str:
-    """Why this machine has no network namespaces for us; empty if it has."""
-    return refusal()
-
-
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostNetwork]:
     """Three hosts, each with its own `data` folder."""
-    if why_not():
-        pytest.skip(f"no network namespaces here: {why_not()}")
+    if refusal():
+        pytest.skip(f"no network namespaces here: {refusal()}")
     folder = tmp_path_factory.mktemp("hosts")
     with network_hosts(folder, 3, private=[folder / "data"]) as hosts:
         yield hosts

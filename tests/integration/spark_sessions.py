@@ -19,9 +19,11 @@ CONF = {
 
 
 @contextmanager
-def spark_session(master: str, *, delta: bool) -> Iterator[SparkSession]:
+def spark_session(
+    master: str, *, delta: bool, conf: dict[str, str] | None = None
+) -> Iterator[SparkSession]:
     """A session of one module; the JVM behind it serves them all."""
-    spark = headwater_spark.session(master, delta=delta, conf=CONF)
+    spark = headwater_spark.session(master, delta=delta, conf={**CONF, **(conf or {})})
     spark.sparkContext.setLogLevel("ERROR")
     try:
         yield spark

@@ -14,7 +14,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export HEADWATER_JARS := $(CURDIR)/.cache/jars
 
-.PHONY: help setup demo test check unit integration long sim soak fuzz docs docs-tools integrations suite-kafka-python suite-copier suite-clients suite-recipes bench-kafka bench-tier bench-source bench-scale bench-transactions clean
+.PHONY: help setup demo test check unit integration long sim soak fuzz docs docs-tools integrations suite-kafka-python suite-copier suite-clients suite-recipes bench-kafka bench-tier bench-source bench-spark bench-scale bench-transactions clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ bench-tier: setup ## Topic to Delta against Spark's own Kafka-to-Delta stream
 
 bench-source: setup ## The Spark source against spark-sql-kafka
 	@$(BIN)/python bench/bench_spark.py source $(ARGS)
+
+bench-spark: setup ## Source, exactly-once sink and micro-batches against spark-sql-kafka on Kafka
+	@$(BIN)/python bench/bench_spark.py spark $(ARGS)
 
 bench-scale: setup ## Start, 1,000 topics, 10,000 partitions, failover, a 50 GB log, 100,000 parked fetches
 	@PYTHONPATH=tests:bench $(BIN)/python bench/bench_scale.py $(ARGS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -183,6 +184,7 @@ def _families() -> list[Metric]:
         transactions=SimpleNamespace(
             counts=list, max_timeout_ms=0, markers=SimpleNamespace(totals=MarkerTotals(0, 0, 0))
         ),
+        sinks=SimpleNamespace(tables=list, replies=Counter()),
         verifier=SimpleNamespace(verifications_total=0, failures_total={}),
         clock=SimpleNamespace(now_ms=lambda: 0),
     )

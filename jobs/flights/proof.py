@@ -9,9 +9,11 @@ if their digests are.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from flights.records import Feed, Header, row_id
 
@@ -118,28 +120,64 @@ def agree(verdicts: Sequence[Verdict]) -> bool:
 
 @dataclass(frozen=True)
 class AlertVerdict:
-    """The comparison of distinct alert ids with the expected ones; the sink is at least once."""
+    """The comparison of the alerts topic with the expected ids, and of its epochs with Spark's."""
 
     expected: int
+    records: int
     distinct: int
     missing: int
     unexpected: int
     duplicates: int
+    last_batch: int
+    """The last micro-batch in the commit log of the query's checkpoint; -1: none."""
+    last_epoch: int
+    """The last committed epoch of the sink; -1: none."""
+    open_epochs: int
+    """Epochs of the sink that are not complete."""
+
+    @property
+    def wrong(self) -> int:
+        """Ids that are missing or unexpected, and records that are there twice."""
+        return self.missing + self.unexpected + self.duplicates
 
     @property
     def is_clean(self) -> bool:
-        """True when the distinct ids are exactly the expected ones."""
-        return not (self.missing or self.unexpected)
+        """True when every expected alert is there once, and checkpoint and topic agree."""
+        return not (self.wrong or self.open_epochs) and self.last_batch == self.last_epoch
 
 
-def judge_alerts(values: Iterable[bytes], expected: set[int]) -> AlertVerdict:
-    """Compare the records of the alerts topic with the ids that pandas computed."""
+def query_id(checkpoint: Path) -> str:
+    """The id that Spark has given to the query of a checkpoint: the name of its sink."""
+    found = json.loads((checkpoint / "metadata").read_text())["id"]
+    return str(found)
+
+
+def last_batch(checkpoint: Path) -> int:
+    """The last micro-batch in the commit log of a query's checkpoint; -1: none."""
+    commits = checkpoint / "commits"
+    return max((int(file.name) for file in commits.glob("[0-9]*")), default=-1)
+
+
+def judge_alerts(
+    values: Iterable[bytes],
+    expected: set[int],
+    *,
+    last_batch: int,
+    last_epoch: int,
+    open_epochs: int,
+) -> AlertVerdict:
+    """Compare the records of the alerts topic with the ids that pandas computed, and the sink's
+    epochs with the micro-batches of the query."""
     counts = Counter(row_id(v) for v in values)
     found = set(counts)
     return AlertVerdict(
         expected=len(expected),
+        records=counts.total(),
         distinct=len(found),
         missing=len(expected - found),
         unexpected=len(found - expected),
         duplicates=sum(c - 1 for c in counts.values()),
+        last_batch=last_batch,
+        last_epoch=last_epoch,
+        open_epochs=open_epochs,
     )

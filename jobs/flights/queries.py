@@ -92,8 +92,13 @@ def start_statistics(spark: SparkSession, bootstrap_servers: str, out: Path) -> 
     )
 
 
+def alerts_checkpoint(out: Path) -> Path:
+    """The checkpoint of the query that writes alerts."""
+    return out / "checkpoints" / "alerts"
+
+
 def start_alerts(spark: SparkSession, bootstrap_servers: str, out: Path) -> StreamingQuery:
-    """Departures more than an hour late, into the alerts topic."""
+    """Departures more than an hour late, into the alerts topic, exactly once."""
     flights = stream(spark, bootstrap_servers, FLIGHTS, FLIGHT_SCHEMA)
     late = flights.where(f.col("dep_delay") > ALERT_DELAY_MIN)
     value = f.to_json(f.struct("flight_id", "carrier", "flight", "origin", "dest", "dep_delay"))
@@ -103,7 +108,7 @@ def start_alerts(spark: SparkSession, bootstrap_servers: str, out: Path) -> Stre
         .queryName("alerts")
         .option("kafka.bootstrap.servers", bootstrap_servers)
         .option("topic", ALERTS)
-        .option("checkpointLocation", str(out / "checkpoints" / "alerts"))
+        .option("checkpointLocation", str(alerts_checkpoint(out)))
         .trigger(processingTime=TRIGGER)
         .start()
     )

@@ -45,9 +45,11 @@ def _headers(row: list[dict[str, object]] | None) -> tuple[tuple[str, bytes | No
 
 
 def by_sdk(bootstrap_servers: str, topic: str, clock: Clock) -> list[Row]:
-    """Read from offset 0 to the end with `headwater.Consumer`."""
+    """Read the committed records from offset 0 to the end with `headwater.Consumer`."""
     rows: list[Row] = []
-    with Consumer(bootstrap_servers=bootstrap_servers) as consumer:
+    with Consumer(
+        bootstrap_servers=bootstrap_servers, isolation_level="read_committed"
+    ) as consumer:
         parts = [TopicPartition(topic, p) for p in range(consumer.partitions_for(topic))]
         ends = consumer.end_offsets(parts)
         consumer.assign(parts)

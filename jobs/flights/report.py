@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Console
 from rich.table import Table
 
 from flights.bulk_replay import Step
@@ -15,7 +14,10 @@ from flights.year import Year
 
 STEP_COLUMNS = ("step", "rows", "seconds", "rows/s", "checksum")
 PROOF_COLUMNS = ("hop", "read by", "rows", "missing", "duplicate", "altered", "order breaks", "sha")
+ALERT_COLUMNS = ("fact", "found", "expected")
 RIGHT = (
+    "found",
+    "expected",
     "rows",
     "missing",
     "duplicate",
@@ -83,11 +85,17 @@ def facts_table(facts: Sequence[tuple[str, str, str]]) -> Table:
     return table
 
 
-def print_alerts(console: Console, verdict: AlertVerdict) -> None:
-    """The comparison of the alerts topic with the expected ids."""
-    console.print(
-        f"Alerts: {verdict.distinct:,} distinct ids, {verdict.expected:,} expected, "
-        f"{verdict.missing} missing, {verdict.unexpected} unexpected; {verdict.duplicates} "
-        "duplicates (the sink is at least once).",
-        style="green" if verdict.is_clean else "bold red",
+def alerts_table(verdict: AlertVerdict) -> Table:
+    """The alerts topic beside the expected ids, and its epochs beside the query's micro-batches."""
+    table = _table("Alerts, exactly once: one micro-batch is one epoch", ALERT_COLUMNS)
+    rows = (
+        ("alerts in the topic, read committed", verdict.records, verdict.expected),
+        ("distinct ids", verdict.distinct, verdict.expected),
+        ("missing, unexpected, duplicate", verdict.wrong, 0),
+        ("last epoch of the sink, last micro-batch", verdict.last_epoch, verdict.last_batch),
+        ("epochs that are not complete", verdict.open_epochs, 0),
     )
+    for name, found, expected in rows:
+        style = "green" if found == expected else "bold red"
+        table.add_row(name, f"{found:,}", f"{expected:,}", style=style)
+    return table

@@ -45,6 +45,7 @@ from flights.screen import Screen
 from flights.tiering import Tiering, tier_all
 from flights.year import Kill, Year, midnight_ms
 from headwater import Admin, NewTopic
+from headwater.client.blocking.epoch_client import EpochClient
 from headwater.client.control import ControlClient
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError
@@ -265,8 +266,7 @@ class Demo:
     def prove(self) -> None:
         """Judge hops and alerts, run the negative control, check the facts, print all of it."""
         self.screen.heading("4. The proof")
-        alerts = [row[5] or b"" for row in readers.by_sdk(self.servers, ALERTS, self.clock)]
-        verdict = proof.judge_alerts(alerts, alert_ids(self.flights))
+        verdict = self.judge_alerts()
         weather = self.feeds[1]
         with self.screen.working("negative control"):
             controls = negative_control.run_controls(
@@ -274,7 +274,7 @@ class Demo:
             )
         facts = public_facts(self._flights_in_delta())
         self.console.print(report.proof_table(self.verdicts))
-        report.print_alerts(self.console, verdict)
+        self.console.print(report.alerts_table(verdict))
         self.console.print(report.facts_table(facts))
         self.console.print(report.controls_table(controls))
         if not proof.agree(self.verdicts):
@@ -284,6 +284,20 @@ class Demo:
         if not negative_control.all_named(controls):
             self.problems.append("the proof missed a planted fault")
         self.problems += [f"{n}: {x} expected, {y} found" for n, x, y in facts if x != y]
+
+    def judge_alerts(self) -> proof.AlertVerdict:
+        """Compare the alerts topic with the expected ids, its epochs with the query's batches."""
+        checkpoint = queries.alerts_checkpoint(self.options.out)
+        values = [row[5] or b"" for row in readers.by_sdk(self.servers, ALERTS, self.clock)]
+        with EpochClient(self.servers) as client:
+            sink = client.describe(proof.query_id(checkpoint))
+        return proof.judge_alerts(
+            values,
+            alert_ids(self.flights),
+            last_batch=proof.last_batch(checkpoint),
+            last_epoch=-1 if sink is None or sink.last_epoch is None else sink.last_epoch,
+            open_epochs=0 if sink is None else len(sink.epochs),
+        )
 
     def _flights_in_delta(self) -> pd.DataFrame:
         value = "from_json(cast(value AS STRING), 'dep_time DOUBLE, dep_delay DOUBLE')"

@@ -13,6 +13,7 @@ _HOMES = {
     "check": "headwater_spark.executor_check",
     "commit_progress": "headwater_spark.source.group_commits",
     "configure": "headwater_spark.spark_session",
+    "exactly_once": "headwater_spark.sink.exactly_once",
     "lag": "headwater_spark.source.progress",
     "register": "headwater_spark.registration",
     "session": "headwater_spark.spark_session",

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headwater.errors import HeadwaterError
+from headwater_spark.connect_session import parallelism
 from headwater_spark.executor_probe import probe
 
 PROBES_PER_SLOT = 2
@@ -37,7 +38,7 @@ class CheckReport:
 def check(spark: SparkSession, *, raise_on_problem: bool = True) -> CheckReport:
     """Probe every executor. Raises NotReadyError unless `raise_on_problem` is false."""
     driver = probe()
-    slots = int(spark.sparkContext.defaultParallelism) * PROBES_PER_SLOT
+    slots = parallelism(spark) * PROBES_PER_SLOT
     rows = spark.range(0, slots, 1, slots).mapInArrow(_probe_task, "found STRING").collect()
     distinct = {row.found: json.loads(row.found) for row in rows}
     executors = tuple(distinct[key] for key in sorted(distinct))

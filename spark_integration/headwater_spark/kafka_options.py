@@ -78,7 +78,10 @@ SINK_WITHOUT_EFFECT = (*_CONNECTIONS, *_BATCHES)
 
 _NO_JAVA = "no Java client runs here, so it can load no class"
 _BINARY = "keys and values are binary here, as in Spark's Kafka connector: cast them in Spark"
-_NO_TRANSACTIONS = "the sink is at least once and writes without transactions"
+_OWN_TRANSACTIONS = (
+    "the sink writes in transactions of its own; headwater.sink.id names them, and their time"
+    " limits are the brokers' epoch.timeout.ms and epoch.max.ms"
+)
 SOURCE_REFUSED = {
     "kafka.auto.offset.reset": "use the options startingOffsets and failOnDataLoss",
     "kafka.enable.auto.commit": (
@@ -98,8 +101,8 @@ SINK_REFUSED = {
     "kafka.interceptor.classes": _NO_JAVA,
     "kafka.partitioner.class": "give each row's partition in a column 'partition'",
     "kafka.partitioner.ignore.keys": "give each row's partition in a column 'partition'",
-    "kafka.transactional.id": _NO_TRANSACTIONS,
-    "kafka.transaction.timeout.ms": _NO_TRANSACTIONS,
+    "kafka.transactional.id": _OWN_TRANSACTIONS,
+    "kafka.transaction.timeout.ms": _OWN_TRANSACTIONS,
 }
 _SECURED = ("kafka.sasl.", "kafka.ssl.")
 """Prefixes of the options of other security protocols."""

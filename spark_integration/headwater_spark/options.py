@@ -124,6 +124,7 @@ class OptionReader:
 
 
 def timeouts_of(options: OptionReader) -> Timeouts:
+    """The time limits of either side."""
     default = Timeouts()
     given = [options.positive(name) for name in RETRY_TIMEOUT]
     retry_ms = next((ms for ms in given if ms is not None), None)

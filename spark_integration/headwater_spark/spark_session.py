@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headwater.errors import HeadwaterError
+from headwater_spark.connect_session import is_connect
 from headwater_spark.jars import cache_folder, delta_jars
 from headwater_spark.masters import local_master
 from headwater_spark.running_jvm import RunningJvm, running_jvm
@@ -205,6 +206,8 @@ def job_errors(spark: SparkSession, job: str) -> Iterator[None]:
 
 def has_ended(spark: SparkSession) -> bool:
     """True when the session's context is stopped or its JVM has ended."""
+    if is_connect(spark):
+        return bool(spark.is_stopped)
     try:
         context = spark.sparkContext._jsc
         return context is None or bool(context.sc().isStopped())

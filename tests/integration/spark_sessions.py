@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
@@ -20,7 +20,7 @@ CONF = {
 
 @contextmanager
 def spark_session(
-    master: str, *, delta: bool, conf: dict[str, str] | None = None
+    master: str, *, delta: bool, conf: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
     """A session of one module; the JVM behind it serves them all."""
     spark = headwater_spark.session(master, delta=delta, conf={**CONF, **(conf or {})})

@@ -20,14 +20,11 @@ import headwater_spark
 from headwater import Admin, Consumer, Producer
 from headwater.client.values import NewTopic, TopicPartition
 from headwater.system import SystemClock
-from headwater_spark.tiering.command import drain
-from headwater_spark.tiering.job import Round, TopicTier
 from integration.cluster import LocalCluster
 from integration.spark_sessions import spark_session
+from integration.spark_topics import WAIT_S, Topic, expected, values
 
 pytestmark = pytest.mark.integration
-
-WAIT_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -36,60 +33,12 @@ def spark() -> Iterator[Any]:
         yield session
 
 
-class Topic:
-    """A topic of one test, and operations on it."""
-
-    def __init__(self, spark: Any, servers: str, name: str) -> None:
-        self.spark = spark
-        self.servers = servers
-        self.name = name
-
-    def produce(self, start: int, end: int) -> None:
-        """Values v<start> .. v<end - 1>, keys by number, every tenth without, some headers."""
-        with Producer(self.servers) as producer:
-            for i in range(start, end):
-                headers = [("h", b"1"), ("h", None)] if i % 5 == 0 else None
-                key = None if i % 10 == 0 else str(i).encode()
-                last = producer.send(self.name, b"v%d" % i, key=key, headers=headers)
-            producer.flush()
-            last.result(WAIT_S)
-
-    def read(self, **options: str) -> DataFrame:
-        reader = self.spark.read.format("headwater").option("subscribe", self.name)
-        return reader.option("kafka.bootstrap.servers", self.servers).options(**options).load()
-
-    def stream(self, **options: str) -> DataFrame:
-        reader = self.spark.readStream.format("headwater").option("subscribe", self.name)
-        return reader.option("bootstrap.servers", self.servers).options(**options).load()
-
-    def table(self) -> DataFrame:
-        return headwater_spark.table(
-            self.spark, self.name, bootstrap_servers=self.servers, include_headers=True
-        )
-
-    def tier(self) -> list[Round]:
-        tier = TopicTier(self.spark, self.name, self.servers, SystemClock())
-        tier.enable()
-        rounds: list[Round] = []
-        drain(tier, rounds.append)
-        tier.close()
-        return rounds
-
-
 @pytest.fixture
 def topic(spark: Any, shared_cluster: LocalCluster, request: pytest.FixtureRequest) -> Topic:
     name = request.node.name.replace("test_", "spark-").replace("_", "-")
     with Admin(shared_cluster.bootstrap) as admin:
         admin.create_topics([NewTopic(name, 3, 3)])
     return Topic(spark, shared_cluster.bootstrap, name)
-
-
-def values(rows: DataFrame) -> list[str]:
-    return sorted(bytes(r.value).decode() for r in rows.select("value").collect())
-
-
-def expected(start: int, end: int) -> list[str]:
-    return sorted(f"v{i}" for i in range(start, end))
 
 
 def offsets_doubled(rows: DataFrame) -> int:

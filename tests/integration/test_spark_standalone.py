@@ -26,7 +26,7 @@ from integration.cluster import CLUSTER_ID, LocalCluster
 from integration.conftest import next_base_port
 from integration.sdk_load import SdkLoad
 from integration.spark_sessions import spark_session
-from integration.standalone_spark import standalone
+from integration.spark_workers import standalone
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(900)]
 

@@ -15,7 +15,7 @@ async def abort_epoch(ctx: RequestContext, request: AbortEpochRequest) -> AbortE
     """Answered when the decision is durable; the markers follow."""
     try:
         reply = await ctx.broker.sinks.abort_epoch(
-            epoch_request(ctx, request), is_prepared=request.is_prepared
+            epoch_request(ctx, request, request.kind), is_prepared=request.is_prepared
         )
     except KafkaError as error:
         return AbortEpochResponse(

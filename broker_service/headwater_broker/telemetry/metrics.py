@@ -14,6 +14,7 @@ from headwater_broker.api.context import Services
 from headwater_broker.controller.controller import ControllerService
 from headwater_broker.runtime.loop_lag import LagProbe
 from headwater_broker.telemetry import (
+    epoch_metrics,
     process_metrics,
     replica_metrics,
     request_metrics,
@@ -78,6 +79,9 @@ class BrokerCollector(Collector):
         yield from transaction_metrics.coordinator_metrics(transactions.counts(), now_ms)
         yield from transaction_metrics.marker_metrics(transactions.markers.totals)
         yield from transaction_metrics.verification_metrics(services.verifier)
+        yield from epoch_metrics.epoch_metrics(
+            services.sinks.tables(), services.sinks.replies, now_ms
+        )
         yield from transaction_metrics.leader_metrics(replicas, transactions.max_timeout_ms, now_ms)
         yield from process_metrics.loop_metrics(self._lag)
         yield from process_metrics.process_metrics()

@@ -51,7 +51,9 @@ def oldest(transactions: Iterable[Transaction]) -> list[Transaction]:
 
 
 def describe_open(transaction: Transaction) -> dict[str, Any]:
-    """An open transaction's row of the status document."""
+    """An open transaction's row of the status document. A participant of an epoch has no timeout
+    of its own."""
+    times_out = not transaction.is_two_phase and transaction.membership is None
     return {
         "transactional_id": transaction.transactional_id,
         "producer_id": transaction.producer_id,
@@ -59,7 +61,7 @@ def describe_open(transaction: Transaction) -> dict[str, Any]:
         "state": transaction.state.label,
         "start_ms": transaction.start_ms,
         "last_update_ms": transaction.last_update_ms,
-        "timeout_ms": None if transaction.is_two_phase else transaction.timeout_ms,
+        "timeout_ms": transaction.timeout_ms if times_out else None,
         "principal": transaction.client.principal,
         "client_id": transaction.client.client_id,
         "client_host": transaction.client.host,

@@ -21,6 +21,7 @@ from headwater_broker.replica.partition import Partition
 from headwater_broker.runtime.loop_lag import LagProbe
 from headwater_broker.telemetry.broker_events import BrokerEvents
 from headwater_broker.telemetry.consumer_lag import describe_group, shown_groups
+from headwater_broker.telemetry.epoch_metrics import describe_epoch, oldest_epochs
 from headwater_broker.telemetry.open_transactions import (
     ROWS_MAX,
     blocked_partitions,
@@ -84,6 +85,7 @@ class StatusDocument:
         counts = services.transactions.counts()
         open_here = oldest(t for shard in counts for t in shard.open.values())
         transactions = await _rows(describe_open, open_here)
+        epochs = await _rows(describe_epoch, oldest_epochs(services.sinks.tables()))
         blocked_here = list(islice(blocked_partitions(services.replicas), ROWS_MAX))
         blocked = await _rows(describe_blocked, blocked_here)
         keys = sorted(services.replicas.partitions.items())
@@ -91,6 +93,7 @@ class StatusDocument:
         return (
             f'{head[:-1]},"topics":[{topics}],"groups":[{groups}],"groups_left_out":{left_out},'
             f'"transactions":[{transactions}],"blocked":[{blocked}],'
+            f'"epochs":[{epochs}],'
             f'"hosted":{hosted[:-1]},"partitions":[{rows}]}}}}'
         )
 

@@ -49,8 +49,9 @@ def coordinator_metrics(shards: Iterable[TransactionCounts], now_ms: int) -> Ite
         oldest.add_metric([label], _seconds_since(began, now_ms))
     due = [t for t in still_open if t.state.is_preparing]
     late = sum(
-        not t.is_two_phase and now_ms - _began_ms(t) > t.timeout_ms + LATE_AFTER_S * 1000
+        now_ms - _began_ms(t) > t.timeout_ms + LATE_AFTER_S * 1000
         for t in still_open
+        if not t.is_two_phase and t.membership is None  # an epoch's participants never time out
     )
     gauges = (
         (

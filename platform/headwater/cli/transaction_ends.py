@@ -6,7 +6,8 @@ from headwater.cli.partition_arguments import name_of
 from headwater.client.admin.client import Admin
 from headwater.client.transaction_values import ProducerIdAndEpoch, TransactionDescription
 from headwater.client.values import TopicPartition
-from headwater.errors import ErrorCode, KafkaError
+from headwater.errors import ErrorCode, KafkaError, UsageError
+from headwater.wire.epoch_values import SINK_ID_PREFIX
 
 OTHER_PRODUCER = frozenset(
     {
@@ -31,6 +32,19 @@ def abort_in_partition(admin: Admin, tp: TopicPartition, start_offset: int) -> N
             "aborts it in all partitions"
         )
         raise KafkaError(error.code, text) from error
+
+
+def check_own_transaction(name: str) -> None:
+    """Raises UsageError for a participant of an epoch transaction: it ends with its epoch alone."""
+    if not name.startswith(SINK_ID_PREFIX):
+        return
+    sink = name.removeprefix(SINK_ID_PREFIX).rpartition(".")[0]
+    raise UsageError(
+        f"{name} is a task of an epoch of sink {sink}, which ends as a whole. "
+        f"`headwater sinks show {sink}` shows it: `headwater sinks commit` or `abort` ends a "
+        "prepared epoch; an open one "
+        "is aborted at its deadline, or at once by `headwater sinks takeover`"
+    )
 
 
 def end_transaction(

@@ -112,12 +112,12 @@ def _facts(described: TransactionDescription, now_ms: int) -> list[tuple[str, st
     ]
     if d.start_ms is not None:
         age = duration(max(0, now_ms - d.start_ms))
-        facts.append(("began", f"{_clock_time(d.start_ms)}, {age} ago"))
+        facts.append(("began", f"{clock_time(d.start_ms)}, {age} ago"))
     left_ms = times_out_in_ms(d, now_ms)
     if left_ms is not None:
         facts.append(("times out in", time_left(left_ms)))
     if d.last_update_ms is not None:
-        facts.append((f"{d.state} since", _clock_time(d.last_update_ms)))
+        facts.append((f"{d.state} since", clock_time(d.last_update_ms)))
     client = (("principal", d.principal), ("client id", d.client_id), ("host", d.client_host))
     facts += [(fact, value) for fact, value in client if value]
     if d.partitions:
@@ -148,7 +148,8 @@ def time_left(left_ms: int | None) -> str:
     return duration(left_ms) if left_ms >= 0 else f"overdue for {duration(-left_ms)}"
 
 
-def _clock_time(at_ms: int) -> str:
+def clock_time(at_ms: int) -> str:
+    """`2026-11-24 22:18:04+00:00`, in the local time zone."""
     at = dt.datetime.fromtimestamp(at_ms / 1000).astimezone()
     return at.isoformat(sep=" ", timespec="seconds")
 

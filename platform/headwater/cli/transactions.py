@@ -17,7 +17,11 @@ from headwater.cli.options import (
     within,
 )
 from headwater.cli.partition_arguments import expand, name_of
-from headwater.cli.transaction_ends import abort_in_partition, end_transaction
+from headwater.cli.transaction_ends import (
+    abort_in_partition,
+    check_own_transaction,
+    end_transaction,
+)
 from headwater.cli.transaction_tables import (
     blocker_table,
     description_table,
@@ -253,6 +257,7 @@ def commit(
     """
     named = _named(producer_id, producer_epoch)
     _check_dry_run(dry_run, execute)
+    check_own_transaction(name)
     with open_admin(bootstrap_server, directory, timeout_ms) as admin:
         described = _described(admin, name)
         is_due = named is not None or _is_open(described, "commit")
@@ -382,6 +387,8 @@ def _not_hanging(admin: Admin, tp: TopicPartition, start_offset: int) -> str:
 
 
 def _check_choice(name: str | None, partition: str | None) -> None:
+    if name is not None:
+        check_own_transaction(name)
     if name is None and partition is None:
         raise UsageError("which transaction? Give TRANSACTIONAL-ID or --partition TOPIC:N")
     if name is not None and partition is not None:

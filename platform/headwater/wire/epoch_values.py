@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+SINK_ID_PREFIX = "__hw."
+"""Transactional ids of sinks (`__hw.<sink>`) and of their participants (`__hw.<sink>.<slot>`)."""
+
 
 class EpochStatus(IntEnum):
     """What a sink's coordinator answers about an epoch, beside Kafka's errors."""

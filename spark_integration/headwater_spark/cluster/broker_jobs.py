@@ -164,6 +164,9 @@ class BrokerJobs:
             return
         event = report["event"]
         name = broker.slot.name
+        with self.state:
+            if event != "up" and not broker.is_current(link):
+                return  # of a task that a later one has replaced
         if event == "ready":
             self.sessions.held_by(name, report["readiness"])
         with self.state:

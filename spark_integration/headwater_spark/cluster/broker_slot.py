@@ -65,11 +65,23 @@ class BrokerSlot:
         )
 
     def on_task_up(self, report: Report, link: TaskLink) -> None:
-        """A task of this slot has started on an executor."""
+        """A task of this slot has started on an executor.
+
+        An earlier task that still has its connection is on a machine that Spark has given up. It is
+        told to stop: should that machine come back, its broker must not compete with the new one.
+        """
+        if self.link is not None:
+            self.link.ask_to_stop()
+            self.link.close()
         self.link = link
+        self.readiness = None
         self.task_facts = report
         if not self.one_host:
             self.host = str(report["host"])
+
+    def is_current(self, link: TaskLink) -> bool:
+        """Whether the task of this connection is the slot's latest."""
+        return self.link is link
 
     def on_ready(self, readiness: dict[str, Any]) -> None:
         """The broker process serves."""
@@ -93,7 +105,7 @@ class BrokerSlot:
 
     def on_task_lost(self, link: TaskLink) -> ProcessRef | None:
         """The task has ended; returns the broker process, which may still be draining."""
-        if self.link is not link:
+        if not self.is_current(link):
             return None  # a later task has reported already
         self.link = None
         self.readiness = None

@@ -9,6 +9,7 @@ the driver that the worker is gone, and to the worker that the driver is gone.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import threading
@@ -24,14 +25,24 @@ from headwater.local.broker_command import with_python
 from headwater.local.child import ChildSpec, log_tail
 from headwater.local.child_restarts import SupervisedChild
 from headwater.system import SystemClock
-from headwater_spark.cluster.driver_link import LOG_TAIL, REPLY, RESTART, STOP
+from headwater_spark.cluster.driver_link import (
+    LOG_TAIL,
+    REPLY,
+    RESTART,
+    SILENCE_S,
+    STOP,
+    end_when_silent,
+)
+from headwater_spark.cluster.executor_host import ExecutorHost, executor_host
 
 CONNECT_TIMEOUT_S = 10.0
 FAILED_STARTS_MAX = 6
 """Starts in a row that never became ready before the task ends: another executor may do better."""
 DRAIN_GRACE_S = 10.0
 HOST_MARK = "{host}"
-"""Placeholder in properties for the executor's host name, which only the task knows."""
+"""Placeholder in properties for the address of the executor's machine, which the task finds out."""
+RACK_MARK = "{rack}"
+"""Placeholder in properties for the machine's rack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +62,8 @@ class BrokerTask:
     """Authenticates the task's reports to the driver."""
     environment: Mapping[str, str] = field(default_factory=dict)
     drain_grace_s: float = DRAIN_GRACE_S
+    silence_s: float = SILENCE_S
+    """A driver that is silent for so long is gone."""
 
 
 def run_broker(task: BrokerTask) -> str:
@@ -63,6 +76,7 @@ def run_broker(task: BrokerTask) -> str:
     except OSError as e:
         return f"the driver at {task.driver_host}:{task.driver_port} does not answer: {e}"
     link.settimeout(None)
+    end_when_silent(link, task.silence_s)
     with link:
         return _Supervisor(task, link).run()
 
@@ -73,12 +87,14 @@ class _Supervisor:
     def __init__(self, task: BrokerTask, link: socket.socket) -> None:
         self._task = task
         self._link = link
+        self._executor = _executor()
+        self._host = executor_host(os.environ, self._executor.command, str(link.getsockname()[0]))
         self._lock = threading.Lock()
         self._failed_starts = 0
         self._given_up = ""
 
     def run(self) -> str:
-        self._report("up", **_location())
+        self._report("up", host=self._host.address, **self._executor.facts())
         try:
             keeper = SupervisedChild(
                 self._child(),
@@ -107,8 +123,7 @@ class _Supervisor:
     def _write_config(self, properties: Iterable[Sequence[str]]) -> None:
         config = Path(self._task.config_path)
         config.parent.mkdir(parents=True, exist_ok=True)
-        host = socket.gethostname()
-        rows = (f"{key}={value.replace(HOST_MARK, host)}\n" for key, value in properties)
+        rows = (f"{key}={_on_host(value, self._host)}\n" for key, value in properties)
         config.write_text("".join(rows))
 
     def _serve_driver(self, keeper: SupervisedChild) -> str:
@@ -178,18 +193,32 @@ class _Supervisor:
                 return  # the driver is gone: the receiving side meets that too, and stops
 
 
-def _location() -> dict[str, Any]:
-    """Host, worker process, and the executor JVM that started it."""
-    own = psutil.Process()
-    found: dict[str, Any] = {"host": socket.gethostname(), "worker_pid": own.pid}
+def _on_host(value: str, host: ExecutorHost) -> str:
+    return value.replace(HOST_MARK, host.address).replace(RACK_MARK, host.rack)
+
+
+@dataclass(frozen=True, slots=True)
+class _Executor:
+    """The executor JVM that started this worker process; empty if it can't be read."""
+
+    pid: int | None = None
+    command: tuple[str, ...] = ()
+
+    def facts(self) -> dict[str, Any]:
+        """The worker process and its executor, for display."""
+        found: dict[str, Any] = {"worker_pid": os.getpid()}
+        if self.pid is not None:
+            at = self.command.index("--executor-id") + 1 if "--executor-id" in self.command else 0
+            found["executor_pid"] = self.pid
+            found["executor_id"] = self.command[at] if at else "driver"
+        return found
+
+
+def _executor() -> _Executor:
     try:
-        for parent in own.parents():
+        for parent in psutil.Process().parents():
             if "java" in parent.name():
-                words = parent.cmdline()
-                at = words.index("--executor-id") + 1 if "--executor-id" in words else 0
-                found["executor_pid"] = parent.pid
-                found["executor_id"] = words[at] if at else "driver"
-                break
+                return _Executor(parent.pid, tuple(parent.cmdline()))
     except psutil.Error:
-        return found  # processes of another user: the executor's id is only for display
-    return found
+        return _Executor()  # processes of another user: the link's address takes its place
+    return _Executor()

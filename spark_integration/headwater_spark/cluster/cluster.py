@@ -32,6 +32,7 @@ from headwater.system import SystemClock, SystemEntropy
 from headwater_spark.cluster.broker_jobs import READY_TIMEOUT_S
 from headwater_spark.cluster.handle import ClusterHandle, DirectManagerClient
 from headwater_spark.cluster.job_manager import SparkManager, plan_for
+from headwater_spark.connect_session import require_classic
 from headwater_spark.spark_session import has_ended
 
 DIRECTORY_DEFAULT = "headwater-data"
@@ -84,6 +85,7 @@ class Cluster(ClusterHandle):
 
         Raises UsageError at once when the master has too few slots, naming one that fits.
         """
+        require_classic(spark)
         plan_for(spark, brokers or BROKERS_DEFAULT)
         directory = prepare_directory(os.fspath(dir))
         known = _running.get(directory)

@@ -21,6 +21,9 @@ LOG_TAIL = "log-tail"
 REPLY = "reply"
 LINE_BYTES_MAX = 1 << 22
 """A reply has a part of a log."""
+SILENCE_S = 120.0
+"""The default of `spark.network.timeout`, after which Spark gives an executor up."""
+PROBES = 4
 
 
 class TaskLink:
@@ -86,6 +89,20 @@ class TaskLink:
         self._connection.close()
 
 
+def end_when_silent(connection: socket.socket, silence_s: float) -> None:
+    """Have the kernel probe the peer, and end the connection when the peer is silent for so long.
+
+    A machine that is dead or cut off from the network sends no end of file.
+    """
+    every_s = max(1, round(silence_s / (PROBES + 1)))
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, every_s)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, every_s)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
+    # The same bound for data that is not acknowledged: meanwhile the kernel sends no probes.
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(silence_s * 1_000))
+
+
 class DriverLink:
     """Accepts tasks and hands their reports on. Callbacks run on the connections' threads."""
 
@@ -95,8 +112,10 @@ class DriverLink:
         token: str,
         on_report: Callable[[Report, TaskLink], None],
         on_lost: Callable[[int, TaskLink], None],
+        silence_s: float = SILENCE_S,
     ) -> None:
         self._token = token
+        self._silence_s = silence_s
         self._on_report = on_report
         self._on_lost = on_lost
         self._server = socket.create_server((host, 0))
@@ -127,6 +146,7 @@ class DriverLink:
                 connection, _ = self._server.accept()
             except OSError:
                 return  # closed
+            end_when_silent(connection, self._silence_s)
             link = TaskLink(connection)
             with self._lock:
                 if self._closed:

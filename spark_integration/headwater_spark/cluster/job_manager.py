@@ -30,8 +30,8 @@ from headwater.system import SystemEntropy
 from headwater_spark.cluster import interrupts
 from headwater_spark.cluster.broker_jobs import READY_TIMEOUT_S, BrokerJobs
 from headwater_spark.cluster.broker_slot import BrokerSlot
-from headwater_spark.cluster.broker_task import DRAIN_GRACE_S, HOST_MARK, BrokerTask
-from headwater_spark.cluster.driver_link import LOG_TAIL, RESTART, DriverLink, TaskLink
+from headwater_spark.cluster.broker_task import DRAIN_GRACE_S, HOST_MARK, RACK_MARK, BrokerTask
+from headwater_spark.cluster.driver_link import LOG_TAIL, RESTART, SILENCE_S, DriverLink, TaskLink
 from headwater_spark.cluster.slot_plan import SlotPlan, plan_slots
 from headwater_spark.cluster.spark_jobs import SparkJobs
 
@@ -68,6 +68,7 @@ class SparkManager:
         self._changed = changed
         self._drain_grace_s = drain_grace_s
         self._plan = plan_for(spark, spec.brokers)
+        self._silence_s = network_timeout_s(spark)
         zookeeper = zookeeper or spec.external_zookeeper or None
         if zookeeper is None and not self._plan.one_host:
             raise UsageError(
@@ -308,7 +309,9 @@ class SparkManager:
 
     def _open_link(self) -> None:
         host = LOOPBACK if self._plan.one_host else str(self._spark.conf.get("spark.driver.host"))
-        self._link = DriverLink(host, self._token, self._jobs.on_report, self._jobs.on_lost)
+        self._link = DriverLink(
+            host, self._token, self._jobs.on_report, self._jobs.on_lost, self._silence_s
+        )
 
     def _properties(self, broker: BrokerSlot) -> dict[str, str]:
         slot = broker.slot
@@ -320,7 +323,7 @@ class SparkManager:
             rows["control.listener"] = f"0.0.0.0:{slot.control_port}"
             rows["control.advertised.listener"] = f"{HOST_MARK}:{slot.control_port}"
             rows["status.listener"] = f"0.0.0.0:{slot.status_port}"
-            rows["broker.rack"] = HOST_MARK
+            rows["broker.rack"] = RACK_MARK
         return {**rows, **self.properties}
 
     def _task(self, broker: BrokerSlot) -> BrokerTask:
@@ -339,6 +342,7 @@ class SparkManager:
             token=self._token,
             environment={CLUSTER_DIR_VARIABLE: str(self.spec.directory), "GRPC_VERBOSITY": "ERROR"},
             drain_grace_s=self._drain_grace_s,
+            silence_s=self._silence_s,
         )
 
 
@@ -354,3 +358,9 @@ def plan_for(spark: SparkSession, brokers: int) -> SlotPlan:
         executor_cores=int(conf.get("spark.executor.cores") or 1),
         executors=int(instances) if instances and not is_dynamic else None,
     )
+
+
+def network_timeout_s(spark: SparkSession) -> float:
+    """After so long a silence Spark counts an executor as lost."""
+    conf = spark.sparkContext._jsc.sc().conf()
+    return float(conf.getTimeAsSeconds("spark.network.timeout", f"{SILENCE_S:.0f}s"))

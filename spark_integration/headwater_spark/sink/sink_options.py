@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headwater.errors import UsageError
+from headwater.topic_names import topic_name_fault
 from headwater_spark import kafka_options
 from headwater_spark.options import (
     CLIENT_ID,
@@ -17,6 +18,11 @@ from headwater_spark.options import (
     Timeouts,
     timeouts_of,
 )
+
+EXACTLY_ONCE = "exactly-once"
+"""A streaming write is one epoch transaction per micro-batch, a batch write one transaction."""
+AT_LEAST_ONCE = "at-least-once"
+"""Idempotent producers without transactions: what Spark runs again is written again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,14 @@ class SinkOptions:
     delivery_timeout_ms: int = 120_000
     timeouts: Timeouts = Timeouts()
     client_id: str | None = None
+    delivery: str = EXACTLY_ONCE
+    sink_id: str | None = None
+    """Names the sink at the brokers in place of the query's id."""
+
+    @property
+    def is_exactly_once(self) -> bool:
+        """True when rows are written in an epoch transaction."""
+        return self.delivery == EXACTLY_ONCE
 
 
 SINK_NAMES = (
@@ -44,6 +58,8 @@ SINK_NAMES = (
     *RETRY_TIMEOUT,
     REQUEST_TIMEOUT,
     CLIENT_ID,
+    "headwater.delivery",
+    "headwater.sink.id",
 )
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 _SINK = OptionSide(
@@ -59,6 +75,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         raise UsageError(f"option 'kafka.acks' must be all for a Spark sink, not {acks!r}")
     options.flag("kafka.enable.idempotence", True)
     compression = options.one_of("kafka.compression.type", _COMPRESSIONS, "none")
+    delivery = options.one_of("headwater.delivery", (EXACTLY_ONCE, AT_LEAST_ONCE), EXACTLY_ONCE)
     return SinkOptions(
         bootstrap_servers=options.servers(),
         topic=options.text("topic"),
@@ -67,4 +84,24 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         delivery_timeout_ms=options.positive("kafka.delivery.timeout.ms") or 120_000,
         timeouts=timeouts_of(options),
         client_id=options.text(CLIENT_ID),
+        delivery=delivery,
+        sink_id=_sink_id(options, delivery),
     )
+
+
+def _sink_id(options: OptionReader, delivery: str) -> str | None:
+    sink_id = options.text("headwater.sink.id")
+    if sink_id is None:
+        return None
+    _, dot, last = sink_id.rpartition(".")
+    fault = topic_name_fault(sink_id)
+    if not fault and dot and last.isdecimal():
+        fault = "the part after the last dot may not be a number"
+    if fault:
+        raise UsageError(f"option 'headwater.sink.id' is {sink_id!r}: {fault}")
+    if delivery == AT_LEAST_ONCE:
+        raise UsageError(
+            "option 'headwater.sink.id' names an exactly-once sink: leave it out, or leave out"
+            " headwater.delivery=at-least-once"
+        )
+    return sink_id

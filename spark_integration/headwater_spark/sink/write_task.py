@@ -1,28 +1,29 @@
 """Writes one task's Arrow rows as record batches. Runs in executors' tasks; imports no pyspark.
 
-At least once: a task has an idempotent producer, so a retried request adds nothing twice, but a
-task that Spark runs again writes its rows again. `write` returns when all in-sync replicas have
-every row, and raises otherwise.
+`write` returns when all in-sync replicas have every row, and raises otherwise. A `ProducerState`
+decides what that means: with an idempotent producer a retried request adds nothing twice, but a
+task that Spark runs again writes its rows again; with a participant of an epoch transaction the
+rows stay invisible until the epoch is committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.client.blocking.record_client import NO_PRODUCER, RecordClient
+from headwater.client.blocking.record_client import NO_PRODUCER
 from headwater.clock import Clock
 from headwater.columnar.schema import HEADERS
-from headwater.errors import ErrorCode, KafkaError, UsageError
+from headwater.errors import UsageError
 from headwater.records.batch import NO_SEQUENCE
-from headwater_spark.blocking_clients import record_client
+from headwater_spark.sink.connections import Sender, SinkConnections
 from headwater_spark.sink.sink_options import SinkOptions
+from headwater_spark.sink.topics import partition_count
 
 if TYPE_CHECKING:
     from headwater.columnar.encode import EncodedBatch
@@ -30,10 +31,9 @@ if TYPE_CHECKING:
 BUFFER_BYTES = 16 * 1024 * 1024
 """Rows are buffered up to about this size before they are split by partition."""
 BUFFER_ROWS = 500_000
-SENDERS = 3
-"""Threads with connections of their own. A partition has one sender, which keeps its order."""
 QUEUED_BATCHES_MAX = 64
-CLIENT_ID = "headwater-spark-write"
+
+PartitionId = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,35 +45,71 @@ class Written:
     """(topic, partition, rows)."""
 
 
-@dataclass(slots=True)
-class _Sender:
-    """A thread, its connections, and its unfinished requests."""
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """The producer that a task's batches name (KIP-98)."""
 
-    pool: ThreadPoolExecutor
-    client: RecordClient
-    under_way: list[Future[int]] = field(default_factory=list)
+    producer_id: int
+    producer_epoch: int
+    transactional_id: str | None = None
+
+    @property
+    def is_idempotent(self) -> bool:
+        """False when the brokers gave no producer id."""
+        return (self.producer_id, self.producer_epoch) != NO_PRODUCER
+
+
+OpenProducer = Callable[[Mapping[str, Sequence[int]]], ProducerState | None]
+"""Called once, before a task's first batch, with the partitions of the first buffer of rows; None:
+nothing is to be written, the rows are already in the topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class _PartitionRows:
+    """The rows of a buffer that go to one partition."""
+
+    target: PartitionId
+    key: pa.Array | None
+    value: pa.Array
+    headers: pa.Array | None
 
 
 class TaskWriter:
-    """Writes one task's rows. One thread at a time; must be closed."""
+    """Writes one task's rows. One thread at a time."""
 
-    def __init__(self, options: SinkOptions, clock: Clock) -> None:
+    def __init__(
+        self,
+        options: SinkOptions,
+        clock: Clock,
+        connections: SinkConnections,
+        open_producer: OpenProducer,
+        *,
+        partition_counts: Mapping[str, int] | None = None,
+        first_partition: int = 0,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Rows without key go to `first_partition`, then to the next ones. `check` is called for
+        each buffer of rows and raises when the task's rows can no longer count.
+        """
         self._options = options
         self._clock = clock
-        self._client_id = options.client_id or CLIENT_ID
-        self._meta = record_client(options.bootstrap_servers, self._client_id, options.timeouts)
-        self._partitions: dict[str, int] = {}
-        self._senders: list[_Sender] = []
-        self._producer: tuple[int, int] | None = None
-        self._sequences: dict[tuple[str, int], int] = {}
-        self._rows: dict[tuple[str, int], int] = {}
-        self._turn = 0
+        self._connections = connections
+        self._open_producer = open_producer
+        self._partitions = dict(partition_counts or {})
+        self._producer: ProducerState | None = None
+        self._is_drained = False
+        self._sequences: dict[PartitionId, int] = {}
+        self._rows: dict[PartitionId, int] = {}
+        self._turn = first_partition
+        self._check = check
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
         """Write all rows; return when every row is acknowledged."""
         held: list[pa.RecordBatch] = []
         held_rows = held_bytes = 0
         for batch in batches:
+            if self._is_drained:
+                continue
             held.append(batch)
             held_rows += batch.num_rows
             held_bytes += batch.nbytes
@@ -81,25 +117,27 @@ class TaskWriter:
                 self._send(held)
                 held, held_rows, held_bytes = [], 0, 0
         self._send(held)
-        for sender in self._senders:
-            for future in sender.under_way:
-                future.result()
+        self._connections.wait_until_sent()
+        self._check()
         counts = tuple((t, p, n) for (t, p), n in sorted(self._rows.items()))
         return Written(sum(n for _, _, n in counts), counts)
 
-    def close(self) -> None:
-        """Cancel queued requests and close every connection."""
-        for sender in self._senders:
-            sender.pool.shutdown(wait=True, cancel_futures=True)
-            sender.client.close()
-        self._meta.close()
-
     def _send(self, held: list[pa.RecordBatch]) -> None:
-        from headwater_spark.sink.partitioner import choose  # noqa: PLC0415 - numba: not for planners
-
         if not sum(batch.num_rows for batch in held):
             return
-        table = pa.Table.from_batches(held)
+        self._check()
+        parts = list(self._split(pa.Table.from_batches(held)))
+        if self._producer is None:
+            self._producer = self._open_producer(_enlisted(parts))
+            self._is_drained = self._producer is None
+        if self._producer is not None:
+            for part in parts:
+                self._encode(part, self._producer)
+
+    def _split(self, table: pa.Table) -> Iterator[_PartitionRows]:
+        from headwater_spark.sink.partitioner import choose  # noqa: PLC0415 - numba: not for planners
+
+        turn = self._turn
         self._turn += 1
         for topic, rows in self._by_topic(table):
             key = _binary(rows, "key")
@@ -107,9 +145,9 @@ class TaskWriter:
             headers = _headers(rows)
             wanted = _one(rows, "partition") if "partition" in rows.column_names else None
             count = self._partition_count(topic)
-            chosen = choose(key, wanted, rows.num_rows, count, self._turn)
+            chosen = choose(key, wanted, rows.num_rows, count, turn)
             for partition, index in _grouped(chosen):
-                self._encode(
+                yield _PartitionRows(
                     (topic, partition),
                     None if key is None else _taken(key, index),
                     _taken(value, index),
@@ -133,78 +171,79 @@ class TaskWriter:
 
     def _partition_count(self, topic: str) -> int:
         if topic not in self._partitions:
-            try:
-                found = self._meta.metadata([topic])[topic]
-            except KafkaError as e:
-                if e.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise UsageError(
-                        f"topic {topic} does not exist at {self._options.bootstrap_servers}: create"
-                        f" it with `headwater topics create {topic}`"
-                    ) from e
-                raise
-            self._partitions[topic] = len(found.partitions)
+            self._partitions[topic] = partition_count(
+                self._connections.meta, topic, self._options.bootstrap_servers
+            )
         return self._partitions[topic]
 
-    def _encode(
-        self,
-        target: tuple[str, int],
-        key: pa.Array | None,
-        value: pa.Array,
-        headers: pa.Array | None,
-    ) -> None:
+    def _encode(self, part: _PartitionRows, producer: ProducerState) -> None:
         from headwater.columnar.encode import encode_rows  # noqa: PLC0415 - numba: not for planners
 
-        if self._producer is None:
-            self._producer = self._meta.new_producer_id()
+        target, rows = part.target, len(part.value)
         sequence = self._sequences.get(target, 0)
         batches = encode_rows(
-            key=key,
-            value=value,
+            key=part.key,
+            value=part.value,
             timestamps_ms=self._clock.now_ms(),
-            headers=headers,
+            headers=part.headers,
             compression=self._options.compression_type,
             batch_bytes_max=self._options.batch_bytes,
-            producer_id=self._producer[0],
-            producer_epoch=self._producer[1],
-            base_sequence=sequence if self._producer != NO_PRODUCER else NO_SEQUENCE,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            base_sequence=sequence if producer.is_idempotent else NO_SEQUENCE,
+            transactional=producer.transactional_id is not None,
         )
-        self._sequences[target] = (sequence + len(value)) & 0x7FFFFFFF
-        self._rows[target] = self._rows.get(target, 0) + len(value)
-        sender = self._sender(target)
+        self._sequences[target] = (sequence + rows) & 0x7FFFFFFF
+        self._rows[target] = self._rows.get(target, 0) + rows
+        sender = self._connections.sender(target[1])
         for batch in batches:
-            self._hand_over(sender, target, batch)
-
-    def _hand_over(self, sender: _Sender, target: tuple[str, int], batch: EncodedBatch) -> None:
-        """Queue a batch, or wait while the queue is full. A failed batch fails the task."""
-        while len(sender.under_way) >= QUEUED_BATCHES_MAX:
-            sender.under_way.pop(0).result()
-        done = [future for future in sender.under_way if future.done()]
-        for future in done:
-            future.result()
-            sender.under_way.remove(future)
-        send = sender.client.produce_batch
-        sender.under_way.append(sender.pool.submit(send, *target, batch.data))
-
-    def _sender(self, target: tuple[str, int]) -> _Sender:
-        number = target[1] % SENDERS
-        while len(self._senders) <= number:
-            client = RecordClient(
-                self._options.bootstrap_servers,
-                client_id=self._client_id,
-                request_timeout_s=self._options.timeouts.request_s,
-                retry_timeout_s=self._options.delivery_timeout_ms / 1000,
-            )
-            self._senders.append(_Sender(ThreadPoolExecutor(1, "headwater-send"), client))
-        return self._senders[number]
+            _hand_over(sender, target, batch, producer.transactional_id)
 
 
-def write(batches: Iterator[pa.RecordBatch], options: SinkOptions, clock: Clock) -> Written:
-    """Write one task's rows."""
-    writer = TaskWriter(options, clock)
-    try:
-        return writer.write(batches)
-    finally:
-        writer.close()
+def write_at_least_once(
+    batches: Iterator[pa.RecordBatch],
+    options: SinkOptions,
+    clock: Clock,
+    connections: SinkConnections,
+    partition_counts: Mapping[str, int] | None = None,
+    first_partition: int = 0,
+) -> Written:
+    """Write one task's rows with an idempotent producer of their own."""
+
+    def new_producer(_partitions: Mapping[str, Sequence[int]]) -> ProducerState:
+        return ProducerState(*connections.meta.new_producer_id())
+
+    writer = TaskWriter(
+        options,
+        clock,
+        connections,
+        new_producer,
+        partition_counts=partition_counts,
+        first_partition=first_partition,
+    )
+    return writer.write(batches)
+
+
+def _hand_over(
+    sender: Sender, target: PartitionId, batch: EncodedBatch, transactional_id: str | None
+) -> None:
+    """Queue a batch, or wait while the queue is full. A failed batch fails the task."""
+    while len(sender.under_way) >= QUEUED_BATCHES_MAX:
+        sender.under_way.pop(0).result()
+    while sender.under_way and sender.under_way[0].done():
+        sender.under_way.pop(0).result()
+    future = sender.pool.submit(
+        sender.client.produce_batch, *target, batch.data, transactional_id=transactional_id
+    )
+    sender.under_way.append(future)
+
+
+def _enlisted(parts: Sequence[_PartitionRows]) -> dict[str, list[int]]:
+    """The partitions of a buffer of rows, by topic."""
+    found: dict[str, list[int]] = {}
+    for part in parts:
+        found.setdefault(part.target[0], []).append(part.target[1])
+    return found
 
 
 def _grouped(chosen: Any) -> Iterator[tuple[int, Any]]:

@@ -1,9 +1,13 @@
 """Writers of `format("headwater")` for Spark's Python Data Source API, batch and streaming.
 
 Columns as in Spark's Kafka sink: `value` (binary or string), and optionally `key`, `headers`,
-`topic`, `partition`. At least once: a task returns only when all in-sync replicas have its rows, so
-`commit` has nothing to do, and `abort` cannot remove them. A micro-batch that runs again is
-written again.
+`topic`, `partition`. Exactly once unless `headwater.delivery` says otherwise: a micro-batch is an
+epoch transaction of the query's sink, a batch write is a transaction of its own.
+
+Spark makes a writer in the driver for each micro-batch and pickles it for the tasks, twice in one
+shipment. A writer that is pickled asks the brokers for its ticket and the topic's partitions, once.
+For `commit` and `abort` Spark makes another streaming writer, which is never pickled; those of a
+batch write get the pickled one.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -21,23 +26,28 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from headwater.columnar.schema import HEADERS
-from headwater.errors import UsageError
-from headwater.system import SystemClock
+from headwater.client.blocking.epoch_client import EpochWriter
+from headwater.system import SystemClock, SystemEntropy
+from headwater_spark.sink.columns import check_columns
+from headwater_spark.sink.connections import SinkConnections, sink_connections
+from headwater_spark.sink.epoch_commit import abort_epoch, commit_epoch
+from headwater_spark.sink.epoch_identity import (
+    TaskIdentity,
+    batch_epoch,
+    query_epoch,
+    single_epoch,
+)
+from headwater_spark.sink.epoch_task import EpochTask, EpochTaskResult, write_in_epoch
+from headwater_spark.sink.shipment import Shipment, new_shipment
 from headwater_spark.sink.sink_options import SinkOptions, sink_options
-from headwater_spark.sink.write_task import Written, write
+from headwater_spark.sink.task_context import current_task
+from headwater_spark.sink.write_task import Written, write_at_least_once
 from headwater_spark.worker_errors import without_traceback
 
 logger = logging.getLogger(__name__)
 
-_TEXT_OR_BYTES = ("binary", "string")
-_COLUMNS = {
-    "key": _TEXT_OR_BYTES,
-    "value": _TEXT_OR_BYTES,
-    "topic": ("string",),
-    "partition": ("int32",),
-    "headers": (str(HEADERS),),
-}
+ABORT_TIMEOUT_S = 5.0
+"""An abort is best effort and must not hold up the end of a query."""
 
 
 @dataclass
@@ -45,86 +55,128 @@ class SinkMessage(WriterCommitMessage):
     """A task's commit message."""
 
     written: Written
-
-
-def check_sink(schema: pa.Schema, options: SinkOptions, overwrite: bool) -> None:
-    """Check schema and options before any task runs. Raises UsageError with a remedy."""
-    if overwrite:
-        raise UsageError('a topic can only be appended to: use .mode("append")')
-    for column in schema:
-        accepted = _COLUMNS.get(column.name)
-        if accepted is None:
-            raise UsageError(
-                f"a headwater sink has no column {column.name!r}, only {', '.join(_COLUMNS)}: put"
-                " your columns into value, for example with to_json(struct(*))"
-            )
-        if _type_name(column.type) not in accepted:
-            raise UsageError(
-                f"column {column.name!r} must be {' or '.join(accepted)}, not {column.type}"
-            )
-    if "value" not in schema.names:
-        raise UsageError("a headwater sink needs a column 'value'")
-    if options.topic is None and "topic" not in schema.names:
-        raise UsageError("name the topic in option 'topic' or in a column 'topic'")
+    epoch: EpochTaskResult | None = None
+    """None with at-least-once delivery."""
 
 
 class _TaskWrites:
-    """The part of both writers that runs in tasks."""
+    """The part of both writers that is pickled and runs in tasks."""
 
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
+        self._shipment: Shipment | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Spark ships the writer to its tasks: what all of them must agree on is decided here."""
+        if self._shipment is None:
+            with without_traceback(), sink_connections(self.options) as connections:
+                self._shipment = new_shipment(self.options, connections)
+        return self.__dict__
+
+    @property
+    def shipment(self) -> Shipment:
+        """What the driver decided when it shipped the writer."""
+        if self._shipment is None:
+            raise RuntimeError("this writer was not shipped to a task")
+        return self._shipment
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkMessage:
         """One task's rows; returns when they are acknowledged, raises otherwise."""
-        with without_traceback():
-            return SinkMessage(write(iterator, self.options, SystemClock()))
+        with without_traceback(), sink_connections(self.options) as connections:
+            return self._written(iterator, current_task(), connections)
+
+    def _written(
+        self, rows: Iterator[pa.RecordBatch], task: TaskIdentity, connections: SinkConnections
+    ) -> SinkMessage:
+        options, clock = self.options, SystemClock()
+        counts, ticket = self.shipment.partition_counts, self.shipment.ticket
+        if ticket is None:
+            return SinkMessage(
+                write_at_least_once(rows, options, clock, connections, counts, task.task)
+            )
+        epoch = EpochTask(self._epoch(task, ticket), task.task, task.attempt)
+        result = write_in_epoch(rows, options, clock, epoch, connections, counts)
+        return SinkMessage(result.written, result)
+
+    def _epoch(self, task: TaskIdentity, ticket: int) -> EpochWriter:
+        raise NotImplementedError
+
+    def _commit(
+        self, messages: list[WriterCommitMessage | None], batch_id: int | None = None
+    ) -> None:
+        if not self.options.is_exactly_once:
+            return  # every row is acknowledged
+        with without_traceback(), sink_connections(self.options) as connections:
+            commit_epoch(connections.epochs, _results(messages), batch_id)
+
+    def _abort(
+        self, messages: list[WriterCommitMessage | None], known: EpochWriter | None = None
+    ) -> None:
+        if not self.options.is_exactly_once:
+            _warn(messages)
+            return
+        with sink_connections(self.options) as connections:
+            client = connections.new_epoch_client(ABORT_TIMEOUT_S)
+            try:
+                abort_epoch(client, _results(messages), known)
+            finally:
+                client.close()
 
 
 class BatchSink(_TaskWrites, DataSourceArrowWriter):
-    """A batch write."""
+    """A batch write: one transaction, or with `headwater.sink.id` in foreachBatch an epoch."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        super().__init__(options)
+        self.write_id = SystemEntropy().uuid()
 
     @classmethod
     def of(cls, given: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchSink:
         """A writer of checked options and schema."""
         return cls(_checked(given, schema, overwrite))
 
+    def _epoch(self, task: TaskIdentity, ticket: int) -> EpochWriter:
+        return batch_epoch(self.write_id, task, self.options.sink_id, ticket)
+
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Does nothing: every row is acknowledged."""
+        """Commit the transaction; raises only when it is not committed."""
+        self._commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Warn of the rows that stay in the topics."""
-        _warn(messages)
+        """Abort the transaction, best effort; at-least-once rows stay in their topics."""
+        ticket = self.shipment.ticket
+        is_own = self.options.sink_id is None and ticket is not None
+        self._abort(messages, single_epoch(self.write_id, ticket or 0) if is_own else None)
 
 
 class StreamSink(_TaskWrites, DataSourceStreamArrowWriter):
-    """A streaming write."""
+    """A streaming write: each micro-batch is an epoch."""
 
     @classmethod
     def of(cls, given: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamSink:
         """A writer of checked options and schema. Spark's `overwrite` only repeats the mode."""
         return cls(_checked(given, schema, False))
 
+    def _epoch(self, task: TaskIdentity, ticket: int) -> EpochWriter:
+        return query_epoch(task, self.options.sink_id, ticket)
+
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Does nothing: every row is acknowledged."""
+        """Commit the epoch; raises only when it is not committed, which stops the query."""
+        self._commit(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Warn of the rows that stay in the topics; the batch's next run writes them again."""
-        _warn(messages)
+        """Abort the epoch, best effort; at-least-once rows stay in their topics."""
+        self._abort(messages)
+
+
+def _results(messages: list[WriterCommitMessage | None]) -> list[EpochTaskResult | None]:
+    return [m.epoch if isinstance(m, SinkMessage) else None for m in messages]
 
 
 def _checked(given: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkOptions:
     options = sink_options(given)
-    check_sink(to_arrow_schema(schema, timezone="UTC"), options, overwrite)
+    check_columns(to_arrow_schema(schema, timezone="UTC"), options, overwrite)
     return options
-
-
-def _type_name(kind: pa.DataType) -> str:
-    if pa.types.is_list(kind):
-        is_pair = pa.types.is_struct(kind.value_type) and [
-            (f.name, str(f.type)) for f in kind.value_type
-        ] == [("key", "string"), ("value", "binary")]
-        return str(HEADERS) if is_pair else str(kind)
-    return str(kind)
 
 
 def _warn(messages: list[WriterCommitMessage | None]) -> None:

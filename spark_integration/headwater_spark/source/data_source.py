@@ -38,6 +38,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from headwater.clock import Clock
 from headwater.errors import UsageError
 from headwater.system import SystemClock
 from headwater_spark.sink.writer import StreamSink
@@ -103,14 +104,14 @@ class HeadwaterDataSource(DataSource):
 
     @without_traceback()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A batch write, at least once."""
+        """A batch write, or INSERT INTO a table: one transaction, if delivery is exactly once."""
         return batch_sink(self.options, schema, overwrite)
 
     @without_traceback()
     def streamWriter(  # noqa: N802 - Spark's
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
-        """A streaming write, at least once."""
+        """A streaming write: an epoch per micro-batch, if delivery is exactly once."""
         return StreamSink.of(self.options, schema, overwrite)
 
 
@@ -211,10 +212,18 @@ class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class StreamReader(_TaskReads, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches. One instance per query run, in a process of its own."""
 
-    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        schema: pa.Schema,
+        *,
+        clock: Clock | None = None,
+        planner: Planner | None = None,
+    ) -> None:
+        """`clock` and `planner` are for tests."""
         super().__init__(options, schema)
-        self._clock = SystemClock()
-        self._opened: Planner | None = None
+        self._clock = clock or SystemClock()
+        self._opened = planner
         self._asked_at = float("-inf")
         self._asked_from: dict[str, Any] | None = None
         self._newest: dict[str, Any] | None = None

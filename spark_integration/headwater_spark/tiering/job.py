@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from headwater.clock import Clock
 from headwater.errors import UsageError
 from headwater.system import SystemClock
-from headwater_spark import options
+from headwater_spark import connect_session, options
 from headwater_spark.source.broker_metadata import Brokers, Topic
 from headwater_spark.source.history import ENABLE_KEY, locate
 from headwater_spark.spark_session import job_errors
@@ -84,7 +84,7 @@ class TopicTier:
         self._brokers = Brokers(bootstrap_servers)
         self._servers = bootstrap_servers
         self._clock = clock
-        self._parallelism = parallelism or default_parallelism(spark)
+        self._parallelism = parallelism or connect_session.parallelism(spark)
         self.topic = self._brokers.topics([topic])[topic]
         self.location = locate(
             self._brokers, self.topic, tables_uri=tables_uri, storage_options=storage_options
@@ -162,7 +162,7 @@ class TopicTier:
         ]
         count = len(tasks)
         with job_errors(self._spark, f"tiering {self.topic.name}"):
-            self._spark.sparkContext.setJobDescription(f"headwater tier {self.topic.name}")
+            connect_session.describe_jobs(self._spark, f"headwater tier {self.topic.name}")
             rows = (
                 self._spark.range(0, count, 1, count)
                 .mapInArrow(arrow_tasks(tasks), FACTS_SCHEMA)
@@ -229,8 +229,3 @@ def task_ranges(ranges: Sequence[TierRange], parallelism: int) -> list[tuple[Tie
             left -= end - at
             at = end
     return [tuple(part) for part in pieces if part]
-
-
-def default_parallelism(spark: SparkSession) -> int:
-    """The number of tasks that Spark runs at once."""
-    return max(1, int(spark.sparkContext.defaultParallelism))

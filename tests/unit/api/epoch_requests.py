@@ -79,7 +79,7 @@ class Writer:
         return await self.c.call(request, k10004.PrepareEpochResponse, version=0)
 
     async def abort(self, *, is_prepared: bool = False) -> k10003.AbortEpochResponse:
-        request = k10003.AbortEpochRequest(**self._named, is_prepared=is_prepared)
+        request = k10003.AbortEpochRequest(**self._named, kind=self.kind, is_prepared=is_prepared)
         return await self.c.call(request, k10003.AbortEpochResponse, version=0)
 
     async def heartbeat(self) -> EpochStatus:

@@ -150,3 +150,10 @@ def test_states_are_completed_in_a_shell() -> None:
     complete = ShellComplete(transactions, {}, "transactions", "_COMPLETE")
     found = complete.get_completions(["list", "--state"], "prepare")
     assert [item.value for item in found] == ["PrepareCommit", "PrepareAbort", "PrepareEpochFence"]
+
+
+def test_a_task_of_an_epoch_ends_with_its_epoch_alone(served: ServedBroker) -> None:
+    for command in ("abort", "commit"):
+        text = refused(served, command, "__hw.alerts.3", "--execute", code=2)
+        assert "`headwater sinks show alerts`" in text
+        assert "`headwater sinks takeover`" in text

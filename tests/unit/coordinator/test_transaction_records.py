@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from uuid import UUID
 
 import pytest
@@ -24,12 +25,15 @@ from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.transaction import (
     ClientIdentity,
     EndedBy,
+    Membership,
     Transaction,
 )
 
 STATES = [s for s in TransactionState if s is not TransactionState.DEAD]
 EPOCHS = st.integers(-1, 32767)
 IDS = st.integers(-1, 2**63 - 1)
+
+LONGS = st.integers(-(2**63), 2**63 - 1)
 
 transactions = st.builds(
     Transaction,
@@ -52,6 +56,8 @@ transactions = st.builds(
         st.sampled_from([UUID(int=0), UUID(int=1), UUID(int=2)]),
         max_size=150,
     ),
+    membership=st.none()
+    | st.builds(Membership, LONGS, LONGS, st.integers(-(2**31), 2**31 - 1), LONGS),
 )
 
 
@@ -126,6 +132,7 @@ def schema_of(made: Transaction) -> TransactionLogValue:
         client_id=made.client.client_id,
         client_host=made.client.host,
         ended_by=int(made.ended_by),
+        membership=b"" if made.membership is None else struct.pack(">qqiq", *made.membership),
     )
 
 

@@ -164,6 +164,29 @@ def test_sink_options() -> None:
         sink_options({"bootstrap.servers": "h:1", "subscribe": "a"})
 
 
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        ({"headwater.delivery": "at-most-once"}, "exactly-once, at-least-once"),
+        ({"headwater.sink.id": "a b"}, "letters, digits"),
+        ({"headwater.sink.id": ""}, "empty"),
+        ({"headwater.sink.id": "x" * 250}, "249 are allowed"),
+        ({"headwater.sink.id": "alerts.1"}, "may not be a number"),
+        ({"headwater.sink.id": "x", "headwater.delivery": "at-least-once"}, "leave it out"),
+        ({"headwater.sink.name": "x"}, "did you mean 'headwater.sink.id'"),
+    ],
+)
+def test_bad_delivery_options(extra: dict[str, str], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        sink_options({**TO, **extra})
+
+
+def test_a_sink_is_exactly_once_unless_told_otherwise() -> None:
+    assert sink_options(TO).is_exactly_once
+    assert not sink_options({**TO, "headwater.delivery": "At-Least-Once"}).is_exactly_once
+    assert sink_options({**TO, "headwater.sink.id": "alerts.v1"}).sink_id == "alerts.v1"
+
+
 TO = {"kafka.bootstrap.servers": "h:1", "topic": "t"}
 
 

@@ -53,9 +53,8 @@ def test_any_other_error_keeps_its_traceback() -> None:
 
 
 def test_an_unknown_option_is_a_headwater_error() -> None:
-    schema = None
     source = HeadwaterDataSource({"subscribe": "t", "startingOfsets": "earliest"})
-    text = worker_output(lambda: source.reader(schema))  # type: ignore[arg-type]
+    text = worker_output(lambda: source.reader(StructType()))
     assert text.startswith("headwater.errors.UsageError: ") and text.count("\n") == 1
     assert "startingOffsets" in text
 

@@ -7,30 +7,31 @@ aborted attempt; a prepared epoch that waits for its decision.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.epoch_values import EpochState, EpochStatus, SinkKind
 from headwater_broker.coordinator.transaction.epoch_values import (
+    MARKERS_MAX,
     NO_RUN,
     RETIRED_MAX,
+    SLOTS_MAX,
     EpochKey,
     EpochRequest,
     NamedParticipant,
     Sink,
 )
 from headwater_broker.coordinator.transaction.sink_table import OpenEpoch
-from headwater_broker.coordinator.transaction.transaction import Transaction
+from headwater_broker.coordinator.transaction.transaction import Partition, Transaction
 
 Epochs = Mapping[EpochKey, OpenEpoch]
 
 
 def is_fenced(sink: Sink, request: EpochRequest) -> bool:
     """True for a run that a newer one has replaced."""
-    return (
-        request.run in sink.retired
-        or request.ticket < sink.ticket
-        or (request.ticket == sink.ticket and request.run != sink.run)
-    )
+    if request.ticket > sink.ticket:
+        return request.run in sink.retired
+    return request.ticket < sink.ticket or request.run != sink.run
 
 
 def is_foreign(sink: Sink, request: EpochRequest) -> bool:
@@ -115,3 +116,33 @@ def commit_fault(
         if known.identity != (asked.producer_id, asked.producer_epoch):
             return f"slot {asked.slot} of task {asked.task} has another producer"
     return ""
+
+
+def check_capacity(
+    own: OpenEpoch | None, known: Transaction | None, partitions: Collection[Partition]
+) -> None:
+    """Raises INVALID_REQUEST when a participant (`known`, or a new one) with these partitions would
+    make its epoch too large."""
+    if known is None and own is not None and len(own.slots) >= SLOTS_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"epoch {own.key.epoch} of sink {own.sink!r} has {SLOTS_MAX} participants already: "
+            "write it with fewer tasks (coalesce)",
+        )
+    held = {} if known is None else known.partitions
+    markers = sum(partition not in held for partition in partitions)
+    if markers + (0 if own is None else own.partitions) > MARKERS_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"the participants of an epoch may write to {MARKERS_MAX} partitions together: write "
+            "it with fewer tasks (coalesce)",
+        )
+
+
+def check_prepared(own: OpenEpoch | None, request: EpochRequest) -> None:
+    """Raises INVALID_REQUEST when another epoch is prepared than the one of a PrepareEpoch."""
+    if own is None or own.state is not EpochState.PREPARED:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"another epoch of sink {request.sink!r} is prepared: commit or abort it first",
+        )

@@ -14,13 +14,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.epoch_values import EpochState, EpochStatus, SinkKind
 from headwater_broker.coordinator.common.shard import Decision, Now, StoredRecord, Token
 from headwater_broker.coordinator.common.timers import Deadlines
 from headwater_broker.coordinator.transaction.config import TransactionConfig
-from headwater_broker.coordinator.transaction.decisions import complete, expire
+from headwater_broker.coordinator.transaction.decisions import expire
 from headwater_broker.coordinator.transaction.epoch_admission import (
+    check_capacity,
+    check_prepared,
     commit_fault,
     is_fenced,
     is_foreign,
@@ -28,13 +29,13 @@ from headwater_broker.coordinator.transaction.epoch_admission import (
     refusal,
     with_run,
 )
+from headwater_broker.coordinator.transaction.epoch_completion import completion, with_outcome
 from headwater_broker.coordinator.transaction.epoch_participants import ended, joined
 from headwater_broker.coordinator.transaction.epoch_records import (
     DecisionKey,
     SinkKey,
     TicketsKey,
     decision_record,
-    decision_tombstone,
     read_decision,
     read_own_key,
     read_sink,
@@ -47,7 +48,6 @@ from headwater_broker.coordinator.transaction.epoch_values import (
     EPOCHS_IN_FLIGHT_MAX,
     MARKERS_MAX,
     NONE_YET,
-    SLOTS_MAX,
     EpochDecision,
     EpochKey,
     EpochReply,
@@ -138,7 +138,7 @@ class EpochCoordinator:
         own = epochs.get(of.key)
         known = self._of_attempt(own, request)
         self._touch(of.sink, of.key, now.wall_ms if own is None else own.start_ms, now)
-        self._check_capacity(own, known, request.partitions)
+        check_capacity(own, known, request.partitions)
         sink = self._admit(sink, of, decision, now)
         busy = EpochReply(EpochStatus.BUSY, sink.last_epoch)
         if known is not None:
@@ -154,8 +154,7 @@ class EpochCoordinator:
             if slot is None:
                 return _settle(decision, token, busy)
             idle = self.participants.get(pool.known.get(slot, ""))
-            timeout_ms = self._config.epoch_timeout_ms
-            after = joined(idle, request, slot, timeout_ms, now.wall_ms)
+            after = joined(idle, request, slot, self._config.epoch_max_ms, now.wall_ms)
         decision.records.append(self._store(after))
         decision.confirm(token, _participant(sink, after))
         return decision
@@ -186,10 +185,10 @@ class EpochCoordinator:
         sink, epochs = self.table.sinks.get(of.sink), self.table.of(of.sink)
         status = refusal(sink, epochs, of)
         own = epochs.get(of.key)
-        if status is EpochStatus.COMMITTED:
+        if status is EpochStatus.COMMITTED and state is EpochState.COMMITTING:
             return self._committed(of, decision, token, now)
         if status is EpochStatus.PREPARED and state is EpochState.PREPARED:
-            self._check_prepared(own, of)
+            check_prepared(own, of)
         if status is not None:
             return decision.reply_as_leader(token, _answer(status, sink))
         if sink is None and named:
@@ -247,26 +246,18 @@ class EpochCoordinator:
         return decision
 
     def abort(self, of: EpochRequest, now: Now, token: Token) -> Decision:
-        """AbortEpoch of an epoch that is not prepared; replies an EpochReply."""
+        """AbortEpoch of an epoch that is not prepared; replies an EpochReply.
+
+        Recorded also where nobody has joined: a CommitEpoch that comes late must not commit it.
+        """
         decision = Decision()
         sink, epochs = self.table.sinks.get(of.sink), self.table.of(of.sink)
         status = refusal(sink, epochs, of)
-        if sink is None:
-            status = EpochStatus.ABORTED
         if status is not None:
             return decision.reply_as_leader(token, _answer(status, sink))
         sink = self._admit(sink, of, decision, now)
         self._abort(of.key, epochs.get(of.key), sink, decision, now)
         return decision.confirm(token, EpochReply(EpochStatus.ABORTED, sink.last_epoch))
-
-    @staticmethod
-    def _check_prepared(own: OpenEpoch | None, of: EpochRequest) -> None:
-        """Raises INVALID_REQUEST when another epoch is prepared than the one of the request."""
-        if own is None or own.state is not EpochState.PREPARED:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"another epoch of sink {of.sink!r} is prepared: commit or abort it first",
-            )
 
     def _of_attempt(self, own: OpenEpoch | None, request: JoinRequest) -> Transaction | None:
         """The participant that an earlier request of the same attempt has got."""
@@ -274,29 +265,6 @@ class EpochCoordinator:
             return None
         slot = own.by_attempt.get((request.task, request.attempt), -1)
         return self.participants.get(own.members.get(slot, ""))
-
-    def _check_capacity(
-        self,
-        own: OpenEpoch | None,
-        known: Transaction | None,
-        partitions: Mapping[Partition, object],
-    ) -> None:
-        """Raises INVALID_REQUEST for an epoch that would be too large."""
-        if own is None:
-            return
-        held = known.partitions if known is not None else {}
-        if known is None and len(own.slots) >= SLOTS_MAX:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"epoch {own.key.epoch} of sink {own.sink!r} has {SLOTS_MAX} participants "
-                "already: write it with fewer tasks (coalesce)",
-            )
-        if own.partitions + sum(p not in held for p in partitions) > MARKERS_MAX:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"the participants of epoch {own.key.epoch} of sink {own.sink!r} write to more "
-                f"than {MARKERS_MAX} partitions together: write it with fewer tasks (coalesce)",
-            )
 
     def _admit(self, sink: Sink | None, of: EpochRequest, decision: Decision, now: Now) -> Sink:
         """Record a newer run or ticket, and abort what it has overtaken."""
@@ -340,8 +308,8 @@ class EpochCoordinator:
                 len(slots), 0 if own is None else len(own.members),
             )  # fmt: skip
         if state is not EpochState.PREPARED and (own is None or not own.members):
-            after = _with_outcome(sink, key, state, now.wall_ms)
-            decision.records += self._completion(own, after, now)
+            after = with_outcome(sink, key, state, now.wall_ms)
+            decision.records += completion(own, after, self.participants, self._store, now.wall_ms)
             return
         start_ms = now.wall_ms if own is None else own.start_ms
         made = EpochDecision(state, sink.run, slots, start_ms, now.wall_ms)
@@ -351,17 +319,6 @@ class EpochCoordinator:
         self, key: EpochKey, own: OpenEpoch | None, sink: Sink, decision: Decision, now: Now
     ) -> None:
         self._write(own, key, sink, EpochState.ABORTING, {}, decision, now)
-
-    def _completion(self, own: OpenEpoch | None, sink: Sink, now: Now) -> list[StoredRecord]:
-        """The records of COMPLETE. Any prefix is safe: the decision stands until the last one."""
-        records = [sink_record(sink)]
-        if own is None:
-            return records
-        for name in own.members.values():
-            records.append(self._store(complete(self.participants[name], now.wall_ms)))
-        if own.decision is not None:
-            records.append(decision_tombstone(own.sink, own.key))
-        return records
 
     def marker_written(self, known: Transaction, now: Now) -> list[Decision]:
         """Every partition of a participant holds its marker; COMPLETE when it was the last one."""
@@ -375,9 +332,9 @@ class EpochCoordinator:
     def _complete(self, own: OpenEpoch, now: Now) -> list[Decision]:
         sink = self.table.sinks[own.sink]._replace(last_update_ms=now.wall_ms)
         if own.state is EpochState.ABORTING:
-            sink = _with_outcome(sink, own.key, own.state, now.wall_ms)
+            sink = with_outcome(sink, own.key, own.state, now.wall_ms)
         decision = Decision()
-        decision.records += self._completion(own, sink, now)
+        decision.records += completion(own, sink, self.participants, self._store, now.wall_ms)
         for token in own.waiting:
             done = EpochReply(EpochStatus.COMMITTED, own.key.epoch, is_complete=True)
             decision.confirm(token, done)
@@ -438,6 +395,7 @@ class EpochCoordinator:
             if token != OWN:
                 if token in own.waiting:
                     own.waiting.remove(token)
+                    # A request whose record was refused has its answer.
                     replies.reply(token, EpochReply(EpochStatus.COMMITTED, key.epoch))
             elif own.state is EpochState.OPEN:
                 self._expire(own, decision, now)
@@ -454,6 +412,12 @@ class EpochCoordinator:
         self._abort(own.key, own, self.table.sinks[own.sink], decision, now)
         self._deadlines.set((own.sink, own.key, OWN), now.steady_ms + self._config.retry_ms)
 
+    def deadline_ms(self, own: OpenEpoch) -> int:
+        """When an open epoch is aborted, since 1970; for operators."""
+        if own.deadline_ms >= 0:
+            return own.deadline_ms
+        return own.start_ms + self._config.epoch_timeout_ms
+
     def _touch(self, sink: str, key: EpochKey, start_ms: int, now: Now) -> None:
         """Move the deadline of an open epoch: its timeout from now, epoch.max.ms in all."""
         left_ms = max(start_ms + self._config.epoch_max_ms - now.wall_ms, 0)
@@ -469,9 +433,8 @@ class EpochCoordinator:
         """Delete a sink and its participants; any prefix of the records is safe."""
         decision = Decision()
         for participant in self.table.pool(name).known.values():
-            decision.records.append(
-                self._store(expire(self.participants[participant], now.wall_ms))
-            )
+            known = self.participants[participant]
+            decision.records.append(self._store(expire(known, now.wall_ms)))
         decision.records.append(sink_tombstone(name))
         return decision
 
@@ -481,18 +444,11 @@ class EpochCoordinator:
         if sink is None or sink.kind is not SinkKind.BATCH:
             return []
         wait_ms = sink.last_update_ms + self._config.epoch_max_ms - now.wall_ms
-        if wait_ms > 0 or self.table.of(name):
-            self._deadlines.set(name, now.steady_ms + max(wait_ms, self._config.retry_ms))
-            return []
-        self._deadlines.set(name, now.steady_ms + self._config.retry_ms)
-        return self.forgotten(name, now).split()
-
-
-def _with_outcome(sink: Sink, key: EpochKey, state: EpochState, now_ms: int) -> Sink:
-    if state is EpochState.COMMITTING:
-        return sink._replace(last_epoch=key.epoch, last_update_ms=now_ms)
-    aborted = max(sink.aborted_ticket, key.ticket)
-    return sink._replace(aborted_ticket=aborted, last_update_ms=now_ms)
+        if wait_ms <= 0:
+            wait_ms = self._config.retry_ms  # of a record that is refused
+        self._deadlines.set(name, now.steady_ms + wait_ms)
+        is_due = sink.last_update_ms + self._config.epoch_max_ms <= now.wall_ms
+        return self.forgotten(name, now).split() if is_due and not self.table.of(name) else []
 
 
 def _answer(status: EpochStatus, sink: Sink | None) -> EpochReply:

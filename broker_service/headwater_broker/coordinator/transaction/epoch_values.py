@@ -14,15 +14,15 @@ from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.topic_names import topic_name_fault
-from headwater.wire.epoch_values import EpochState, EpochStatus, SinkKind
+from headwater.wire.epoch_values import SINK_ID_PREFIX, EpochState, EpochStatus, SinkKind
 from headwater_broker.coordinator.transaction.transaction import (
     ClientIdentity,
     Partition,
     Transaction,
 )
 
-RESERVED_PREFIX = "__hw."
-"""Transactional ids of sinks and of their participants; no producer may initialize or end them."""
+RESERVED_PREFIX = SINK_ID_PREFIX
+"""No producer may initialize or end these transactional ids."""
 TICKETS_KEY = "__hw"
 """The key of the coordinator that allocates tickets."""
 NO_RUN = UUID(int=0)

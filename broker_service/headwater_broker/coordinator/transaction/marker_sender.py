@@ -22,7 +22,7 @@ from headwater.clock import Clock
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.ordered import OrderedSet
 from headwater_broker.coordinator.common.runtime import CoordinatorRuntime
-from headwater_broker.coordinator.common.shard import Decision, Now, Token
+from headwater_broker.coordinator.common.shard import Decision, Now, Token, each
 from headwater_broker.coordinator.transaction.shard import TransactionShard
 from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.transaction import Partition, Transaction
@@ -344,7 +344,7 @@ class MarkerSender:
         ended = pending.transaction
 
         def command(shard: TransactionShard, now: Now, token: Token) -> Sequence[Decision]:
-            decisions = shard.markers_written(ended.transactional_id, ended.identity, now)
+            decisions = each(shard.markers_written(ended.transactional_id, ended.identity, now))
             decisions[-1].confirm(token, None)
             return decisions
 

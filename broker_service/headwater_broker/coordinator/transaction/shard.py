@@ -15,7 +15,13 @@ from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.schema import SchemaError
-from headwater_broker.coordinator.common.shard import Decision, Now, StoredRecord, Token
+from headwater_broker.coordinator.common.shard import (
+    Decision,
+    Decisions,
+    Now,
+    StoredRecord,
+    Token,
+)
 from headwater_broker.coordinator.common.timers import Deadlines
 from headwater_broker.coordinator.transaction.config import TransactionConfig
 from headwater_broker.coordinator.transaction.decisions import (
@@ -295,7 +301,7 @@ class TransactionShard:
 
     def markers_written(
         self, transactional_id: str, producer: ProducerIdentity, now: Now
-    ) -> list[Decision]:
+    ) -> Decisions:
         """Every partition holds the marker of `producer`: complete, and decide who waited.
 
         When the next transaction begins at once, only its record is written: it says all that the
@@ -304,7 +310,7 @@ class TransactionShard:
         decision = Decision()
         known = self.transactions.get(transactional_id)
         if known is None or not known.state.is_preparing or known.identity != producer:
-            return [decision]
+            return decision
         if known.membership is not None:
             return self.epochs.marker_written(known, now)
         waiting = deque(self._waiting.get(transactional_id, ()))
@@ -312,7 +318,7 @@ class TransactionShard:
         after = complete(known, now.wall_ms)
         self._left[transactional_id] = waiting
         self._write(self._decide(after, waiting, decision, now, is_stored=False), decision, now)
-        return [decision]
+        return decision
 
     # -- deciding
 

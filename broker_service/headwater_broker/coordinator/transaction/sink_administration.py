@@ -59,7 +59,7 @@ def _described(
                 ticket=epoch.key.ticket,
                 state=epoch.state.label,
                 start_ms=epoch.start_ms,
-                deadline_ms=epoch.deadline_ms if epoch.state is EpochState.OPEN else -1,
+                deadline_ms=epochs.deadline_ms(epoch) if epoch.state is EpochState.OPEN else -1,
                 participants=tuple(
                     _participant(slot, epochs.participants[name], slot in epoch.written)
                     for slot, name in sorted(epoch.members.items())

@@ -25,6 +25,7 @@ from headwater_broker.coordinator.transaction.epoch_values import (
 )
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.coordinator.transaction.shard import TransactionShard
+from headwater_broker.coordinator.transaction.sink_table import SinkTable
 
 HEARTBEATS_PER_TIMEOUT = 5
 
@@ -124,6 +125,10 @@ class SinkService:
         )
         found = cast(list[DescribedSink], reply)
         return found[0] if found else None
+
+    def tables(self) -> list[SinkTable]:
+        """The sinks and epochs of each shard here, to be read only."""
+        return [shard.epochs.table for shard in self._coordinator.runtime.shards]
 
     async def listed(self) -> list[DescribedSink]:
         """Every sink of the shards here. Raises COORDINATOR_LOAD_IN_PROGRESS, as a part of the list

@@ -42,7 +42,7 @@ class OpenEpoch:
     written: set[int] = field(default_factory=set)
     """Slots whose partitions all hold their markers."""
     deadline_ms: int = -1
-    """When it is aborted while it is open, since 1970; for operators."""
+    """When it is aborted while it is open, since 1970; -1: a timeout after its start."""
     waiting: list[Token] = field(default_factory=list)
     """CommitEpoch requests that are answered when the epoch is complete."""
 
@@ -59,7 +59,9 @@ class OpenEpoch:
     @property
     def is_written(self) -> bool:
         """True when no marker is missing."""
-        return self.is_decided and self.written.issuperset(self.members)
+        if not self.is_decided or len(self.written) < len(self.members):
+            return False
+        return self.written.issuperset(self.members)
 
 
 class SlotPool:

@@ -44,6 +44,11 @@ def name(what: str, given: Any) -> str:
     return given
 
 
+def epoch(what: str, given: Any, *, least: int = 0) -> int:
+    """The number of an epoch. Raises OptionError, UsageError."""
+    return int(integer(least, INT64_MAX)(what, given))
+
+
 def new_topics(given: Any) -> list[NewTopic]:
     """Topics to create, as NewTopic or name. Raises OptionError, UsageError."""
     if isinstance(given, str | NewTopic | Mapping) or not isinstance(given, Iterable):

@@ -1,4 +1,4 @@
-"""`Admin`: topics, configurations, offsets, groups, replicas, transactions, with blocking calls.
+"""`Admin`: topics, configurations, offsets, groups, replicas, transactions, sinks; blocking calls.
 
     with Admin("127.0.0.1:9092") as admin:
         admin.create_topics([NewTopic("flights", 6, 3)])
@@ -19,6 +19,7 @@ from headwater.client.admin.open_transactions import OpenTransactionCalls
 from headwater.client.admin.options import AdminOptions, OnWait
 from headwater.client.admin.quotas import QuotaCalls
 from headwater.client.admin.replicas import ELECTION_TYPES, Outcomes, ReplicaCalls
+from headwater.client.admin.sinks import SinkAdmin, SinkCalls
 from headwater.client.admin.topics import ISOLATION_LEVELS, RESOURCE_TYPES, TopicCalls
 from headwater.client.admin.transactions import TransactionCalls
 from headwater.client.cluster import Cluster
@@ -70,7 +71,7 @@ IsolationLevel = Literal["read_committed", "read_uncommitted"]
 ElectionType = Literal["preferred", "unclean"]
 
 
-class Admin:
+class Admin(SinkAdmin):
     """Administers one cluster.
 
     Options have Kafka's names with underscores for dots; times are milliseconds.
@@ -106,6 +107,7 @@ class Admin:
         self._replicas = ReplicaCalls(self._cluster)
         self._quotas = QuotaCalls(self._cluster)
         self._transactions = TransactionCalls(self._cluster)
+        self._sinks = SinkCalls(self._cluster)
         self._open = OpenTransactionCalls(self._cluster, self._topics, self._transactions)
         try:
             self._call(self._cluster.bootstrap(options.bootstrap_timeout_ms))

@@ -158,7 +158,7 @@ class BlockingCluster:
         timer = self.retry_timer(what, timeout_s)
         while True:
             try:
-                return self._ask_any(ask)
+                return self.ask_any(ask)
             except (OSError, KafkaError) as e:
                 timer.pause_after(e)
 
@@ -287,7 +287,7 @@ class BlockingCluster:
         addresses = self._addresses()
         self._ask_first = addresses[1 % len(addresses)]
 
-    def _ask_any(self, ask: Callable[[BlockingConnection], T]) -> T:
+    def ask_any(self, ask: Callable[[BlockingConnection], T]) -> T:
         """The first broker's answer, or if its connection fails, that of the next one.
 
         Raises ConnectionError; NoBrokersAvailableError when none was ever reached.
@@ -322,4 +322,4 @@ class BlockingCluster:
                 raise ConnectionError("the broker has no metadata yet")
             return reply
 
-        self.cache.update(self._ask_any(ask))
+        self.cache.update(self.ask_any(ask))

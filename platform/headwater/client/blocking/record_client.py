@@ -86,6 +86,8 @@ REQUEST_TIMEOUT_S = 30.0
 PRODUCE_TIMEOUT_MS = 20_000
 """Less than REQUEST_TIMEOUT_S: the leader reports missing replicas before the client gives up."""
 NAMES_PRODUCE_VERSION = 12
+ENLISTING_PRODUCE_VERSION = 12
+"""The first version whose leader enlists the partition in the transaction (KIP-890)."""
 NO_PRODUCER = (-1, -1)
 """(producer id, epoch) without idempotence."""
 
@@ -108,7 +110,9 @@ class RecordClient:
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         retry_timeout_s: float = RETRY_TIMEOUT_S,
         credentials: Credentials = NO_CREDENTIALS,
+        connect: Callable[..., BlockingConnection] = BlockingConnection,
     ) -> None:
+        """`connect` is for tests."""
         self._cluster = BlockingCluster(
             bootstrap_servers,
             SystemClock(),
@@ -116,6 +120,7 @@ class RecordClient:
             request_timeout_s=request_timeout_s,
             retry_timeout_s=retry_timeout_s,
             credentials=credentials,
+            connect=connect,
         )
 
     def __enter__(self) -> RecordClient:
@@ -324,6 +329,8 @@ class RecordClient:
         """Send one built batch to the leader; its base offset (-1 with acks=0).
 
         Without a producer id in the batch, a retry after a lost connection may write it twice.
+        With `transactional_id`, batches encoded with `transactional=True` are part of its open
+        transaction: the leader enlists the partition (KIP-890).
         """
         request = ProduceRequest(
             transactional_id=transactional_id,
@@ -343,6 +350,8 @@ class RecordClient:
             if acks == 0:
                 connection.send(request, connection.version_for(ProduceRequest, 12))
                 return -1
+            if transactional_id is not None:
+                _check_enlists(connection)
             reply = connection.call(request, ProduceResponse, cap=NAMES_PRODUCE_VERSION)
             answer = reply.responses[0].partition_responses[0]
             if answer.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
@@ -353,6 +362,16 @@ class RecordClient:
             return answer.base_offset
 
         return self._cluster.with_leader("produce to", topic, partition, ask)
+
+
+def _check_enlists(connection: BlockingConnection) -> None:
+    """Raise KafkaError for a leader that does not enlist partitions with Produce (KIP-890)."""
+    if connection.version_for(ProduceRequest, NAMES_PRODUCE_VERSION) < ENLISTING_PRODUCE_VERSION:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"{connection.host}:{connection.port} does not enlist partitions of a transaction with "
+            f"Produce: that needs version {ENLISTING_PRODUCE_VERSION}",
+        )
 
 
 def _stuck(topic: str, partition: int, offset: int, end: int) -> KafkaError:

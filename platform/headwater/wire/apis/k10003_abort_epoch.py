@@ -22,6 +22,8 @@ class AbortEpochRequest(Message):
     run: UUID = wire("uuid")
     ticket: int = wire("int64")
     epoch: int = wire("int64")
+    kind: int = wire("int8")
+    """`headwater.wire.epoch_values.SinkKind`."""
     is_prepared: bool = wire("bool")
     """True: abort also what PrepareEpoch made durable."""
 

@@ -1,0 +1,242 @@
+"""An epoch whose decision is a commit of a table: topics and table agree after any crash. Pure.
+
+One attempt at an epoch has a ticket and takes these steps:
+
+1. rows to the topics, as participants of the epoch, all acknowledged;
+2. PrepareEpoch: one record, after which the epoch has no timeout and waits for its decision;
+3. the table's commit, which carries the ticket: it decides;
+4. CommitEpoch.
+
+A crash before 2 aborts the epoch. After 2 the next attempt finds the epoch prepared and settles it
+first: it commits a fence to the table, which carries the new attempt's ticket and makes every write
+of a lower ticket impossible; then it asks the table's history whether the prepared ticket has
+written, and commits or aborts the epoch. Without the fence, the driver of the earlier attempt could
+still be between steps 2 and 3, and its commit would follow the abort.
+
+Tickets, not epochs, are compared in the table: two attempts at one epoch must be told apart.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Protocol
+
+from headwater.client.blocking.epoch_client import EpochWriter, Participant, SinkFencedError
+from headwater.client.sink_values import SinkDescription, SinkEpoch
+from headwater.errors import HeadwaterError
+from headwater.wire.epoch_values import EpochState, EpochStatus
+
+logger = logging.getLogger(__name__)
+
+
+class Verdict(Enum):
+    """Whether a ticket that a fence has passed wrote to the table. It never changes again."""
+
+    WRITTEN = "written"
+    ABSENT = "absent"
+    UNKNOWN = "unknown"
+    """The table's history does not reach back far enough."""
+
+
+class DecisionTable(Protocol):
+    """The table whose commits decide."""
+
+    def fence(self, ticket: int) -> bool:
+        """Make every write of a lower ticket impossible; False: a later ticket is there already."""
+
+    def verdict(self, epoch: SinkEpoch) -> Verdict:
+        """Whether a prepared epoch's ticket, below a fence, has written."""
+
+    def last_epoch(self) -> int | None:
+        """The last epoch of the sink that the table's history shows; None: it shows none."""
+
+
+class EpochCalls(Protocol):
+    """The calls of `EpochClient` that are used here."""
+
+    def allocate_ticket(self) -> int:
+        """A ticket higher than every one before it."""
+
+    def describe(self, sink: str) -> SinkDescription | None:
+        """The sink's state."""
+
+    def prepare(self, writer: EpochWriter, participants: Sequence[Participant]) -> None:
+        """Make the epoch durable without deciding it."""
+
+    def commit(
+        self, writer: EpochWriter, participants: Sequence[Participant], *, is_prepared: bool = False
+    ) -> bool:
+        """Commit the epoch."""
+
+    def abort(self, writer: EpochWriter, *, is_prepared: bool = False) -> EpochStatus:
+        """Abort the epoch."""
+
+
+class UndecidedEpochError(HeadwaterError):
+    """A prepared epoch whose decision the table does not show any more."""
+
+
+class DisagreementError(HeadwaterError):
+    """Topics and table have different epochs, which no crash can cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRows:
+    """The rows of an epoch in topics: acknowledged, and not committed."""
+
+    participants: tuple[Participant, ...]
+    is_committed: bool
+    """The epoch was committed before, so nothing was written."""
+
+
+class DecidedEpoch:
+    """One attempt at an epoch."""
+
+    def __init__(self, calls: EpochCalls, table: DecisionTable, writer: EpochWriter) -> None:
+        """The ticket of `writer` is replaced by a new one."""
+        self._calls = calls
+        self._table = table
+        self._writer = replace(writer, ticket=calls.allocate_ticket())
+
+    def settle_earlier(self, *, is_first_of_run: bool) -> bool:
+        """Settle what earlier attempts left prepared; True: this epoch is committed already.
+
+        `is_first_of_run`: also hold the table's history against the coordinator. A replay is
+        always the first epoch of its run.
+        """
+        sink, own = self._calls.describe(self._writer.sink), self._writer.epoch
+        if sink is not None and sink.owner not in ("", self._writer.owner):
+            return False  # the first join raises SinkOwnedError
+        last = -1 if sink is None or sink.last_epoch is None else sink.last_epoch
+        if _prepared(sink):
+            last = max([last, *self._settle()])
+        if is_first_of_run:
+            self._compare(last)
+        return last == own
+
+    def _compare(self, last: int) -> None:
+        """Raises DisagreementError when somebody decided this epoch by hand, and otherwise than
+        the table; `last` is the sink's last epoch. Another run may have moved both meanwhile."""
+        shown, writer = self._table.last_epoch(), self._writer
+        if shown is None:
+            return
+        takeover = f"headwater sinks takeover {writer.sink} --owner {writer.owner} --last-epoch"
+        if last < writer.epoch == shown and not self._is_decided():
+            raise DisagreementError(
+                f"{writer} is in the table, and neither prepared nor committed at the brokers: it"
+                f" was aborted, or its sink deleted, by hand. {takeover} {writer.epoch} goes on"
+                " without its rows in the topics"
+            )
+        if last == writer.epoch > shown and self._table.last_epoch() == shown:
+            raise DisagreementError(
+                f"{writer} is committed in its topics, and the table does not have it: it was"
+                f" committed by hand. {takeover} {writer.epoch - 1} writes it to both, and a second"
+                " time to the topics"
+            )
+
+    def _is_decided(self) -> bool:
+        """Whether the epoch, or a later one, is prepared or committed at the coordinator."""
+        sink = self._calls.describe(self._writer.sink)
+        if sink is None:
+            return False
+        last = -1 if sink.last_epoch is None else sink.last_epoch
+        return bool(_prepared(sink)) or last >= self._writer.epoch
+
+    def run(
+        self,
+        write_topics: Callable[[EpochWriter], TopicRows],
+        write_table: Callable[[EpochWriter], bool],
+    ) -> None:
+        """Write topics and table, and commit both. Raises when neither has the epoch's rows, or
+        when the next attempt must settle the epoch.
+
+        `write_table` returns False when the table passed over the write, because a fence or a
+        write of a later ticket is in it.
+        """
+        try:
+            rows = write_topics(self._writer)
+            if rows.is_committed:
+                return
+            self._calls.prepare(self._writer, rows.participants)
+        except BaseException:
+            self._abandon()
+            raise
+        try:
+            is_written = write_table(self._writer)
+        except Exception as error:
+            # A commit that failed may stand in the table all the same.
+            if self._writer.epoch not in self._settle():
+                raise
+            logger.warning(
+                "%s is in the table although its write raised an error: %s", self._writer, error
+            )
+            return
+        if not is_written:
+            raise self._fenced()
+        self._calls.commit(self._writer, (), is_prepared=True)
+
+    def _abandon(self) -> None:
+        """Abort before the table was written. Best effort: an open epoch has a deadline, and one
+        that was prepared although the request failed is settled by the next attempt."""
+        try:
+            self._calls.abort(self._writer)
+        except (OSError, HeadwaterError) as error:
+            logger.warning("%s is not aborted yet: %s", self._writer, error)
+
+    def _settle(self) -> list[int]:
+        """Commit or abort every prepared epoch as the table says; those that are committed now."""
+        fence = self._calls.allocate_ticket()
+        if not self._table.fence(fence):
+            raise self._fenced()
+        # Only now: what is prepared after the fence by a lower ticket can't be written any more.
+        sink = self._calls.describe(self._writer.sink)
+        committed = []
+        for epoch in _prepared(sink):
+            if epoch.ticket > fence:
+                raise self._fenced()
+            if self._decide(epoch, replace(self._writer, epoch=epoch.epoch, ticket=fence)):
+                committed.append(epoch.epoch)
+        if sink is not None and sink.last_epoch is not None:
+            committed.append(sink.last_epoch)
+        self._writer = replace(self._writer, ticket=self._calls.allocate_ticket())
+        return committed
+
+    def _decide(self, epoch: SinkEpoch, writer: EpochWriter) -> bool:
+        verdict = self._table.verdict(epoch)
+        logger.warning(
+            "%s was prepared by ticket %d, and is %s in the table", writer, epoch.ticket,
+            verdict.value,
+        )  # fmt: skip
+        if verdict is Verdict.UNKNOWN:
+            raise UndecidedEpochError(
+                f"{writer} is prepared by ticket {epoch.ticket}, and the table's history does not"
+                " reach back far enough to show whether the table has its rows: look into the"
+                f" table, and run headwater sinks commit {writer.sink} {writer.epoch} if they are"
+                f" there, headwater sinks abort {writer.sink} {writer.epoch} if not"
+            )
+        if verdict is Verdict.WRITTEN:
+            self._calls.commit(writer, (), is_prepared=True)
+            return True
+        status = self._calls.abort(writer, is_prepared=True)
+        if status is not EpochStatus.ABORTED:
+            raise self._fenced()  # a newer run has settled it, and perhaps written the epoch too
+        return False
+
+    def _fenced(self) -> SinkFencedError:
+        writer = self._writer
+        return SinkFencedError(
+            writer.sink,
+            writer.epoch,
+            f"{writer}: a newer run writes this sink and its table (this one has ticket"
+            f" {writer.ticket}), so this run stops, and nothing of it is read. If no other run"
+            " exists, the brokers' data was replaced and tickets began again: give exactly_once"
+            " another sink_id",
+        )
+
+
+def _prepared(sink: SinkDescription | None) -> list[SinkEpoch]:
+    epochs = () if sink is None else sink.epochs
+    return [epoch for epoch in epochs if epoch.state == EpochState.PREPARED.label]

@@ -1,0 +1,254 @@
+"""The Delta table whose commits decide epochs: writes, fences, and what its history shows.
+
+Every commit carries Delta's app transaction (txnAppId: the sink, txnVersion: the ticket), and its
+user metadata names the epoch, so DESCRIBE HISTORY shows epochs. Delta passes over a write whose
+version is not above the one in the table, and of two concurrent writes of one app only one commits.
+Only public options and settings of Delta are used.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from delta.tables import DeltaMergeBuilder, DeltaTable
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from headwater.client.blocking.epoch_client import EpochWriter
+from headwater.client.sink_values import SinkEpoch
+from headwater_spark.sink.decided_epoch import Verdict
+
+logger = logging.getLogger(__name__)
+
+APP_ID = "spark.databricks.delta.write.txnAppId"
+APP_VERSION = "spark.databricks.delta.write.txnVersion"
+USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
+"""Set by Delta at each commit of the session, and not by a write that it passed over."""
+CONCURRENT = "DELTA_CONCURRENT_TRANSACTION"
+FENCE_ATTEMPTS = 10
+HISTORY_STEP = 100
+CLOCKS_APART_MS = 3_600_000
+"""Brokers' and Spark's clocks may differ by this."""
+METADATA_KEY = "headwater"
+NO_EPOCH = -1
+"""In the metadata of a fence."""
+
+MergeClauses = Callable[[DeltaMergeBuilder], DeltaMergeBuilder]
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaCommit:
+    """A commit of a sink, as the table's history shows it."""
+
+    version: int
+    timestamp_ms: int
+    sink: str
+    epoch: int
+    """NO_EPOCH: a fence."""
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Rows to append."""
+
+    rows: DataFrame
+    partition_by: Sequence[str]
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Rows to merge."""
+
+    rows: DataFrame
+    on: str
+    clauses: MergeClauses
+    aliases: tuple[str, str]
+    """Of the table and of the rows."""
+
+
+def update_and_insert(merge: DeltaMergeBuilder) -> DeltaMergeBuilder:
+    """Update the rows that match, insert the others."""
+    return merge.whenMatchedUpdateAll().whenNotMatchedInsertAll()
+
+
+class DeltaDecisionTable:
+    """A table by path or name, in the session of a micro-batch, for one sink."""
+
+    def __init__(self, session: SparkSession, table: str, sink: str) -> None:
+        self._session = session
+        self._table = table
+        self._sink = sink
+        self._is_path = "/" in table
+
+    def exists(self) -> bool:
+        """Whether the table is there."""
+        if self._is_path:
+            return bool(DeltaTable.isDeltaTable(self._session, self._table))
+        return bool(self._session.catalog.tableExists(self._table))
+
+    def create(self, rows: DataFrame, partition_by: Sequence[str]) -> None:
+        """An empty table of these columns, unless it exists: a fence needs a table."""
+        if not self.exists():
+            empty = self._session.createDataFrame([], rows.schema)
+            writer = empty.write.format("delta").mode("ignore").partitionBy(*partition_by)
+            self._save(writer)
+
+    def write(self, write: Append | Merge | None, writer: EpochWriter) -> bool:
+        """Commit an epoch's rows, or none; False: Delta passed over the write."""
+        metadata = _metadata(self._sink, writer.epoch, writer.ticket)
+        if isinstance(write, Append):
+            session = write.rows.sparkSession
+            return self._commits(session, metadata, lambda: self._append(write, writer, metadata))
+        if write is None:
+            return self._commits(
+                self._session, metadata, lambda: self._empty_commit(writer.ticket, metadata)
+            )
+        with _settings(self._session, self._sink, writer.ticket, metadata):
+            merge = self._delta_table().alias(write.aliases[0])
+            builder = merge.merge(write.rows.alias(write.aliases[1]), write.on)
+            return self._commits(self._session, metadata, lambda: write.clauses(builder).execute())
+
+    def fence(self, ticket: int) -> bool:
+        """Make every write of a lower ticket impossible; False: a later ticket is there already."""
+        if not self.exists():
+            logger.warning("table %s is gone: nothing to fence", self._table)
+            return True
+        metadata = _metadata(self._sink, NO_EPOCH, ticket)
+        for attempt in range(FENCE_ATTEMPTS):
+            try:
+                return self._commits(
+                    self._session, metadata, lambda: self._empty_commit(ticket, metadata)
+                )
+            except PySparkException as error:  # an earlier run's commit came in between
+                if CONCURRENT not in str(error) or attempt == FENCE_ATTEMPTS - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def verdict(self, epoch: SinkEpoch) -> Verdict:
+        """Whether a prepared epoch's ticket, below a fence, has written."""
+        if not self.exists():
+            return Verdict.ABSENT
+        since_ms = epoch.start_ms - CLOCKS_APART_MS
+        rows, is_whole = self._history(lambda oldest: oldest < since_ms)
+        if any(row.ticket == epoch.ticket and row.epoch == epoch.epoch for row in rows):
+            return Verdict.WRITTEN
+        return Verdict.ABSENT if is_whole else Verdict.UNKNOWN
+
+    def last_epoch(self) -> int | None:
+        """The last epoch of the sink that the table's history shows; None: it shows none."""
+        if not self.exists():
+            return None
+        commits, _ = self._history(lambda _oldest: True)
+        return max((c.epoch for c in commits if c.epoch != NO_EPOCH), default=None)
+
+    def commits(self) -> list[DeltaCommit]:
+        """Every commit of the sink that the history shows, the newest first."""
+        return self._history(lambda _oldest: False)[0]
+
+    def _history(self, is_enough: Callable[[int], bool]) -> tuple[list[DeltaCommit], bool]:
+        """The sink's commits, the newest first, and whether `is_enough` says so of the oldest
+        time seen, or the table's first version was seen."""
+        limit = HISTORY_STEP
+        while True:
+            rows = (
+                self._delta_table()
+                .history(limit)
+                .selectExpr("version", "unix_millis(timestamp) AS ms", "userMetadata")
+                .collect()
+            )
+            found = [c for c in (read_commit(r.version, r.ms, r.userMetadata) for r in rows) if c]
+            commits = [commit for commit in found if commit.sink == self._sink]
+            oldest = min(rows, key=lambda row: row.version)
+            if oldest.version == 0 or is_enough(oldest.ms):
+                return commits, True
+            if len(rows) < limit:
+                return commits, False
+            limit *= HISTORY_STEP
+
+    def _append(self, write: Append, writer: EpochWriter, metadata: str) -> None:
+        made = write.rows.write.format("delta").mode("append").options(**write.options)
+        made = made.option("txnAppId", self._sink).option("txnVersion", writer.ticket)
+        if write.partition_by:
+            made = made.partitionBy(*write.partition_by)
+        self._save(made.option("userMetadata", metadata))
+
+    def _empty_commit(self, ticket: int, metadata: str) -> None:
+        """A commit with an app transaction and no rows."""
+        rows = self._delta_table().toDF().limit(0)
+        made = rows.write.format("delta").mode("append").option("userMetadata", metadata)
+        try:
+            self._save(made.option("txnAppId", self._sink).option("txnVersion", ticket))
+        except AnalysisException as error:
+            # An identity column takes no values from an append, but a merge needs none.
+            logger.debug("no empty append to %s (%s): merging", self._table, error)
+            with _settings(self._session, self._sink, ticket, metadata):
+                target = self._delta_table().alias("target")
+                target.merge(rows.alias("source"), "false").whenMatchedDelete().execute()
+
+    def _commits(self, session: SparkSession, metadata: str, write: Callable[[], Any]) -> bool:
+        """Whether `write` made a commit. Delta passes over a write without an error."""
+        session.conf.unset(LAST_COMMIT)
+        write()
+        version = session.conf.get(LAST_COMMIT, None)
+        if version is None:
+            return False
+        if _is_same(session, self._session):
+            return True
+        # The rows belong to another session, where other threads may commit.
+        history = self._delta_table().history(HISTORY_STEP).select("userMetadata").collect()
+        return any(row.userMetadata == metadata for row in history)
+
+    def _delta_table(self) -> DeltaTable:
+        if self._is_path:
+            return DeltaTable.forPath(self._session, self._table)
+        return DeltaTable.forName(self._session, self._table)
+
+    def _save(self, writer: Any) -> None:
+        if self._is_path:
+            writer.save(self._table)
+        else:
+            writer.saveAsTable(self._table)
+
+
+def read_commit(version: int, timestamp_ms: int, metadata: str | None) -> DeltaCommit | None:
+    """A commit with this user metadata; None: it is of no sink."""
+    try:
+        document = json.loads(metadata or "")[METADATA_KEY]
+        sink, epoch, ticket = document["sink"], document["epoch"], document["ticket"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return DeltaCommit(version, timestamp_ms, sink, NO_EPOCH if epoch is None else epoch, ticket)
+
+
+def _metadata(sink: str, epoch: int, ticket: int) -> str:
+    shown = {"sink": sink, "epoch": None if epoch == NO_EPOCH else epoch, "ticket": ticket}
+    return json.dumps({METADATA_KEY: shown})
+
+
+@contextmanager
+def _settings(session: SparkSession, sink: str, ticket: int, metadata: str) -> Iterator[None]:
+    """Settings of a write that takes no options. The session is the micro-batch's own."""
+    values = {APP_ID: sink, APP_VERSION: str(ticket), USER_METADATA: metadata}
+    before = {name: session.conf.get(name, None) for name in values}
+    for name, value in values.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, old)
+
+
+def _is_same(one: SparkSession, other: SparkSession) -> bool:
+    return bool(one._jsparkSession.equals(other._jsparkSession))

@@ -1,0 +1,123 @@
+"""Sinks of epoch transactions: deleted, forgotten, taken over, described; tickets."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.wire.epoch_values import EpochState, EpochStatus, SinkKind
+from headwater_broker.coordinator.transaction import sink_administration
+from unit.coordinator.epoch_log import (
+    CONFIG,
+    NEWER_RUN,
+    EpochLog,
+    commit_empty,
+    named,
+    writer,
+)
+
+S = EpochStatus
+
+
+def test_a_batch_sink_is_forgotten_an_hour_after_its_commit() -> None:
+    log, of = EpochLog(), writer(kind=SinkKind.BATCH)
+    one = log.joined(of)
+    log.commit(of, named(0, one))
+    log.wait(CONFIG.epoch_max_ms - 1)
+    assert log.commit(of, named(0, one)).status is S.COMMITTED, "a repeated request"
+    found = log.restarted()
+    found.shard.epochs.loaded(found.now)
+    for coordinator in (log, found):
+        coordinator.wait(2)
+        assert coordinator.shard.epochs.table.sinks == {}
+        assert coordinator.shard.transactions == {}
+    assert EpochLog(log.log, compacted=True).shard.transactions == {}
+
+
+def test_the_sink_of_a_query_is_kept() -> None:
+    log = EpochLog()
+    commit_empty(log, 0)
+    log.wait(1_000 * CONFIG.epoch_max_ms)
+    assert log.join(writer(0, 2)).status is S.COMMITTED
+
+
+def test_a_sink_is_deleted_when_its_epochs_are_complete() -> None:
+    log, of = EpochLog(), writer()
+    one = log.joined(of)
+    with pytest.raises(KafkaError, match="is Open") as refused:
+        log.delete()
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    log.commit(of, named(0, one))
+    log.delete()
+    assert log.shard.transactions == {}
+    with pytest.raises(KafkaError) as refused:
+        log.delete()
+    assert refused.value.code is ErrorCode.RESOURCE_NOT_FOUND
+    assert log.joined(of).producer_id != one.producer_id, "its producers are gone with it"
+
+
+def test_a_takeover_gives_the_sink_to_another_checkpoint() -> None:
+    log = EpochLog()
+    commit_empty(log, 0, 1, 2)
+    open_one = writer(3, 4)
+    one = log.joined(open_one)
+    before = log.take_over("another", 7)
+    assert before == ("query", 2)
+    log.write_markers()
+    assert log.committed(one) == [False]
+    assert log.join(open_one, 1).status is S.SINK_OWNED
+    theirs = writer(8, 5, NEWER_RUN, owner="another")
+    assert log.join(theirs).status is S.OPEN
+    assert log.join(writer(7, 5, NEWER_RUN, owner="another")).status is S.COMMITTED
+
+
+def test_a_takeover_without_an_owner_waits_for_the_next_query() -> None:
+    log = EpochLog()
+    commit_empty(log, 0, 1)
+    log.take_over("", -1)
+    assert log.join(writer(0, 9)).status is S.FENCED, "the run before is retired"
+    assert log.join(writer(0, 9, NEWER_RUN, owner="another")).status is S.OPEN
+    assert log.sink.owner == "another"
+
+
+def test_a_takeover_waits_for_a_prepared_epoch_and_survives_a_commit_in_flight() -> None:
+    log, of = EpochLog(), writer()
+    one = log.joined(of)
+    log.prepare(of, named(0, one))
+    with pytest.raises(KafkaError, match="prepared"):
+        log.take_over("query", 9)
+    log.ask(lambda s, t: s.epochs.resolve(of, EpochState.COMMITTING, log.now, t))
+    log.take_over("query", 9)
+    log.write_markers()
+    assert log.sink.last_epoch == 9
+    assert log.restarted(compacted=True).sink.last_epoch == 9
+
+
+def test_sinks_are_described() -> None:
+    log, of = EpochLog(), writer()
+    log.joined(of, 3, 4)
+    [row] = sink_administration.described(log.shard.epochs, None)
+    assert (row.sink, row.owner, row.ticket, row.last_epoch, row.slots) == (
+        "alerts", "query", 1, -1, 1,
+    )  # fmt: skip
+    [epoch] = row.epochs
+    assert (epoch.epoch, epoch.state) == (0, "Open")
+    assert epoch.deadline_ms == log.now.wall_ms + CONFIG.epoch_timeout_ms
+    [member] = epoch.participants
+    assert (member.task, member.attempt, member.partitions) == (3, 4, ("flights-0",))
+    assert sink_administration.described(log.shard.epochs, ["unknown"]) == []
+
+
+# -- tickets
+
+
+def test_tickets_rise_over_failovers() -> None:
+    log = EpochLog()
+    seen: list[object] = []
+    for _ in range(3):
+        for _ in range(1_100):
+            token = log.ask(lambda s, t: s.epochs.tickets.allocate(t))
+            seen.append(log.replies[token])
+        log = log.restarted(compacted=True)
+    assert seen == sorted(set(seen), key=int)  # type: ignore[call-overload]
+    assert len(log.log) <= 7, "one record reserves many"

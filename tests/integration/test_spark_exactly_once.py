@@ -2,25 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from delta.tables import DeltaTable
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
-import headwater_spark
 from headwater import Admin, Producer
-from headwater.client.blocking.epoch_client import EpochClient
+from headwater.client.blocking.epoch_client import EpochClient, EpochWriter, Participant
 from headwater.client.values import NewTopic
-from headwater_spark.sink.exactly_once import EpochWrites
+from headwater.wire.epoch_values import EpochStatus
+from headwater_spark.sink.exactly_once import BatchFunction, EpochWrites, ExactlyOnceBatch
 from integration.cluster import LocalCluster
 from integration.spark_sessions import spark_session
 
 pytestmark = pytest.mark.integration
 
 WAIT_S = 60
+CRASHED = "the driver died here"
+
+
+class CrashingClient(EpochClient):
+    """Raises once, before or after a call, as if the driver had died there."""
+
+    def __init__(self, step: str, servers: str, **options: Any) -> None:
+        super().__init__(servers, **options)
+        self._step = step
+
+    def _pass(self, step: str) -> None:
+        if step == self._step:
+            raise RuntimeError(CRASHED)
+
+    def abort(self, writer: EpochWriter, *, is_prepared: bool = False) -> EpochStatus:
+        """Does nothing: a dead driver aborts nothing."""
+        return EpochStatus.ABORTED
+
+    def prepare(self, writer: EpochWriter, participants: Sequence[Participant]) -> None:
+        self._pass("before prepare")
+        super().prepare(writer, participants)
+        self._pass("after prepare")
+
+    def commit(
+        self, writer: EpochWriter, participants: Sequence[Participant], *, is_prepared: bool = False
+    ) -> bool:
+        self._pass("before commit")
+        is_complete = super().commit(writer, participants, is_prepared=is_prepared)
+        self._pass("after commit")
+        return is_complete
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +80,8 @@ class Pipeline:
             producer.flush()
             last.result(WAIT_S)
 
-    def run(self, batch: Callable[[DataFrame, int, EpochWrites], None]) -> str:
-        """Until all input is consumed or the query fails; the query's id."""
+    def run(self, batch: BatchFunction | None = None, crash: str = "") -> str:
+        """Until all input is consumed, or a crash at a step of the first epoch; the query's id."""
         stream = (
             self.spark.readStream.format("headwater")
             .option("kafka.bootstrap.servers", self.servers)
@@ -56,15 +90,51 @@ class Pipeline:
             .load()
             .selectExpr("CAST(value AS STRING) AS id")
         )
-        both = headwater_spark.exactly_once(batch, bootstrap_servers=self.servers, table=self.table)
+        both = ExactlyOnceBatch(
+            batch or self.appended,
+            self.servers,
+            self.table,
+            None,
+            {},
+            new_client=partial(CrashingClient, crash) if crash else EpochClient,
+        )
         query = (
             stream.writeStream.foreachBatch(both)
             .option("checkpointLocation", self.checkpoint)
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination()
+        if crash:
+            with pytest.raises(StreamingQueryException, match=CRASHED):
+                query.awaitTermination()
+        else:
+            query.awaitTermination()
         return str(query.id)
+
+    def appended(self, rows: DataFrame, _epoch: int, tx: EpochWrites) -> None:
+        self.to_topics(rows, tx)
+        tx.delta(rows)
+
+    def merged(self, rows: DataFrame, _epoch: int, tx: EpochWrites) -> None:
+        tx.merge(rows, on="target.id = source.id")
+        self.to_topics(rows, tx)
+
+    def to_topics(self, rows: DataFrame, tx: EpochWrites) -> None:
+        tens = rows.where("int(id) % 10 = 0")
+        tx.topic(rows.selectExpr("id AS key", "id AS value"), f"{self.name}-out")
+        tx.topic(tens.selectExpr("id AS value"), f"{self.name}-alerts")
+
+    def check(self, expected: range) -> None:
+        """Table and topics have every id once."""
+        assert self.in_table() == list(expected)
+        assert self.in_topic("out") == list(expected)
+        assert self.in_topic("alerts") == list(expected[::10])
+
+    def epochs(self) -> list[int | None]:
+        """Those of the table's commits, the oldest first; None: a commit without an epoch."""
+        rows = DeltaTable.forPath(self.spark, self.table).history().collect()
+        shown = [json.loads(row.userMetadata or "{}").get("headwater", {}) for row in rows]
+        return [row.get("epoch") for row in reversed(shown)]
 
     def in_topic(self, part: str) -> list[int]:
         rows = (
@@ -84,32 +154,70 @@ class Pipeline:
 def pipeline(
     spark: Any, shared_cluster: LocalCluster, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Pipeline:
-    name = request.node.name.replace("test_", "once-").replace("_", "-")
+    name = re.sub("[^a-z]+", "-", request.node.name).removeprefix("test-").strip("-")
     return Pipeline(spark, shared_cluster.bootstrap, tmp_path, name)
 
 
-def both_writes(pipeline: Pipeline) -> Callable[[DataFrame, int, EpochWrites], None]:
-    def batch(rows: DataFrame, _epoch: int, tx: EpochWrites) -> None:
-        tx.topic(rows.selectExpr("id AS key", "id AS value"), f"{pipeline.name}-out")
-        tx.topic(
-            rows.where("int(id) % 10 = 0").selectExpr("id AS value"), f"{pipeline.name}-alerts"
-        )
-        tx.delta(rows)
-
-    return batch
-
-
-def test_appends_and_two_topics_agree(pipeline: Pipeline) -> None:
-    for start in (0, 50):
-        pipeline.produce(start, start + 50)
-        sink = pipeline.run(both_writes(pipeline))
-    expected = list(range(100))
-    assert pipeline.in_table() == expected
-    assert pipeline.in_topic("out") == expected
-    assert pipeline.in_topic("alerts") == expected[::10]
+def test_appends_and_two_topics_agree_and_a_batch_may_be_empty(pipeline: Pipeline) -> None:
+    pipeline.produce(0, 50)
+    pipeline.run()
+    pipeline.run(lambda _rows, _epoch, _tx: None)  # no new data: no batch, or an empty one
+    pipeline.produce(50, 100)
+    sink = pipeline.run()
+    pipeline.check(range(100))
     with EpochClient(pipeline.servers) as client:
         described = client.describe(sink)
-    print(described)
-    DeltaTable.forPath(pipeline.spark, pipeline.table).history().select(
-        "version", "operation", "userMetadata"
-    ).show(50, False)
+    assert described is not None and described.epochs == ()
+    assert described.last_epoch == max(e for e in pipeline.epochs() if e is not None)
+
+
+@pytest.mark.parametrize("kind", ["append", "merge"])
+def test_a_crash_at_each_step(pipeline: Pipeline, kind: str) -> None:
+    batch = pipeline.merged if kind == "merge" else pipeline.appended
+    steps = ("before prepare", "after prepare", "before commit", "after commit")
+    for number, step in enumerate(steps):
+        pipeline.produce(number * 20, number * 20 + 20)
+        pipeline.run(batch, step)
+        pipeline.run(batch)
+        pipeline.check(range(number * 20 + 20))
+    # Without a commit: the table's creation, and the fence of the attempt that crashed prepared.
+    assert pipeline.epochs() == [None, 0, None, 1, 2, 3]
+
+
+def test_a_batch_that_raises_writes_nothing(pipeline: Pipeline) -> None:
+    def broken(rows: DataFrame, _epoch: int, tx: EpochWrites) -> None:
+        pipeline.appended(rows, _epoch, tx)
+        raise ValueError(CRASHED)
+
+    pipeline.produce(0, 20)
+    with pytest.raises(StreamingQueryException, match=CRASHED):
+        pipeline.run(broken)
+    pipeline.run()
+    pipeline.check(range(20))
+
+
+def test_two_delta_writes_are_refused_and_a_missing_table_is_named(pipeline: Pipeline) -> None:
+    def twice(rows: DataFrame, _epoch: int, tx: EpochWrites) -> None:
+        tx.delta(rows)
+        tx.delta(rows)
+
+    pipeline.produce(0, 1)
+    with pytest.raises(StreamingQueryException, match="a micro-batch has one Delta write"):
+        pipeline.run(twice)
+    with pytest.raises(StreamingQueryException, match="create the table first"):
+        pipeline.run(lambda _rows, _epoch, _tx: None)
+
+
+def test_a_failed_table_write_is_aborted_in_the_topics(pipeline: Pipeline) -> None:
+    pipeline.produce(0, 20)
+    pipeline.run()
+
+    def wrong(rows: DataFrame, _epoch: int, tx: EpochWrites) -> None:
+        pipeline.to_topics(rows, tx)
+        tx.delta(rows.selectExpr("id", "1 AS unknown_column"))
+
+    pipeline.produce(20, 40)
+    with pytest.raises(StreamingQueryException, match=r"unknown_column|METADATA_MISMATCH"):
+        pipeline.run(wrong)
+    pipeline.run()
+    pipeline.check(range(40))

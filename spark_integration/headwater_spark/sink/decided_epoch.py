@@ -113,17 +113,37 @@ class DecidedEpoch:
         last = -1 if sink is None or sink.last_epoch is None else sink.last_epoch
         if _prepared(sink):
             last = max([last, *self._settle()])
-        if last == own:
-            return True
-        if is_first_of_run and last < own and self._table.last_epoch() == own:
+        if is_first_of_run:
+            self._compare(last)
+        return last == own
+
+    def _compare(self, last: int) -> None:
+        """Raises DisagreementError when somebody decided this epoch by hand, and otherwise than
+        the table; `last` is the sink's last epoch. Another run may have moved both meanwhile."""
+        shown, writer = self._table.last_epoch(), self._writer
+        if shown is None:
+            return
+        takeover = f"headwater sinks takeover {writer.sink} --owner {writer.owner} --last-epoch"
+        if last < writer.epoch == shown and not self._is_decided():
             raise DisagreementError(
-                f"the table has epoch {own} of sink {self._writer.sink!r}, and the brokers have it"
-                " neither prepared nor committed: the epoch or the sink was aborted or deleted by"
-                " hand. To go on without these rows in the topics, run: headwater sinks takeover"
-                f" {self._writer.sink} --owner {self._writer.owner} --last-epoch {own}. Or remove"
-                " the epoch from the table (RESTORE) and give exactly_once another sink_id"
+                f"{writer} is in the table, and neither prepared nor committed at the brokers: it"
+                f" was aborted, or its sink deleted, by hand. {takeover} {writer.epoch} goes on"
+                " without its rows in the topics"
             )
-        return False
+        if last == writer.epoch > shown and self._table.last_epoch() == shown:
+            raise DisagreementError(
+                f"{writer} is committed in its topics, and the table does not have it: it was"
+                f" committed by hand. {takeover} {writer.epoch - 1} writes it to both, and a second"
+                " time to the topics"
+            )
+
+    def _is_decided(self) -> bool:
+        """Whether the epoch, or a later one, is prepared or committed at the coordinator."""
+        sink = self._calls.describe(self._writer.sink)
+        if sink is None:
+            return False
+        last = -1 if sink.last_epoch is None else sink.last_epoch
+        return bool(_prepared(sink)) or last >= self._writer.epoch
 
     def run(
         self,
@@ -201,14 +221,8 @@ class DecidedEpoch:
             self._calls.commit(writer, (), is_prepared=True)
             return True
         status = self._calls.abort(writer, is_prepared=True)
-        if status is EpochStatus.COMMITTED:
-            raise DisagreementError(
-                f"{writer} is committed in its topics, and the table does not have it: it was"
-                " committed by hand. Write its rows to the table by hand too, and start the query"
-                " again"
-            )
-        if status is EpochStatus.FENCED:
-            raise self._fenced()
+        if status is not EpochStatus.ABORTED:
+            raise self._fenced()  # a newer run has settled it, and perhaps written the epoch too
         return False
 
     def _fenced(self) -> SinkFencedError:

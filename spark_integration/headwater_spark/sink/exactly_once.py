@@ -42,7 +42,7 @@ from headwater_spark.sink.epoch_identity import (
     query_epoch,
 )
 from headwater_spark.sink.epoch_write import write_epoch
-from headwater_spark.sink.sink_options import SinkOptions, sink_options
+from headwater_spark.sink.sink_options import sink_options
 
 RESERVED = ("txnappid", "txnversion", "usermetadata")
 """Options of Delta that carry the decision."""
@@ -103,28 +103,35 @@ def exactly_once(
     table: str,
     sink_id: str | None = None,
     options: Mapping[str, str] | None = None,
-) -> Callable[[DataFrame, int], None]:
+) -> ExactlyOnceBatch:
     """A function for `foreachBatch` whose Delta write and topic writes happen together or not.
 
     `batch(df, epoch_id, tx)` names the writes; see `EpochWrites`. `table`: a path (with a slash) or
     a name; its commits decide. `sink_id`: the sink's name at the brokers and in the table; default:
     the query's id. `options`: of every topic write. Raises UsageError for bad options at once.
     """
-    common = {**(options or {}), "kafka.bootstrap.servers": bootstrap_servers}
-    named = {} if sink_id is None else {"headwater.sink.id": sink_id}
-    return ExactlyOnceBatch(batch, table, common, sink_options({**common, **named}))
+    return ExactlyOnceBatch(batch, bootstrap_servers, table, sink_id, options or {})
 
 
 class ExactlyOnceBatch:
     """The function that Spark calls for each micro-batch."""
 
     def __init__(
-        self, batch: BatchFunction, table: str, common: Mapping[str, str], checked: SinkOptions
+        self,
+        batch: BatchFunction,
+        bootstrap_servers: str,
+        table: str,
+        sink_id: str | None,
+        options: Mapping[str, str],
+        new_client: Callable[..., EpochClient] = EpochClient,
     ) -> None:
+        """`new_client` is for tests."""
         self._batch = batch
         self._table = table
-        self._common = common
-        self._checked = checked
+        self._common = {**options, "kafka.bootstrap.servers": bootstrap_servers}
+        named = {} if sink_id is None else {"headwater.sink.id": sink_id}
+        self._checked = sink_options({**self._common, **named})
+        self._new_client = new_client
         self._runs: set[UUID] = set()
         """Runs of queries that have committed an epoch with this object."""
 
@@ -133,7 +140,7 @@ class ExactlyOnceBatch:
         writer = self._identity(df, epoch_id)
         table = DeltaDecisionTable(df.sparkSession, self._table, writer.sink)
         options = self._checked
-        with EpochClient(
+        with self._new_client(
             options.bootstrap_servers,
             client_id=options.client_id or CLIENT_ID,
             request_timeout_s=options.timeouts.request_s,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,9 +18,9 @@ from pyspark.sql import SparkSession
 from headwater import Admin
 from headwater.client.values import NewTopic, PartitionDescription
 from headwater.local.child_restarts import SupervisedChild
+from headwater.local.manager import BrokerState
 from headwater.local.zookeeper import zookeeper_spec
 from headwater.system import SystemClock
-from headwater_spark.cluster.broker_slot import BrokerInfo
 from headwater_spark.cluster.cluster import Cluster
 from integration.cluster import LocalCluster
 from integration.network_hosts import HostNetwork, NetworkHost, network_hosts, refusal
@@ -43,17 +42,11 @@ MOVED_S = 90.0
 ZOMBIE_S = 60.0
 
 
-@cache
-def why_not() -> str:
-    """Why this machine has no network namespaces for us; empty if it has."""
-    return refusal()
-
-
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostNetwork]:
     """Three hosts, each with its own `data` folder."""
-    if why_not():
-        pytest.skip(f"no network namespaces here: {why_not()}")
+    if refusal():
+        pytest.skip(f"no network namespaces here: {refusal()}")
     folder = tmp_path_factory.mktemp("hosts")
     with network_hosts(folder, 3, private=[folder / "data"]) as hosts:
         yield hosts
@@ -185,13 +178,13 @@ def cut_and_heal(
     return story
 
 
-def alone_on_its_host(cluster: Cluster) -> BrokerInfo:
+def alone_on_its_host(cluster: Cluster) -> BrokerState:
     """A broker that shares its host with no other."""
     hosts = [broker.host for broker in cluster.brokers]
     return next(broker for broker in cluster.brokers if hosts.count(broker.host) == 1)
 
 
-def is_ready_elsewhere(cluster: Cluster, was: BrokerInfo) -> bool:
+def is_ready_elsewhere(cluster: Cluster, was: BrokerState) -> bool:
     """The broker serves on another host than before."""
     now = cluster.brokers[was.broker_id]
     return now.ready and now.host != was.host

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
 from headwater.errors import UsageError
 
@@ -30,7 +29,7 @@ def require_classic(spark: SparkSession) -> None:
 def parallelism(spark: SparkSession) -> int:
     """The number of tasks that Spark runs at once."""
     if is_connect(spark):
-        splits = spark.range(RANGE_ROWS).select(F.spark_partition_id()).distinct()
+        splits = spark.range(RANGE_ROWS).selectExpr("spark_partition_id()").distinct()
         return max(1, int(splits.count()))
     return max(1, int(spark.sparkContext.defaultParallelism))
 

@@ -92,6 +92,16 @@ class NetworkHost:
         run("ip", "link", "set", self.outer_link, "up")
         self.is_cut = False
 
+    def freeze(self) -> None:
+        """Stop all of its processes in their tracks, as when a virtual machine is paused."""
+        for process in self.processes(""):
+            process.suspend()
+
+    def thaw(self) -> None:
+        """Let its processes run on."""
+        for process in self.processes(""):
+            process.resume()
+
     def processes(self, words: str) -> list[psutil.Process]:
         """Its running processes whose command line contains `words`."""
         found = []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,23 +19,30 @@ from headwater.errors import UsageError
 from integration import connect_server
 from integration.cluster import LocalCluster
 from integration.conftest import next_base_port
+from integration.connect_server import ConnectServer
 
 pytestmark = pytest.mark.integration
 
+ROOT = Path(__file__).resolve().parents[2]
 WAIT_S = 60
 ROWS = 30
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
     connect_server.need()
+    folder = tmp_path_factory.mktemp("connect")
+    with ConnectServer(folder, next_base_port(folder), {}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def spark(server: ConnectServer) -> Iterator[Any]:
     from pyspark.sql.connect.session import SparkSession
 
-    folder = tmp_path_factory.mktemp("connect")
-    with connect_server.ConnectServer(folder, next_base_port(folder), {}) as server:
-        session = SparkSession.builder.remote(server.url).create()
-        yield session
-        session.stop()
+    session = SparkSession.builder.remote(server.url).create()
+    yield session
+    session.stop()
 
 
 class Topics:
@@ -86,7 +95,7 @@ def test_register_works_and_wrong_options_name_the_remedy(topics: Topics) -> Non
     headwater_spark.register(topics.spark)
     assert topics.values(topics.filled) == EXPECTED
     with pytest.raises(PySparkException, match="did you mean 'subscribe'"):
-        topics.spark.read.format("headwater").option("subscribbe", "x").load()
+        topics.spark.read.format("headwater").option("subscribbe", "x").load().count()
 
 
 def test_sql_views_and_history_with_tail(topics: Topics) -> None:
@@ -102,12 +111,10 @@ def test_sql_views_and_history_with_tail(topics: Topics) -> None:
     assert table.count() == ROWS
 
 
-def test_a_stream_goes_on_from_its_checkpoint_and_shows_its_lag(
-    topics: Topics, tmp_path: Path
-) -> None:
+def test_a_stream_goes_on_from_its_checkpoint(topics: Topics, tmp_path: Path) -> None:
     out = str(tmp_path / "out")
 
-    def run() -> dict[tuple[str, int], int]:
+    def run() -> None:
         query = (
             topics.stream()
             .selectExpr("CAST(value AS STRING) AS v")
@@ -117,15 +124,37 @@ def test_a_stream_goes_on_from_its_checkpoint_and_shows_its_lag(
             .start(out)
         )
         assert query.awaitTermination(WAIT_S) and query.exception() is None
-        last = [p for p in query.recentProgress if p["numInputRows"]][-1]
-        return headwater_spark.lag(json.loads(last.json) if hasattr(last, "json") else last)
 
-    assert set(run().values()) == {0}
+    run()
     with Producer(topics.servers) as producer:
         producer.send(topics.filled, b"new")
     run()
     found = sorted(row.v for row in topics.spark.read.parquet(out).collect())
     assert found == sorted([*EXPECTED, "new"])
+
+
+def test_a_streaming_sink_is_exactly_once_and_shows_its_lag(topics: Topics, tmp_path: Path) -> None:
+    query = (
+        topics.stream()
+        .select("key", "value")
+        .writeStream.format("headwater")
+        .option("kafka.bootstrap.servers", topics.servers)
+        .option("topic", topics.empty)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        assert topics.values(topics.empty) == EXPECTED
+        assert headwater_spark.lag(query.lastProgress) == {
+            (topics.filled, 0): 0,
+            (topics.filled, 1): 0,
+        }
+        with Admin(topics.servers) as admin:
+            (sink,) = [s for s in admin.list_sinks() if s.owner == str(query.id)]
+        assert sink.last_epoch == query.lastProgress["batchId"]
+    finally:
+        query.stop()
 
 
 def test_for_each_batch_writes_a_topic(topics: Topics, tmp_path: Path) -> None:
@@ -145,6 +174,22 @@ def test_for_each_batch_writes_a_topic(topics: Topics, tmp_path: Path) -> None:
     )
     assert query.awaitTermination(WAIT_S) and query.exception() is None
     assert topics.values(topics.empty) == EXPECTED
+
+
+def test_the_documented_program(topics: Topics, server: ConnectServer, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "spark.md").read_text()
+    (program,) = re.findall(r"```python\n(# connect\.py.*?)```", page, re.DOTALL)
+    (tmp_path / "connect.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "connect.py", server.url, topics.servers, topics.filled],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout == f"{ROWS} records\n"
 
 
 def test_executors_are_probed(spark: Any) -> None:

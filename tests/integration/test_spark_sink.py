@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -109,7 +110,7 @@ class Pipeline:
 def pipeline(
     spark: Any, shared_cluster: LocalCluster, request: pytest.FixtureRequest, tmp_path: Path
 ) -> Pipeline:
-    name = request.node.name.replace("test_", "sink-").replace("_", "-")[:80]
+    name = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_"))[:80].strip("-")
     found = Pipeline(spark, shared_cluster.bootstrap, name, tmp_path)
     with Admin(found.servers) as admin:
         admin.create_topics([NewTopic(t, PARTITIONS, 3) for t in (found.source, found.target)])
@@ -203,7 +204,7 @@ def test_a_task_that_is_tried_again_writes_its_rows_once(pipeline: Pipeline) -> 
     )
     pipeline.save(rows.mapInArrow(failing(b"%d" % (count - 1), attempts=1), "value binary"))
     assert pipeline.written() == list(range(count))
-    assert len(pipeline.written("read_uncommitted")) >= count + BUFFER_ROWS
+    assert len(pipeline.written("read_uncommitted")) > count, "the first attempt had written rows"
 
 
 def test_a_batch_that_failed_is_written_whole_by_the_next_run(pipeline: Pipeline) -> None:

@@ -84,6 +84,21 @@ def test_a_table_is_read_by_name_and_in_every_way(sql: Sql) -> None:
     sql("DROP VIEW v")
 
 
+def test_the_documented_statements(sql: Sql) -> None:
+    page = (ROOT / "docs" / "spark.md").read_text()
+    (block,) = re.findall(r"```sql\n(CREATE TABLE.*?)```", page, re.DOTALL)
+    block = block.replace("127.0.0.1:9092", "{servers}").replace("'flights'", "'{topic}'")
+    create, per_partition, values, *inserts, view, count = block.split(";")
+    sql(create)
+    assert sum(row.records for row in sql(per_partition)) == ROWS
+    assert len(sql(values)) == 10
+    for statement in (*inserts, view):
+        sql(statement)
+    assert sql(count)[0].records == ROWS + 1 + 5
+    sql("DROP TABLE lines")
+    sql("DROP VIEW recent")
+
+
 def test_insert_into_a_table_is_a_batch_write(sql: Sql) -> None:
     sql.create("topic '{topic}', includeHeaders 'true'")
     sql("INSERT INTO {table} (key, value) VALUES (X'6b', CAST('first' AS BINARY))")

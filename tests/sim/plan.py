@@ -36,6 +36,8 @@ ADMIN_CHANCE = 0.3
 """The share of seeds with an admin client."""
 TRANSACTIONS_CHANCE = 0.4
 """The share of seeds with transactional clients."""
+QUERIES_CHANCE = 0.3
+"""The share of Spark queries in the others."""
 REPLICAS = 3
 MOVED = "moved"
 """The admin's topic: its two replicas move between three brokers, and it grows."""
@@ -53,6 +55,13 @@ TRANSACTION_PROPERTIES = {
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "3",
     "min.insync.replicas": "2",
+}
+
+EPOCH_TIMEOUT_MS = 4_000
+EPOCH_MAX_MS = 9_000
+EPOCH_PROPERTIES = {
+    "epoch.timeout.ms": str(EPOCH_TIMEOUT_MS),
+    "epoch.max.ms": str(EPOCH_MAX_MS),
 }
 
 
@@ -79,6 +88,8 @@ class Plan:
     """Whether an admin client works meanwhile (`sim.admin`)."""
     transactional_producers: int = 0
     """Applications with a transactional id; with any, a copier and consumers work, too."""
+    queries: int = 0
+    """Spark queries that write epochs (`sim.spark_queries`)."""
     properties: dict[str, str] = field(default_factory=dict)
 
 
@@ -117,6 +128,9 @@ def make_plan(random: Random) -> Plan:
     apart = Random(f"transactions {plan.chaos_s}")
     if apart.random() < TRANSACTIONS_CHANCE:
         transact(plan, apart.randint(1, 3))
+    apart = Random(f"queries {plan.chaos_s}")
+    if not plan.transactional_producers and apart.random() < QUERIES_CHANCE:
+        write_epochs(plan, apart.randint(1, 2))
     return plan
 
 
@@ -132,3 +146,10 @@ def transact(plan: Plan, producers: int = 2) -> None:
     plan.transactional_producers = producers
     plan.topics = {**plan.topics, TRANSACTED: 2, COPIED: 1}
     plan.properties.update(TRANSACTION_PROPERTIES)
+
+
+def write_epochs(plan: Plan, queries: int = 1) -> None:
+    """Add Spark queries that write epochs, and a transactional producer beside them."""
+    transact(plan, 1)
+    plan.queries = queries
+    plan.properties.update(EPOCH_PROPERTIES)

@@ -26,7 +26,7 @@ from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.role_transitions import HostedReplica, RoleTransition, decide
 from sim.log_operations import Deleting
-from sim.plan import Plan, administer, transact
+from sim.plan import Plan, administer, transact, write_epochs
 from sim.scripted import Scripted
 from sim.world import World
 
@@ -44,6 +44,7 @@ class Planted:
     fault_pause_s: float = 0.7
     is_administered: bool = False
     transactional_producers: int = 0
+    queries: int = 0
     kind: type[World] = World
     configs: dict[str, str] = field(default_factory=dict)
     """Topic configs in addition to those of all plans."""
@@ -67,6 +68,8 @@ class Planted:
             administer(plan)
         if self.transactional_producers or issubclass(self.kind, Scripted):
             transact(plan, self.transactional_producers or 1)
+        if self.queries:
+            write_epochs(plan, self.queries)
         return plan
 
 

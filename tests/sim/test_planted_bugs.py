@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from sim.planted import PLANTED, Planted
+from sim.planted_epochs import PLANTED_EPOCHS
 from sim.planted_offsets import PLANTED_OFFSETS
 from sim.planted_transactions import PLANTED_TRANSACTIONS
 from sim.world import run
 
 SEEDS_MAX = 20
-BUGS = (*PLANTED, *PLANTED_TRANSACTIONS, *PLANTED_OFFSETS)
+BUGS = (*PLANTED, *PLANTED_TRANSACTIONS, *PLANTED_EPOCHS, *PLANTED_OFFSETS)
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "-"))

@@ -26,6 +26,8 @@ from sim.admin import Admin, unfinished
 from sim.broker import Broker
 from sim.clients import Client, Consumer, Creator, IdempotentProducer, Producer
 from sim.control import ControlPlane
+from sim.epoch_ledger import EpochLedger
+from sim.epoch_rules import EPOCHAL
 from sim.fault_injection import FaultInjector
 from sim.invariants import ALL, Invariant, Seen, ViolationError, overriding
 from sim.ledger import Acked, AdminLedger, Key, Ledger
@@ -33,6 +35,7 @@ from sim.loop import ProcessLoop, Scheduler, set_running_loop
 from sim.network import Network
 from sim.plan import Plan, make_plan
 from sim.releases import Release
+from sim.spark_queries import spark_queries
 from sim.store import Ensemble
 from sim.transaction_ledger import TransactionLedger
 from sim.transaction_rules import TRANSACTIONAL
@@ -80,6 +83,7 @@ class World:
         """The partitions of topics that stay; their number may grow."""
         self.admin_ledger = AdminLedger()
         self.transactions = TransactionLedger()
+        self.epochs = EpochLedger()
         self.today = Release()
         self.scheduler = Scheduler(self.random)
         self.network = Network(self.scheduler)
@@ -111,7 +115,8 @@ class World:
 
     def invariants(self) -> tuple[type[Invariant], ...]:
         """The invariants of this world."""
-        return (*ALL, *(TRANSACTIONAL if self.plan.transactional_producers else ()))
+        transactional = TRANSACTIONAL if self.plan.transactional_producers else ()
+        return (*ALL, *transactional, *(EPOCHAL if self.plan.queries else ()))
 
     @property
     def now_ms(self) -> int:
@@ -345,6 +350,7 @@ class World:
             self.clients.append(Admin(self))
         if self.plan.transactional_producers:
             self.clients += transactional_clients(self)
+        self.clients += spark_queries(self)
         for client in self.clients:
             client.run()
 

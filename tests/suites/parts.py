@@ -22,6 +22,7 @@ from peers import ROOT, kafka_classpath, resolve_jars, spark_kafka_jars
 
 CACHE = ROOT / ".cache" / "integrations"
 PROGRAMS = Path(__file__).parent / "programs"
+SPARK_VERSION = "4.2.0"
 FLINK_VERSION = "2.2.1"
 FLINK_CONNECTOR = "org.apache.flink:flink-sql-connector-kafka:5.0.0-2.2"
 KAFKA_PYTHON_VERSION = "3.0.12"
@@ -82,6 +83,18 @@ def spark_connector() -> list[str]:
         return spark_kafka_jars()
     except SystemExit as error:
         raise MissingPartError(str(error)) from error
+
+
+def spark_row_level_catalog() -> Path:
+    """Spark's test jar with an in-memory catalog whose tables have row-level operations."""
+    folder = CACHE / "spark-tests"
+    name = f"spark-catalyst_2.13-{SPARK_VERSION}-tests.jar"
+    with _once(folder, name) as is_missing:
+        if is_missing:
+            artifact = f"org.apache.spark:spark-catalyst_2.13:{SPARK_VERSION}:jar:tests"
+            copy = [_program("mvn", "Maven"), "-q", "dependency:copy", f"-Dartifact={artifact}"]
+            _run([*copy, f"-DoutputDirectory={folder}"])
+    return folder / name
 
 
 def kafkajs() -> tuple[Sequence[str], dict[str, str]]:
@@ -169,6 +182,7 @@ PARTS: dict[str, Callable[[], object]] = {
     "franz-go": lambda: go_program("franz"),
     "sarama": lambda: go_program("sarama"),
     "spark-kafka": spark_connector,
+    "Spark's test catalog": spark_row_level_catalog,
 }
 
 

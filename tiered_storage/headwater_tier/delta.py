@@ -122,21 +122,32 @@ class LogTable:
 
     def _travel(self, at: int | datetime) -> None:
         """Move to an earlier version. Raises TableAccessError when the log has it no longer."""
+        version = at if isinstance(at, int) else self._version_at(at)
         newest = self._table.version()
-        if isinstance(at, int) and at > newest:
+        if version > newest:
             raise TableAccessError(
-                f"the log table {self.location.uri} has no version {at}: the newest is {newest}"
+                f"the log table {self.location.uri} has no version {version}: the newest is"
+                f" {newest}"
             )
-        with _access_errors(self.location, f"opening version {at} of"):
-            self._table.load_as_version(at)
-            committed_ms = self._table.history(1)[0]["timestamp"]
-        # deltalake opens the oldest version that is left when all are newer. Version 0 is empty.
-        version = self._table.version()
-        if isinstance(at, datetime) and version > 0 and committed_ms > at.timestamp() * 1000:
+        try:
+            self._table.load_as_version(version)
+        except _STORAGE_ERRORS as error:
             raise TableAccessError(
-                f"the log of {self.location.uri} reaches back to version {version} only, which is"
-                f" newer than {at.isoformat()}"
+                f"version {version} of the log table {self.location.uri} cannot be opened; perhaps"
+                f" its log was cleaned up: {error}"
+            ) from error
+
+    def _version_at(self, time: datetime) -> int:
+        """The newest version that was committed by this time; 0, which is empty, before any."""
+        with _access_errors(self.location, "reading the history of"):
+            committed_ms = {row["version"]: row["timestamp"] for row in self._table.history()}
+        by_then = [v for v, ms in committed_ms.items() if ms <= time.timestamp() * 1000]
+        if not by_then and 0 not in committed_ms:
+            raise TableAccessError(
+                f"the log of {self.location.uri} reaches back to version {min(committed_ms)} only,"
+                f" which is newer than {time.isoformat()}"
             )
+        return max(by_then, default=0)
 
     @classmethod
     def create(cls, location: TableLocation, partitions: int) -> LogTable:

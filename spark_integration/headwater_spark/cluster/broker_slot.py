@@ -78,6 +78,10 @@ class BrokerSlot:
         if not self.one_host:
             self.host = str(report["host"])
 
+    def is_current(self, link: TaskLink) -> bool:
+        """Whether the task of this connection is the slot's latest."""
+        return self.link is link
+
     def on_ready(self, readiness: dict[str, Any]) -> None:
         """The broker process serves."""
         self.readiness = readiness
@@ -100,7 +104,7 @@ class BrokerSlot:
 
     def on_task_lost(self, link: TaskLink) -> ProcessRef | None:
         """The task has ended; returns the broker process, which may still be draining."""
-        if self.link is not link:
+        if not self.is_current(link):
             return None  # a later task has reported already
         self.link = None
         self.readiness = None

@@ -304,7 +304,7 @@ class SparkManager:
         event = report["event"]
         name = broker.slot.name
         with self._state:
-            if event != "up" and broker.link is not link:
+            if event != "up" and not broker.is_current(link):
                 return  # of a task that a later one has replaced
         if event == "ready":
             self._sessions.held_by(name, report["readiness"])

@@ -104,14 +104,14 @@ class HeadwaterDataSource(DataSource):
 
     @without_traceback()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A batch write, at least once."""
+        """A batch write, or INSERT INTO a table: one transaction, if delivery is exactly once."""
         return batch_sink(self.options, schema, overwrite)
 
     @without_traceback()
     def streamWriter(  # noqa: N802 - Spark's
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
-        """A streaming write, at least once."""
+        """A streaming write: an epoch per micro-batch, if delivery is exactly once."""
         return StreamSink.of(self.options, schema, overwrite)
 
 

@@ -98,13 +98,21 @@ class TableMaintenance:
             int(found.get(MS_KEY, str(NO_LIMIT))), int(found.get(BYTES_KEY, str(NO_LIMIT)))
         )
 
-    def _compact(self) -> None:
+    def compact_all(self) -> int:
+        """Compact until no files are due; the number of files that were rewritten."""
+        total = 0
+        while replaced := self._compact():
+            total += replaced
+        return total
+
+    def _compact(self) -> int:
         task = _compaction(self._location, self._files_min)
         with job_errors(self._spark, f"compacting the table of {self._location.topic}"):
             describe_jobs(self._spark, f"headwater compact {self._location.topic}")
             one = self._spark.range(0, 1, 1, 1)
             replaced = one.mapInArrow(task, "replaced BIGINT").collect()[0].replaced
         logger.info("%s: %d files compacted", self._location.topic, replaced)
+        return int(replaced)
 
 
 def _compaction(

@@ -1,0 +1,215 @@
+"""Brokers on three hosts under a standalone Spark cluster, while hosts are cut off the network.
+
+Every host has its own network namespace, address and disks (`network_hosts`). The driver, the
+master, ZooKeeper and the clients are on the machine itself. A host dies by pulling its cable: no
+connection is closed or refused, every packet just vanishes, and its processes run on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headwater import Admin
+from headwater.client.values import NewTopic, PartitionDescription
+from headwater.local.child_restarts import SupervisedChild
+from headwater.local.zookeeper import zookeeper_spec
+from headwater.system import SystemClock
+from headwater_spark.cluster.broker_slot import BrokerInfo
+from headwater_spark.cluster.cluster import Cluster
+from integration.cluster import LocalCluster
+from integration.network_hosts import HostNetwork, NetworkHost, network_hosts, refusal
+from integration.standalone_spark import StandaloneSpark
+from integration.workload import Workload
+
+pytestmark = pytest.mark.integration
+
+BROKERS = 3
+PARTITIONS = 6
+ZOOKEEPER_PORT = 2181
+SESSION_TIMEOUT_S = 6
+REQUEST_TIMEOUT_S = 5
+PAUSE_S = 15.0
+"""From the end of a session: the controller elects, the producer's request times out, it finds the
+new leader. Generous, for a busy machine."""
+MOVED_S = 90.0
+"""Spark gives the executor up, starts another one, and the broker's replicas are full again."""
+ZOMBIE_S = 60.0
+
+
+@cache
+def why_not() -> str:
+    """Why this machine has no network namespaces for us; empty if it has."""
+    return refusal()
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostNetwork]:
+    """Three hosts, each with its own `data` folder."""
+    if why_not():
+        pytest.skip(f"no network namespaces here: {why_not()}")
+    folder = tmp_path_factory.mktemp("hosts")
+    with network_hosts(folder, 3, private=[folder / "data"]) as hosts:
+        yield hosts
+
+
+@pytest.fixture(scope="module")
+def zookeeper(network: HostNetwork, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An ensemble of one, outside the hosts."""
+    folder = tmp_path_factory.mktemp("zookeeper")
+    address = network.central_address
+    spec = zookeeper_spec(folder, ZOOKEEPER_PORT, folder / "zookeeper.log", address)
+    server = SupervisedChild(spec, SystemClock())
+    server.start()
+    server.wait_ready()
+    yield f"{address}:{ZOOKEEPER_PORT}"
+    server.ask_to_stop()
+    server.finish_stop()
+
+
+@pytest.fixture(scope="module")
+def spark(network: HostNetwork, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """An application on a standalone cluster, with a worker per host."""
+    with (
+        StandaloneSpark(network, tmp_path_factory.mktemp("spark")) as standalone,
+        standalone.session(BROKERS) as session,
+    ):
+        yield session
+
+
+@pytest.fixture(scope="module")
+def cluster(spark: SparkSession, network: HostNetwork, zookeeper: str) -> Iterator[Cluster]:
+    """Three brokers, one on each host."""
+    properties = {
+        "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_S * 1_000),
+        "min.insync.replicas": "2",
+        "offsets.topic.replication.factor": "3",
+    }
+    (folder,) = network[0].private
+    with Cluster.start(
+        spark, BROKERS, folder, zookeeper=zookeeper, properties=properties
+    ) as started:
+        yield started
+
+
+def test_brokers_are_on_hosts_of_their_own_which_are_racks(
+    cluster: Cluster, network: HostNetwork
+) -> None:
+    hosts = {broker.broker_id: broker.host for broker in cluster.brokers}
+    assert set(hosts.values()) == {host.address for host in network.hosts}
+    with Admin(cluster.bootstrap_servers) as admin:
+        assert {b.broker_id: (b.host, b.rack) for b in admin.describe_cluster().brokers} == {
+            broker_id: (host, host) for broker_id, host in hosts.items()
+        }
+        admin.create_topics([NewTopic("spread", PARTITIONS, 2)])
+        rows = admin.describe_topics(["spread"])["spread"].partitions
+    assert all(len({hosts[replica] for replica in row.replicas}) == 2 for row in rows)
+    for broker in cluster.brokers:
+        folders = {host.address for host in network.hosts if data_of(host, broker.broker_id)}
+        assert folders == {broker.host}
+    with Workload(cluster.bootstrap_servers, "spread", partitions=PARTITIONS) as load:
+        load.wait_acks(20)
+    report = load.check()
+    assert report.is_clean and not report.failed and report.acked, report
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_hosts_are_cut_off_and_come_back(cluster: Cluster, network: HostNetwork) -> None:
+    """First a host whose processes run on, then one whose processes freeze until it is back."""
+    servers = cluster.bootstrap_servers
+    with Admin(servers) as admin:
+        admin.create_topics([NewTopic("kept", PARTITIONS, 3)])
+    with Workload(servers, "kept", partitions=PARTITIONS) as load:
+        load.wait_acks(100)
+        for is_frozen in (False, True):
+            cut_and_heal(cluster, network, load, is_frozen=is_frozen)
+    report = load.check()
+    print(report)
+    assert report.is_clean and not report.failed, report
+    assert report.acked > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """How long each part of a host's death took."""
+
+    pause_s: float
+    moved_s: float
+    full_s: float
+    zombie_s: float
+
+
+def cut_and_heal(
+    cluster: Cluster, network: HostNetwork, load: Workload, *, is_frozen: bool
+) -> Story:
+    """A host dies: writes go on, its broker moves. It comes back: its old broker does no harm."""
+    broker = alone_on_its_host(cluster)
+    host = network.by_address(str(broker.host))
+    zombies = host.processes("headwater_broker")
+    assert zombies
+    if is_frozen:
+        host.freeze()
+    host.cut()
+    started = time.monotonic()
+    load.wait_acks(50, SESSION_TIMEOUT_S + REQUEST_TIMEOUT_S + PAUSE_S)
+    moved_s = LocalCluster.wait_until(
+        lambda: is_ready_elsewhere(cluster, broker), "its broker elsewhere", MOVED_S
+    )
+    full_s = LocalCluster.wait_until(lambda: is_full(cluster), "full replicas", MOVED_S)
+    pause_s = max(load.longest_gap_s(p, started, time.monotonic()) for p in range(PARTITIONS))
+    now = cluster.brokers[broker.broker_id]
+    assert data_of(network.by_address(str(now.host)), broker.broker_id)
+
+    host.heal()
+    healed = time.monotonic()
+    if is_frozen:
+        host.thaw()
+    load.wait_acks(50)
+    LocalCluster.wait_until(
+        lambda: not [z for z in zombies if z.is_running()], "the old broker's end", ZOMBIE_S
+    )
+    zombie_s = time.monotonic() - healed
+    load.wait_acks(50)
+    assert is_full(cluster)
+    assert cluster.brokers[broker.broker_id] == now
+    story = Story(pause_s, moved_s, full_s, zombie_s)
+    print(f"{'frozen and ' if is_frozen else ''}cut {host.address}: {story}")
+    assert pause_s <= SESSION_TIMEOUT_S + REQUEST_TIMEOUT_S + PAUSE_S
+    return story
+
+
+def alone_on_its_host(cluster: Cluster) -> BrokerInfo:
+    """A broker that shares its host with no other."""
+    hosts = [broker.host for broker in cluster.brokers]
+    return next(broker for broker in cluster.brokers if hosts.count(broker.host) == 1)
+
+
+def is_ready_elsewhere(cluster: Cluster, was: BrokerInfo) -> bool:
+    """The broker serves on another host than before."""
+    now = cluster.brokers[was.broker_id]
+    return now.ready and now.host != was.host
+
+
+def is_full(cluster: Cluster) -> bool:
+    """Every partition has all of its replicas in sync."""
+    with Admin(cluster.bootstrap_servers) as admin:
+        topics = admin.describe_topics().values()
+    return all(_is_in_sync(row) for topic in topics for row in topic.partitions)
+
+
+def _is_in_sync(row: PartitionDescription) -> bool:
+    return row.leader >= 0 and set(row.isr) == set(row.replicas)
+
+
+def data_of(host: NetworkHost, broker_id: int) -> Path | None:
+    """The broker's data folder on the host's disk; None without one."""
+    (folder,) = host.private
+    path = host.disk(folder) / f"broker-{broker_id}"
+    return path if path.exists() else None

@@ -32,6 +32,7 @@ from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
 from headwater_broker.telemetry.metrics import BrokerCollector
 from soak import checker, history
 from soak.faults import KINDS
+from suites import spark_judge
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -224,7 +225,14 @@ BLOCKS: dict[str, tuple[str, Callable[[], str]]] = {
     "faults": ("fault-harness.md", faults),
     "anomalies": ("fault-harness.md", lambda: docstring_table(checker)),
     "history": ("fault-harness.md", lambda: docstring_table(history)),
+    "spark-judge": ("fault-harness.md", spark_findings),
 }
+
+
+def spark_findings() -> str:
+    """What the judge of Spark's exactly-once writes finds."""
+    rows = [f"| {kind} | {meaning} |" for kind, meaning in spark_judge.CLASSES.items()]
+    return "\n".join(["| finding | what it means |", "|---|---|", *rows])
 
 
 def with_block(text: str, name: str, body: str) -> str:

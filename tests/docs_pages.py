@@ -215,6 +215,12 @@ def docstring_table(module: ModuleType) -> str:
     return "\n".join(line for line in lines if line.startswith("|"))
 
 
+def spark_findings() -> str:
+    """What the judge of Spark's exactly-once writes finds."""
+    rows = [f"| {kind} | {meaning} |" for kind, meaning in spark_judge.CLASSES.items()]
+    return "\n".join(["| finding | what it means |", "|---|---|", *rows])
+
+
 BLOCKS: dict[str, tuple[str, Callable[[], str]]] = {
     "api-versions": ("clients.md", api_versions),
     "topic-configs": ("configs.md", topic_configs),
@@ -227,12 +233,6 @@ BLOCKS: dict[str, tuple[str, Callable[[], str]]] = {
     "history": ("fault-harness.md", lambda: docstring_table(history)),
     "spark-judge": ("fault-harness.md", spark_findings),
 }
-
-
-def spark_findings() -> str:
-    """What the judge of Spark's exactly-once writes finds."""
-    rows = [f"| {kind} | {meaning} |" for kind, meaning in spark_judge.CLASSES.items()]
-    return "\n".join(["| finding | what it means |", "|---|---|", *rows])
 
 
 def with_block(text: str, name: str, body: str) -> str:

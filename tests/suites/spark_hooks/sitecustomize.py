@@ -104,25 +104,25 @@ def points_in_spark() -> None:
 
 
 def points_in_broker() -> None:
-    """In the coordinator's broker: around the markers of an epoch."""
-    from headwater_broker.coordinator.transaction.marker_sender import MarkerSender
+    """In the coordinator's broker: before the first marker of a transaction, and before the second
+    request with markers. Nothing but epochs has transactions here."""
+    from headwater_broker.app.marker_channel import MarkerChannel
 
-    send: Callable[..., Awaitable[None]] = MarkerSender._send
+    write: Callable[..., Awaitable[Any]] = MarkerChannel.write
     sent = 0
 
-    async def passing(self: MarkerSender, broker_id: int, batch: Any) -> None:
+    async def passing(self: MarkerChannel, broker_id: int, markers: Any) -> Any:
         nonlocal sent
-        if any(pending.transaction.transactional_id.startswith("__hw.") for pending, _ in batch):
-            await pass_point_async("after-record")
-            if not (Path(FOLDER) / "between-markers.armed").exists():
-                sent = 0
-            else:
-                sent += 1
-                if sent > 1:
-                    await pass_point_async("between-markers")
-        await send(self, broker_id, batch)
+        await pass_point_async("after-record")
+        if not (Path(FOLDER) / "between-markers.armed").exists():
+            sent = 0
+        else:
+            sent += 1
+            if sent > 1:
+                await pass_point_async("between-markers")
+        return await write(self, broker_id, markers)
 
-    MarkerSender._send = passing  # type: ignore[assignment, method-assign]
+    MarkerChannel.write = passing  # type: ignore[method-assign]
 
 
 def plant(client: Any) -> None:

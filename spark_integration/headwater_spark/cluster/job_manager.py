@@ -276,6 +276,8 @@ class SparkManager:
         requests.open()
         self._requests = requests
         if not self._plan.one_host:
+            self._jobs.homes = requests.homes
+        if not self._plan.one_host:
             # Brokers of a lost driver drain on their hosts: a live one's session stays open.
             requests.wait_unregistered(self.spec.broker_ids, FORMER_BROKERS_S)
         self._sessions.close_leftovers()

@@ -77,7 +77,7 @@ def test_brokers_come_and_go_under_load(run: Run, tmp_path: Path) -> None:
     assert "factor of" in run("cluster", "drain", "1", code=2)
     assert "ZooKeeper session: connected" in run("cluster", "logs", "1")["text"]
     rows = run("cluster", "list")["brokers"]
-    assert [(row["broker_id"], row["is_ready"]) for row in rows] == [
+    assert [(row["broker_id"], row["ready"]) for row in rows] == [
         (0, True),
         (1, True),
         (2, True),

@@ -19,6 +19,8 @@ from headwater.client.blocking.epoch_client import EpochClient, EpochWriter, Par
 from headwater.client.values import NewTopic
 from headwater.wire.epoch_values import EpochStatus
 from headwater_spark.sink.exactly_once import BatchFunction, EpochWrites, ExactlyOnceBatch
+from headwater_spark.verify_command import Verified, verify
+from headwater_tier.delta import UsersTable
 from integration.cluster import LocalCluster
 from integration.spark_sessions import spark_session
 
@@ -129,6 +131,12 @@ class Pipeline:
         assert self.in_table() == list(expected)
         assert self.in_topic("out") == list(expected)
         assert self.in_topic("alerts") == list(expected[::10])
+        assert self.verified().problems == ()
+
+    def verified(self) -> Verified:
+        """What `headwater verify-sink` says."""
+        topics, table = [f"{self.name}-out"], UsersTable(self.table, {})
+        return verify(self.servers, self.checkpoint, None, table, topics, "id", "value")
 
     def epochs(self) -> list[int | None]:
         """Those of the table's commits, the oldest first; None: a commit without an epoch."""
@@ -158,17 +166,32 @@ def pipeline(
     return Pipeline(spark, shared_cluster.bootstrap, tmp_path, name)
 
 
-def test_appends_and_two_topics_agree_and_a_batch_may_be_empty(pipeline: Pipeline) -> None:
-    pipeline.produce(0, 50)
-    pipeline.run()
-    pipeline.run(lambda _rows, _epoch, _tx: None)  # no new data: no batch, or an empty one
-    pipeline.produce(50, 100)
-    sink = pipeline.run()
+def test_appends_and_two_topics_agree(pipeline: Pipeline) -> None:
+    for start in (0, 50):
+        pipeline.produce(start, start + 50)
+        sink = pipeline.run()
     pipeline.check(range(100))
     with EpochClient(pipeline.servers) as client:
         described = client.describe(sink)
     assert described is not None and described.epochs == ()
     assert described.last_epoch == max(e for e in pipeline.epochs() if e is not None)
+    pipeline.spark.sql(f"DELETE FROM delta.`{pipeline.table}` WHERE id = '7'")
+    assert pipeline.verified().problems == ("1 keys are in the topics only: 7",)
+
+
+def test_a_batch_may_leave_out_the_table_or_the_topics(pipeline: Pipeline) -> None:
+    batches: list[BatchFunction] = [
+        lambda rows, _epoch, tx: tx.delta(rows),
+        lambda rows, _epoch, tx: tx.topic(rows.selectExpr("id AS value"), f"{pipeline.name}-out"),
+        lambda _rows, _epoch, _tx: None,
+    ]
+    for number, batch in enumerate(batches):
+        pipeline.produce(number * 10, number * 10 + 10)
+        pipeline.run(batch, "before commit")
+        pipeline.run(batch)
+    assert pipeline.in_table() == list(range(10))
+    assert pipeline.in_topic("out") == list(range(10, 20))
+    assert pipeline.epochs() == [None, 0, 1, 2]
 
 
 @pytest.mark.parametrize("kind", ["append", "merge"])

@@ -227,7 +227,7 @@ class EpochRequests(Client):
     async def abort(self, attempt: EpochAttempt, *, is_prepared: bool = False) -> EpochStatus:
         """AbortEpoch."""
         attempt.is_abort_sent = True
-        request = k10003.AbortEpochRequest(**self._named(attempt), is_prepared=is_prepared)
+        request = k10003.AbortEpochRequest(**self._named(attempt), kind=0, is_prepared=is_prepared)
         answer = await self._about(attempt, request, k10003.AbortEpochResponse)
         status = EpochStatus(answer.reply.status)
         if status is EpochStatus.COMMITTED:

@@ -16,7 +16,9 @@ from headwater_broker.coordinator.transaction.epoch_coordinator import EpochCoor
 from headwater_broker.coordinator.transaction.epoch_records import OWN_KIND
 from headwater_broker.coordinator.transaction.epoch_values import EpochKey, EpochReply, Sink
 from headwater_broker.coordinator.transaction.sink_table import OpenEpoch, SlotPool
+from sim.epoch_anomalies import OPEN_FOR_EVER, commit_reply_lost
 from sim.planted import Planted
+from sim.scripted import scripted
 
 
 def commit_before_the_record_is_durable(patch: pytest.MonkeyPatch) -> None:
@@ -121,7 +123,10 @@ PLANTED_EPOCHS = (
         _QUERIES,
         name="abort a committed epoch",
         plant=abort_a_committed_epoch,
-        faults={"kill": 1.0, "isolate": 1.0, "stall": 0.5},
+        seen_by=ROWS | {"TheScriptHolds"},
+        queries=0,
+        kind=scripted(commit_reply_lost, 2),
+        properties=OPEN_FOR_EVER,
     ),
     replace(
         _QUERIES,

@@ -118,7 +118,7 @@ def list_brokers(operations: Operations, as_json: bool) -> int:
         echo_json(found)
         return 0
     for row in found["brokers"]:
-        state = "ready" if row["is_ready"] else "down"
+        state = "ready" if row["ready"] else "down"
         where = "" if row["executor_id"] is None else f", executor {row['executor_id']}"
         click.echo(
             f"broker {row['broker_id']}  {row['address']}  {state}  pid {row['pid'] or '-'}"

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -24,15 +24,18 @@ from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from headwater.errors import HeadwaterError, UsageError
+from headwater.local.broker_homes import BrokerHomes
 from headwater.local.supervisor_socket import Event, Handler, failure, raise_failure
+from headwater.system import SystemClock
 
 logger = logging.getLogger(__name__)
 
 MANAGER = "/headwater/manager"
 REQUESTS = "/headwater/requests"
+BROKERS = "/brokers/ids"
 FORMAT = 1
 SESSION_TIMEOUT_S = 10.0
-CONNECT_TIMEOUT_S = 10.0
+CONNECT_TIMEOUT_S = 30.0
 FORMER_MANAGER_S = 15.0
 """How long a new manager waits for the session of a former one to expire."""
 POLL_S = 2.0
@@ -46,7 +49,10 @@ class ZkRequests:
         """`manager` says to operators which process manages the cluster."""
         self._manager = {"format": FORMAT, **manager}
         self._handler = handler
+        self._clock = SystemClock()
+        self._servers = servers
         self._client = _client(servers)
+        self.homes = BrokerHomes(self._client)
         self._wake = threading.Event()
         self._closed = False
         self._begun: set[str] = set()
@@ -60,11 +66,23 @@ class ZkRequests:
             self._claim_within(wait_s)
         except (KazooException, KazooTimeoutError, OSError) as error:
             self._stop_client()
-            raise HeadwaterError(f"ZooKeeper at {self._client.hosts}: {error!r}") from error
+            raise HeadwaterError(f"ZooKeeper at {self._servers}: {error!r}") from error
         except BaseException:
             self._stop_client()
             raise
         self._thread.start()
+
+    def wait_unregistered(self, broker_ids: Iterable[int], timeout_s: float) -> list[int]:
+        """Wait until none of these brokers is registered; those that still are after that."""
+        left = {i: threading.Event() for i in broker_ids}
+        for broker_id, gone in list(left.items()):
+            path = f"{BROKERS}/{broker_id}"
+            if not self._client.exists(path, watch=lambda _event, gone=gone: gone.set()):
+                del left[broker_id]
+        deadline = self._clock.monotonic() + timeout_s
+        for gone in left.values():
+            gone.wait(max(0.0, deadline - self._clock.monotonic()))
+        return [i for i in left if self._client.exists(f"{BROKERS}/{i}")]
 
     def close(self) -> None:
         """Give the cluster up and serve no more. A request in progress is not waited for."""

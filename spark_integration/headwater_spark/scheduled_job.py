@@ -1,7 +1,8 @@
 """What the scripts of jobs/ share: options, one summary line, exit codes, runs of AvailableNow.
 
 A script is a click command that `run_job` runs: exit code 0 when it is done, 1 when it failed, 2
-for wrong arguments. The summary is the only line on stdout; Spark's own lines are on stderr.
+for wrong arguments. The summary is the only line on stdout, an error the last one on stderr, which
+spark-submit merges into its stdout.
 """
 
 from __future__ import annotations

@@ -126,13 +126,21 @@ def run_available(writer: Any) -> int:
     return sum(int(progress["numInputRows"]) for progress in query.recentProgress)
 
 
-def stream(spark: SparkSession, job: JobSettings, topic: str, limit: int | None) -> DataFrame:
+def stream(
+    spark: SparkSession,
+    job: JobSettings,
+    topic: str,
+    limit: int | None,
+    *,
+    include_headers: bool = False,
+) -> DataFrame:
     """A topic's records from the start, or from a checkpoint."""
     reader = (
         spark.readStream.format("headwater")
         .option("kafka.bootstrap.servers", job.servers)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
+        .option("includeHeaders", str(include_headers).lower())
     )
     if limit is not None:
         reader = reader.option("maxOffsetsPerTrigger", str(limit))

@@ -81,9 +81,13 @@ class Jobs:
         return self.spark.read.format("delta").load(str(self.folder / name))
 
     def values(self, topic: str) -> list[dict[str, Any]]:
-        reader = self.spark.read.format("headwater").option("subscribe", topic)
-        rows = reader.option("bootstrap.servers", self.cluster.bootstrap).load().collect()
+        rows = self.records(topic).collect()
         return sorted((json.loads(row.value) for row in rows), key=lambda row: int(row["id"]))
+
+    def records(self, topic: str) -> Any:
+        reader = self.spark.read.format("headwater").option("subscribe", topic)
+        reader = reader.option("includeHeaders", "true")
+        return reader.option("bootstrap.servers", self.cluster.bootstrap).load()
 
 
 @pytest.fixture
@@ -146,6 +150,13 @@ def test_enrich_writes_each_record_once(jobs: Jobs) -> None:
     assert [row["id"] for row in found] == list(range(25))
     assert found[3] == {"id": 3, "carrier": "c0", "name": "Zero"}
     assert found[5] == {"id": 5, "carrier": "c2"}, "no row in the table"
+    with Producer(jobs.cluster.bootstrap) as producer:
+        producer.send("plain", b"\xff no json", key=b"m", headers=[("h", b"1")])
+        producer.send("plain", None, key=b"t")
+    jobs.run(enrich, *arguments)
+    passed = jobs.records("named").where("key IN ('m', 't')").orderBy("key").collect()
+    assert [row.value and bytes(row.value) for row in passed] == [b"\xff no json", None]
+    assert [(h.key, bytes(h.value)) for h in passed[0].headers] == [("h", b"1")]
 
 
 def test_enrich_refuses_a_table_that_would_repeat_records(jobs: Jobs) -> None:

@@ -173,7 +173,11 @@ def committed_position(spark: SparkSession, checkpoint: str) -> positions.Positi
     if not committed:
         return None
     text = _files(spark, f"{checkpoint}/offsets")[max(committed)]
-    return positions.from_json(json.loads(text.splitlines()[2]))
+    try:
+        offset = json.loads(text.splitlines()[2])
+    except (IndexError, ValueError) as error:
+        raise UsageError(f"the offset log of the checkpoint {checkpoint} is unreadable") from error
+    return positions.from_json(offset)
 
 
 def _files(spark: SparkSession, folder: str) -> dict[int, str]:

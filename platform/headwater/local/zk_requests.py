@@ -170,14 +170,15 @@ class ZkRequests:
 class ZkManagerClient:
     """The client's side: requests to the manager that has claimed the cluster."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> None:
         self._servers = servers
+        self._connect_timeout_s = connect_timeout_s
 
     def ask(self, command: str, **arguments: Any) -> Iterator[Event]:
         """Send a request; its events up to and including `done`. Raises HeadwaterError."""
         client = _client(self._servers)
         try:
-            client.start(CONNECT_TIMEOUT_S)
+            client.start(self._connect_timeout_s)
             yield from self._events(client, {"command": command, **arguments})
         except (KazooException, KazooTimeoutError, OSError) as error:
             raise HeadwaterError(

@@ -71,16 +71,17 @@ class Planner:
         clock: Clock,
         *,
         brokers: Brokers | None = None,
+        history: History | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`brokers` and `sleep` are for tests."""
+        """`brokers`, `history` and `sleep` are for tests."""
         self.options = options
         self._clock = clock
         self._sleep = sleep
         self._brokers = brokers or Brokers(
             options.bootstrap_servers, options.timeouts, options.client_id or CLIENT_ID
         )
-        self._history = History(self._brokers, options)
+        self._history = history or History(self._brokers, options)
         self._bounds = Bounds(self._brokers, self._history, options)
         self._truncated_since: float | None = None
         self._known_ids: Mapping[str, str] | None = None

@@ -20,6 +20,7 @@ from headwater_spark.source import batch_planner, positions
 from headwater_spark.source.batch_planner import DataLossError, Planner
 from headwater_spark.source.broker_metadata import Brokers, Topic
 from headwater_spark.source.data_source import HELD_S, StreamReader
+from headwater_spark.source.history import History
 from headwater_spark.source.positions import Position
 from headwater_spark.source.pushdown import Comparison, read_window
 from headwater_spark.source.source_options import source_options
@@ -81,17 +82,38 @@ class FakeBrokers:
         return {}
 
 
+class Tables:
+    """The log tables of topics: topic and version -> tiered ends."""
+
+    def __init__(self, **versions: dict[int, int]) -> None:
+        self.versions = versions
+
+    def ends_at(self, topic: str, at: Any) -> dict[int, int]:
+        return self.versions[f"{topic}{at}"]
+
+
 class World:
     """A planner, its brokers and its clock; `then` changes the brokers while it waits."""
 
-    def __init__(self, given: Mapping[str, str], brokers: FakeBrokers, *, streaming: bool) -> None:
+    def __init__(
+        self,
+        given: Mapping[str, str],
+        brokers: FakeBrokers,
+        *,
+        streaming: bool,
+        tables: Tables | None = None,
+    ) -> None:
         self.brokers = brokers
         self.clock = ManualClock()
         self.waited_s = 0.0
         self.then: Callable[[], Any] = lambda: None
         options = source_options({**SERVERS, **given}, streaming=streaming)
         self.planner = Planner(
-            options, self.clock, brokers=cast(Brokers, brokers), sleep=self._sleep
+            options,
+            self.clock,
+            brokers=cast(Brokers, brokers),
+            history=cast(History, tables) if tables else None,
+            sleep=self._sleep,
         )
         schema = pa.schema([("value", pa.binary())])
         self.reader = StreamReader(options, schema, clock=self.clock, planner=self.planner)
@@ -366,36 +388,24 @@ def test_filters_leave_out_partitions_and_early_offsets() -> None:
     assert (planned.split.start_offset, planned.split.end_offset) == (4, 9)
 
 
-class Ends:
-    """A topic's table: version -> tiered ends."""
-
-    def __init__(self, **versions: dict[int, int]) -> None:
-        self.versions = versions
-
-    def ends_at(self, topic: str, at: Any) -> dict[int, int]:
-        return self.versions[f"{topic}{at}"]
-
-
 @pytest.mark.parametrize(
     ("option", "start"),
     [("3", {A0: 4, A1: 2}), ('{"a":4}', {A0: 5, A1: 9})],
 )
 def test_a_start_after_a_tables_version_is_its_tiered_end_or_the_log_start(
-    option: str, start: dict, monkeypatch: pytest.MonkeyPatch
+    option: str, start: dict
 ) -> None:
-    tables = Ends(a3={0: 4, 7: 1}, a4={0: 5, 1: 9})
-    monkeypatch.setattr(batch_planner, "History", lambda *_: tables)
+    tables = Tables(a3={0: 4, 7: 1}, a4={0: 5, 1: 9})
     brokers = FakeBrokers(a=Log("1", (0, 5), (2, 9)))
     given = {"subscribe": "a", "fromDeltaVersion": option}
-    assert World(given, brokers, streaming=True).planner.first().start == start
+    world = World(given, brokers, streaming=True, tables=tables)
+    assert world.planner.first().start == start
 
 
-def test_a_start_after_a_version_that_the_log_no_longer_reaches_is_a_loss(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(batch_planner, "History", lambda *_: Ends(a3={0: 4}))
-    brokers = FakeBrokers(a=Log("1", (6, 9)))
-    world = World({"subscribe": "a", "fromDeltaVersion": "3"}, brokers, streaming=True)
+def test_a_start_after_a_version_that_the_log_no_longer_reaches_is_a_loss() -> None:
+    brokers, tables = FakeBrokers(a=Log("1", (6, 9))), Tables(a3={0: 4})
+    given = {"subscribe": "a", "fromDeltaVersion": "3"}
+    world = World(given, brokers, streaming=True, tables=tables)
     with pytest.raises(DataLossError, match="starting offset 4 is outside the log"):
         world.planner.first()
 

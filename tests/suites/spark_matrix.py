@@ -14,6 +14,7 @@ of committed records reads all the time. `suites.spark_judge` compares all of it
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import sys
@@ -132,12 +133,19 @@ def crash(query: QueryUnderTest, tail: Tail, cell: Cell) -> list[Finding]:
     return found
 
 
-def matrix(kind: str, cells: Sequence[Cell], plant: str = "") -> tuple[list[Row], list[Finding]]:
-    """Run cells one after the other on one query; a row for each, and the judgement of all."""
+def matrix(
+    kind: str, cells: Sequence[Cell], plant: str = "", seconds: float = math.inf
+) -> tuple[list[Row], list[Finding]]:
+    """Run cells one after the other on one query; a row for each, and the judgement of all.
+    After so many seconds no cell begins."""
     rows: list[Row] = []
+    end = time.monotonic() + seconds
     with query_under_test(kind, plant) as (query, tail):
         for cell in cells:
             started = time.monotonic()
+            if started > end:
+                print(f"{kind:5} {cell!s:34} left out", flush=True)
+                continue
             try:
                 found = crash(query, tail, cell)
             except StuckError as error:
@@ -199,6 +207,7 @@ def main(arguments: Iterable[str]) -> int:
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--steps", nargs="+", help="of the matrix; all by default")
     parser.add_argument("--victims", nargs="+", choices=VICTIMS, default=VICTIMS)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="then no cell begins")
     parser.add_argument("--minutes", type=float, help="random kills for so long")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--plant", nargs="+", choices=PLANTS, help="bugs that must be caught")
@@ -213,7 +222,7 @@ def main(arguments: Iterable[str]) -> int:
             continue
         steps = options.steps or STEPS[kind]
         cells = [Cell(step, v) for v in options.victims for step in steps if step in STEPS[kind]]
-        findings += matrix(kind, cells)[1]
+        findings += matrix(kind, cells, seconds=options.seconds)[1]
     return 1 if findings else 0
 
 

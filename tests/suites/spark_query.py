@@ -148,7 +148,8 @@ class QueryUnderTest:
             *(sys.executable, "-m", "suites.spark_pipeline", self.kind, self.cluster.bootstrap),
             *(self.source, self.output, str(self.folder), MASTER),
         ]
-        environment = {"HEADWATER_SPARK_PLANT": self._plant}
+        local = self.folder / "local"
+        environment = {"HEADWATER_SPARK_PLANT": self._plant, "SPARK_LOCAL_DIRS": str(local)}
         log = self.folder / f"query-{self._programs}.log"
         return KillableProgram(command, log, environment)
 

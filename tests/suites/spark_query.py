@@ -128,7 +128,7 @@ class QueryUnderTest:
         self._zombie: KillableProgram | None = None
         self.program = self._new_program()
         self._producer = confluent_kafka.Producer(
-            {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True}
+            {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "log_level": 0}
         )
 
     def __enter__(self) -> QueryUnderTest:

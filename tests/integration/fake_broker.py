@@ -14,6 +14,8 @@ from pathlib import Path
 
 
 def main() -> int:
+    if "--help" in sys.argv:  # the check of an interpreter before an upgrade
+        return 0
     config = Path(sys.argv[sys.argv.index("--config") + 1])
     rows = dict(line.split("=", 1) for line in config.read_text().splitlines())
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,9 +15,20 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
-from headwater.errors import UsageError
+from headwater.errors import HeadwaterError, UsageError
 from headwater.local import cluster_file
+from headwater.local.change_requests import (
+    ADD_BROKERS,
+    LOG_TAIL,
+    REMOVE_BROKER,
+    RESTART_BROKER,
+    START_BROKER,
+    STATUS,
+    STOP_BROKER,
+)
 from headwater.local.child import ChildFailedError
+from headwater.local.supervisor_socket import SocketManagerClient
+from headwater.local.zk_requests import ZkManagerClient
 from headwater_spark.cluster.cluster import Cluster
 from headwater_spark.cluster.interrupts import cancel_others
 from integration.conftest import next_base_port
@@ -145,6 +157,21 @@ assert second is not first and second.status()["cluster_id"] == first.status()["
 """
 
 
+LOST_DRIVER = """
+import sys
+import time
+import headwater_spark
+
+folder, port, *command = sys.argv[1:]
+spark = headwater_spark.session("local[3]", delta=False, conf={"spark.ui.enabled": "false"})
+cluster = headwater_spark.Cluster.start(
+    spark, 1, folder, int(port), broker_command=tuple(command)
+)
+print(cluster.brokers[0].pid, flush=True)
+time.sleep(600)
+"""
+
+
 def test_a_script_that_never_stops_its_cluster_ends_quietly(tmp_path: Path) -> None:
     """At spark.stop(), and up to the end of its JVM, which outlives the Python process."""
     data = tmp_path / "data"
@@ -163,6 +190,86 @@ def test_a_script_that_never_stops_its_cluster_ends_quietly(tmp_path: Path) -> N
     assert (data / "broker-0" / "drained").exists()
     known = cluster_file.load(data)
     assert known is not None and not known.running
+
+
+def test_an_operator_changes_brokers_through_the_folder_and_through_zookeeper(
+    start: Any, tmp_path: Path
+) -> None:
+    cluster = start(2)
+    before = [b.pid for b in cluster.brokers]
+    here = SocketManagerClient(tmp_path / "data")
+    there = ZkManagerClient(cluster.status()["zookeeper"])
+    events = list(there.ask(ADD_BROKERS, count=1))
+    assert events[-1]["brokers"] == {"2": cluster.brokers[2].address}
+    assert len({b.executor_id for b in cluster.brokers}) == 3
+    assert cluster_file.load(tmp_path / "data").brokers == 3
+    assert cluster.bootstrap_servers.endswith(cluster.brokers[2].address)
+
+    list(here.ask(RESTART_BROKER, broker_id=1, python=""))
+    after = [b.pid for b in cluster.brokers]
+    assert [a == b for a, b in zip(before, after, strict=False)] == [True, False]
+    assert (tmp_path / "data" / "broker-1" / "drained").exists()
+
+    with pytest.raises(UsageError, match="cannot run a broker"):
+        list(there.ask(RESTART_BROKER, broker_id=1, python=shutil.which("false")))
+    assert [b.pid for b in cluster.brokers] == after  # it was not stopped
+    other = tmp_path / "python"
+    other.symlink_to(sys.executable)
+    list(there.ask(RESTART_BROKER, broker_id=1, python=str(other)))
+    assert [b.python == str(other) for b in cluster.brokers] == [False, True, False]
+
+    list(there.ask(STOP_BROKER, broker_id=0))
+    assert not alive(before[0]) and not cluster.brokers[0].ready
+    list(there.ask(START_BROKER, broker_id=0))
+    assert cluster.wait_ready(0)
+
+    [done] = [e for e in there.ask(REMOVE_BROKER, broker_id=0) if e["event"] == "done"]
+    assert done["folders"] == [str(tmp_path / "data" / "broker-0")]
+    assert [b.broker_id for b in cluster.brokers] == [1, 2]
+    assert cluster_file.load(tmp_path / "data").spec(tmp_path).broker_ids == (1, 2)
+    with pytest.raises(UsageError, match="no broker 0: the brokers are 1, 2"):
+        list(there.ask(RESTART_BROKER, broker_id=0))
+    for client in (here, there):
+        with pytest.raises(HeadwaterError, match=r"broker-1\.log"):  # the stand-in writes no log
+            (tmp_path / "data" / "logs" / "broker-1.log").unlink(missing_ok=True)
+            list(client.ask(LOG_TAIL, broker_id=1, size=100))
+
+
+def test_a_cluster_has_one_driver(start: Any, spark: Any, tmp_path: Path) -> None:
+    cluster = start(1)
+    zookeeper = cluster.status()["zookeeper"]
+    with pytest.raises(
+        UsageError, match=f"another driver manages this cluster: .*pid {os.getpid()}"
+    ):
+        Cluster.start(
+            spark,
+            1,
+            tmp_path / "other",
+            port=next_base_port(tmp_path),
+            zookeeper=zookeeper,
+            broker_command=FAKE_BROKER,
+        )
+    cluster.stop()
+    with pytest.raises(HeadwaterError, match="ZooKeeper"):
+        list(ZkManagerClient(zookeeper).ask(STATUS))
+
+
+def test_brokers_that_a_lost_driver_left_are_ended_before_the_next_start(
+    start: Any, tmp_path: Path
+) -> None:
+    port = next_base_port(tmp_path)
+    script = LOST_DRIVER
+    arguments = [str(tmp_path / "data"), str(port), *FAKE_BROKER]
+    driver = subprocess.Popen(
+        [sys.executable, "-c", script, *arguments], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    assert driver.stdout is not None
+    pid = int(driver.stdout.readline())
+    driver.kill()
+    driver.wait()
+    cluster = start(1, port=port)
+    assert not alive(pid)
+    assert cluster.brokers[0].ready and cluster.brokers[0].pid != pid
 
 
 def test_too_few_slots_fail_at_once(spark: Any, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from dataclasses import asdict
 from typing import Any
 
 from headwater.errors import HeadwaterError, UsageError
-from headwater.local.cluster_file import ClusterRecord
 from headwater.local.cluster_spec import BROKERS_MAX
 from headwater.local.manager import ElasticManager, Manager, Progress
 from headwater.local.supervisor_socket import Report
@@ -31,9 +30,8 @@ LOG_BYTES_MAX = 256 * 1024
 class ChangeRequests:
     """Carries out requests; any thread may call. Changes are made one at a time by the manager."""
 
-    def __init__(self, manager: Manager, record: ClusterRecord) -> None:
+    def __init__(self, manager: Manager) -> None:
         self._manager = manager
-        self._record = record
         self._handlers: dict[str, Callable[..., dict[str, Any]]] = {
             STATUS: self._status,
             ADD_BROKERS: self._add,
@@ -73,10 +71,7 @@ class ChangeRequests:
     ) -> dict[str, Any]:
         count = _number(request, "count", 1, BROKERS_MAX)
         before = manager.spec.broker_ids
-        try:
-            manager.add_brokers(count, progress)
-        finally:  # those before the one that failed are part of the cluster
-            self._record.set_brokers(manager.spec)
+        manager.add_brokers(count, progress)
         return self._addresses(i for i in manager.spec.broker_ids if i not in before)
 
     def _restart(
@@ -110,7 +105,6 @@ class ChangeRequests:
             )
         slot = manager.spec.slot(broker_id)
         manager.remove_broker(broker_id, progress)
-        self._record.set_brokers(manager.spec)
         return {"folders": list(map(str, slot.folders))}
 
     def _log_tail(

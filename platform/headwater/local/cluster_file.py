@@ -154,7 +154,7 @@ class ClusterRecord:
     def __init__(self, spec: ClusterSpec, kind: str, own_name: str) -> None:
         """`own_name`: the name in the file of this process, which runs the manager."""
         self.manager: Manager | None = None
-        self._directory = spec.directory
+        self.directory = spec.directory
         self._lock = threading.Lock()
         self._closed = False
         self._file = replace(of_spec(spec, kind), manager=ProcessRef.of(own_name, os.getpid()))
@@ -174,20 +174,18 @@ class ClusterRecord:
                 control_addresses=state.control_addresses,
                 processes=state.processes,
             )
-            save(self._directory, self._file)
-
-    def set_brokers(self, spec: ClusterSpec) -> None:
-        """Write the ids of the brokers, which have changed while the cluster runs."""
-        with self._lock:
-            self._file = replace(self._file, brokers=spec.brokers, removed=spec.removed)
-        self.update()
+            if state.spec is not None:
+                self._file = replace(
+                    self._file, brokers=state.spec.brokers, removed=state.spec.removed
+                )
+            save(self.directory, self._file)
 
     def close(self) -> None:
         """Write that the cluster is down. A later `update` has no effect."""
         with self._lock:
             self._closed = True
             self._file = replace(self._file, manager=None, processes=())
-            save(self._directory, self._file)
+            save(self.directory, self._file)
 
 
 class DirectoryLock:
@@ -264,7 +262,7 @@ def resolve(
         if brokers is not None and brokers < known.brokers and not _is_unused(directory, known):
             raise UsageError(
                 f"{directory} holds a cluster of {known.brokers} brokers, --brokers {brokers} "
-                "would leave replicas behind: reassign their partitions first"
+                "would leave replicas behind: start it, then use `headwater cluster remove`"
             )
         spec = replace(
             known.spec(directory),

@@ -29,7 +29,6 @@ from headwater.local.manager import Launcher, Manager
 from headwater.local.processes import CLUSTER_DIR_VARIABLE
 from headwater.local.stop import end_leftovers
 from headwater.local.supervisor import Supervisor
-from headwater.local.supervisor_socket import NAME as SOCKET_NAME
 from headwater.local.supervisor_socket import Report, SupervisorSocket, failure
 from headwater.system import SystemClock, SystemEntropy
 
@@ -101,13 +100,13 @@ def _run_locked(
     record = cluster_file.ClusterRecord(spec, kind, "supervisor")
     manager = make_manager(spec, options.spark_master, record.update)
     record.manager = manager
-    commands = SupervisorSocket(spec.directory, ChangeRequests(manager, record))
+    commands = SupervisorSocket(spec.directory, ChangeRequests(manager))
     try:
         asked = _stop_on_signals()
         record.update()
         manager.start(progress_to(report))
         record.update()
-        _open(commands)
+        commands.open_if_possible()
         state = manager.state()
         report({"event": "up", "bootstrap_servers": state.bootstrap_servers})
         while not asked:
@@ -122,13 +121,6 @@ def _run_locked(
         commands.close()
         manager.stop(progress_to(report))
         record.close()
-
-
-def _open(commands: SupervisorSocket) -> None:
-    try:
-        commands.open()
-    except OSError as error:  # some file systems have no sockets
-        logger.warning("%s: no socket for `headwater cluster`: %s", SOCKET_NAME, error)
 
 
 def load_launcher(name: str) -> Launcher:

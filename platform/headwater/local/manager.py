@@ -26,6 +26,8 @@ class ManagerState:
     zookeeper: str
     control_addresses: tuple[str, ...]
     processes: tuple[ProcessRef, ...] = ()
+    spec: ClusterSpec | None = None
+    """The cluster with its present brokers; None while they are those of the start."""
 
 
 class Manager(Protocol):
@@ -50,7 +52,7 @@ class BrokerState:
 
     broker_id: int
     address: str
-    is_ready: bool
+    ready: bool
     restarts: int
     """How often the broker became ready again after its first start."""
     pid: int | None
@@ -60,6 +62,7 @@ class BrokerState:
     """The interpreter that runs the broker."""
     executor_id: str | None = None
     """The Spark executor that runs the broker's task."""
+    executor_pid: int | None = None
 
 
 @runtime_checkable

@@ -92,6 +92,7 @@ class Supervisor:
             zookeeper=self.spec.zookeeper,
             control_addresses=tuple(s.control_address for s in self.spec.slots),
             processes=tuple(ProcessRef.of(name, pid) for name, pid in pids if pid is not None),
+            spec=self.spec,
         )
 
     def broker_states(self) -> tuple[BrokerState, ...]:
@@ -100,7 +101,7 @@ class Supervisor:
             BrokerState(
                 broker_id=broker_id,
                 address=self.spec.slot(broker_id).address,
-                is_ready=broker.readiness is not None,
+                ready=broker.readiness is not None,
                 restarts=broker.restarts,
                 pid=broker.pid,
                 host=self.spec.host,
@@ -142,6 +143,7 @@ class Supervisor:
                     shutil.rmtree(folder)
             raise
         self.spec = grown
+        self._changed()
 
     def restart_broker(self, broker_id: int, progress: Progress, python: str = "") -> None:
         """Drain a broker, start it again, return when it is ready. Raises HeadwaterError.
@@ -188,6 +190,7 @@ class Supervisor:
             with self._brokers_lock:
                 del self.brokers[broker_id]
             self.spec = left
+            self._changed()
             progress(f"{broker.spec.name} is removed", 1, 1)
 
     def _broker(self, broker_id: int) -> SupervisedChild:

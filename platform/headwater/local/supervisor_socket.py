@@ -55,6 +55,13 @@ class SupervisorSocket:
         self._socket.listen(BACKLOG)
         self._thread.start()
 
+    def open_if_possible(self) -> None:
+        """`open`; logs a warning where the folder's file system has no sockets."""
+        try:
+            self.open()
+        except OSError as error:
+            logger.warning("%s: no socket for `headwater cluster`: %s", NAME, error)
+
     def close(self) -> None:
         """Accept no more requests. A request in progress is not waited for."""
         with suppress(OSError):

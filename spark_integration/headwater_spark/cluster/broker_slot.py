@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from headwater.local.child import last_error_line
 from headwater.local.cluster_spec import Slot
+from headwater.local.manager import BrokerState
 from headwater.local.processes import ProcessRef
 from headwater_spark.cluster.driver_link import Report, TaskLink
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerInfo:
-    """One broker as `Cluster.brokers` shows it; fields are None while no process or task runs."""
-
-    broker_id: int
-    address: str
-    ready: bool
-    restarts: int
-    """How often the broker became ready again after its first start."""
-    pid: int | None
-    host: str | None
-    executor_id: str | None
-    executor_pid: int | None
 
 
 @dataclass(slots=True)
@@ -35,6 +22,8 @@ class BrokerSlot:
     log_path: Path
     host: str
     one_host: bool
+    command: tuple[str, ...]
+    """The broker's program and arguments, without its configuration."""
     link: TaskLink | None = None
     task_facts: Report = field(default_factory=dict)
     readiness: dict[str, Any] | None = None
@@ -44,15 +33,27 @@ class BrokerSlot:
     submissions: int = 0
     failure: str = ""
     """Why the broker's first start failed; empty while that is open."""
+    home: str = ""
+    """The host that has the broker's data, by Spark's name for its executor; empty: none yet."""
+    is_held: bool = False
+    """True while the broker is stopped: no job is submitted for it."""
+    is_removed: bool = False
+    thread: threading.Thread | None = None
+    """Submits the broker's job; it ends when the broker is removed or the cluster stops."""
 
     @property
     def group(self) -> str:
         """The Spark job group of the broker's job."""
         return f"headwater-{self.slot.name}"
 
-    def info(self) -> BrokerInfo:
+    @property
+    def is_down(self) -> bool:
+        """True when neither a task nor, as far as it is known here, a process of it runs."""
+        return self.link is None and self.process is None
+
+    def state(self) -> BrokerState:
         """A snapshot for callers."""
-        return BrokerInfo(
+        return BrokerState(
             broker_id=self.slot.broker_id,
             address=f"{self.host}:{self.slot.port}",
             ready=self.readiness is not None,
@@ -61,6 +62,8 @@ class BrokerSlot:
             host=self.task_facts.get("host"),
             executor_id=self.task_facts.get("executor_id"),
             executor_pid=self.task_facts.get("executor_pid"),
+            log_path=str(self.log_path),
+            python=self.command[0],
         )
 
     def on_task_up(self, report: Report, link: TaskLink) -> None:

@@ -2,28 +2,43 @@
 
 Spark may kill the worker process at any time (a cancelled job, a lost executor). The broker then
 reads EOF on its stdin and drains; no code of the worker has to run for that. One TCP connection
-carries reports to the driver and the driver's stop command back. Its loss means to the driver that
-the worker is gone, and to the worker that the driver is gone.
+carries reports to the driver and the driver's commands back, as lines of JSON. Its loss means to
+the driver that the worker is gone, and to the worker that the driver is gone.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from headwater.local.child import ChildSpec
+from headwater.errors import HeadwaterError
+from headwater.local.broker_command import with_python
+from headwater.local.child import ChildSpec, log_tail
 from headwater.local.child_restarts import SupervisedChild
 from headwater.system import SystemClock
-from headwater_spark.cluster.driver_link import SILENCE_S, end_when_silent
-from headwater_spark.cluster.executor_host import ExecutorHost, executor_host
+from headwater_spark.cluster.driver_link import (
+    LOG_TAIL,
+    REPLY,
+    RESTART,
+    SILENCE_S,
+    STOP,
+    end_when_silent,
+)
+from headwater_spark.cluster.executor_host import (
+    HOSTNAME_ARGUMENT,
+    ExecutorHost,
+    argument,
+    executor_host,
+)
 
 CONNECT_TIMEOUT_S = 10.0
 FAILED_STARTS_MAX = 6
@@ -78,7 +93,8 @@ class _Supervisor:
         self._task = task
         self._link = link
         self._executor = _executor()
-        self._host = executor_host(os.environ, self._executor.command, str(link.getsockname()[0]))
+        link_address = str(link.getsockname()[0])
+        self._host = executor_host(os.environ, self._executor.command, link_address)
         self._lock = threading.Lock()
         self._failed_starts = 0
         self._given_up = ""
@@ -95,36 +111,70 @@ class _Supervisor:
         except OSError as e:
             return f"{self._task.config_path} can't be written: {e}"
         keeper.start()
-        why = self._wait_for_stop()
+        why = self._serve_driver(keeper)
         keeper.ask_to_stop()
         keeper.finish_stop(self._task.drain_grace_s)
         self._report("stopped")
         return self._given_up or why
 
     def _child(self) -> ChildSpec:
-        config = Path(self._task.config_path)
-        config.parent.mkdir(parents=True, exist_ok=True)
-        rows = (f"{k}={_on_host(v, self._host)}\n" for k, v in self._task.properties)
-        config.write_text("".join(rows))
+        self._write_config(self._task.properties)
         return ChildSpec(
             name=self._task.name,
-            command=(*self._task.command, "--config", str(config)),
+            command=(*self._task.command, "--config", self._task.config_path),
             log_path=Path(self._task.log_path),
             environment=self._task.environment,
         )
 
-    def _wait_for_stop(self) -> str:
-        """Until the driver writes the line `stop` or is gone, or this task shuts the link."""
-        command = b""
-        while not command.endswith(b"\n"):
-            try:
-                part = self._link.recv(64)
-            except OSError as e:
-                return f"the driver is gone: {e}"
-            if not part:
-                return "the driver is gone"
-            command += part
-        return "the driver asked to stop"
+    def _write_config(self, properties: Iterable[Sequence[str]]) -> None:
+        config = Path(self._task.config_path)
+        config.parent.mkdir(parents=True, exist_ok=True)
+        rows = (f"{key}={_on_host(value, self._host)}\n" for key, value in properties)
+        config.write_text("".join(rows))
+
+    def _serve_driver(self, keeper: SupervisedChild) -> str:
+        """Carry out the driver's commands until it sends `stop` or is gone, or until this task
+        shuts the link; the reason for the end."""
+        try:
+            with self._link.makefile("rb") as lines:
+                for line in lines:
+                    request = json.loads(line)
+                    if request["command"] == STOP:
+                        return "the driver asked to stop"
+                    self._answer(keeper, request)
+        except OSError as e:
+            return f"the driver is gone: {e}"
+        return "the driver is gone"
+
+    def _answer(self, keeper: SupervisedChild, request: dict[str, Any]) -> None:
+        facts: dict[str, Any] = {}
+        try:
+            if request["command"] == RESTART:
+                self._restart(keeper, str(request["python"]), request["properties"])
+            elif request["command"] == LOG_TAIL:
+                facts["text"] = log_tail(Path(self._task.log_path), int(request["size"]))
+            else:
+                facts["error"] = f"this broker's task does not know {request['command']!r}"
+        except (HeadwaterError, OSError) as error:
+            facts["error"] = str(error)
+        self._report(REPLY, request=request["request"], **facts)
+
+    def _restart(
+        self, keeper: SupervisedChild, python: str, properties: Iterable[Sequence[str]]
+    ) -> None:
+        """End the broker's run; its supervision starts the next one, with `python` if given."""
+        if python:
+            config = keeper.spec.command[-2:]
+            keeper.set_command((*with_python(keeper.spec.command[:-2], python), *config))
+        self._write_config(properties)
+        pid = keeper.pid
+        keeper.drain()
+        try:
+            if pid is not None and not keeper.wait_down(pid, self._task.drain_grace_s):
+                keeper.send(signal.SIGKILL)
+                keeper.wait_down(pid)
+        finally:
+            keeper.release()
 
     def _on_ready(self, readiness: dict[str, Any]) -> None:
         self._failed_starts = 0
@@ -132,6 +182,8 @@ class _Supervisor:
 
     def _on_exit(self, code: int) -> None:
         self._report("gone", code=code)
+        if code == 0:
+            return  # it has drained, for a restart or the end
         self._failed_starts += 1
         if self._failed_starts >= FAILED_STARTS_MAX:
             self._given_up = f"{self._task.name} never became ready here, last exit code {code}"
@@ -165,6 +217,7 @@ class _Executor:
             at = self.command.index("--executor-id") + 1 if "--executor-id" in self.command else 0
             found["executor_pid"] = self.pid
             found["executor_id"] = self.command[at] if at else "driver"
+            found["executor_host"] = argument(self.command, HOSTNAME_ARGUMENT)
         return found
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,13 +21,17 @@ from pyspark.sql import SparkSession
 
 from headwater.errors import UsageError
 from headwater.local.broker_command import BROKER_COMMAND
+from headwater.local.change_requests import ChangeRequests
 from headwater.local.cluster_file import ClusterRecord, DirectoryLock, resolve
 from headwater.local.cluster_spec import BROKERS_DEFAULT
 from headwater.local.daemon import prepare_directory
 from headwater.local.manager import Progress, silent
+from headwater.local.stop import end_leftovers
+from headwater.local.supervisor_socket import SupervisorSocket
 from headwater.system import SystemClock, SystemEntropy
-from headwater_spark.cluster.broker_slot import BrokerInfo
-from headwater_spark.cluster.job_manager import READY_TIMEOUT_S, SparkManager, plan_for
+from headwater_spark.cluster.broker_jobs import READY_TIMEOUT_S
+from headwater_spark.cluster.handle import ClusterHandle, DirectManagerClient
+from headwater_spark.cluster.job_manager import SparkManager, plan_for
 from headwater_spark.connect_session import require_classic
 from headwater_spark.spark_session import has_ended
 
@@ -39,14 +42,18 @@ _running: dict[Path, Cluster] = {}
 """The clusters of this process, by folder."""
 
 
-class Cluster:
-    """Brokers that run as Spark jobs. Make one with `Cluster.start`."""
+class Cluster(ClusterHandle):
+    """Brokers that run as Spark jobs of this application. Make one with `Cluster.start`;
+    `Cluster.attach` finds one that another process runs."""
 
     def __init__(
         self, spark: SparkSession, manager: SparkManager, lock: DirectoryLock, record: ClusterRecord
     ) -> None:
+        requests = ChangeRequests(manager)
+        super().__init__(DirectManagerClient(requests))
         self._spark = spark
         self._manager = manager
+        self._commands = SupervisorSocket(record.directory, requests)
         self._lock = lock
         self._record = record
         self._stopped = False
@@ -73,7 +80,10 @@ class Cluster:
 
         If this application already runs a cluster in `dir`, that one is returned: a notebook's
         cell can run again. The cluster stops at `stop()`, before Spark stops, and when the program
-        ends. Raises UsageError at once when the master has too few slots, naming one that fits.
+        ends. Brokers that an earlier driver left in `dir` drain first, and are killed if they do
+        not; a driver that still manages this cluster, on any host, is an error.
+
+        Raises UsageError at once when the master has too few slots, naming one that fits.
         """
         require_classic(spark)
         plan_for(spark, brokers or BROKERS_DEFAULT)
@@ -88,6 +98,7 @@ class Cluster:
         lock.acquire()
         record: ClusterRecord | None = None
         try:
+            end_leftovers(directory)
             spec = resolve(directory, brokers, port, SystemEntropy())
             record = ClusterRecord(spec, "spark", "spark driver")
             manager = SparkManager(
@@ -108,6 +119,7 @@ class Cluster:
             lock.release()
             raise
         cluster = cls(spark, manager, lock, record)
+        cluster._commands.open_if_possible()
         _running[directory] = cluster
         # Before Spark stops: it would print an error for each broker's task that it kills.
         atexit.register(cluster._stop_at_exit)
@@ -139,8 +151,8 @@ class Cluster:
         if differs:
             raise UsageError(
                 f"a cluster with other {' and '.join(differs)} runs in {spec.directory} already"
-                f" ({spec.brokers} brokers, {self.bootstrap_servers}): stop() it first, or choose"
-                " another dir and port"
+                f" ({spec.brokers} brokers, {self.bootstrap_servers}): scale() it, stop() it first,"
+                " or choose another dir and port"
             )
 
     @property
@@ -148,28 +160,9 @@ class Cluster:
         """The clients' `bootstrap.servers`. Ports are fixed per broker: constant on one machine."""
         return self._manager.state().bootstrap_servers
 
-    @property
-    def brokers(self) -> tuple[BrokerInfo, ...]:
-        """Every broker with its process, executor and number of restarts."""
-        return self._manager.brokers
-
-    @property
-    def restarts(self) -> int:
-        """The restarts of all brokers, summed up."""
-        return sum(broker.restarts for broker in self.brokers)
-
     def status(self) -> dict[str, Any]:
-        """The cluster's state as plain values."""
-        state = self._manager.state()
-        return {
-            "cluster_id": self._manager.spec.cluster_id,
-            "directory": str(self._manager.spec.directory),
-            "bootstrap_servers": state.bootstrap_servers,
-            "zookeeper": state.zookeeper,
-            "control_addresses": list(state.control_addresses),
-            "stopped": self._stopped,
-            "brokers": [asdict(broker) for broker in self.brokers],
-        }
+        """The cluster's state as plain values: cluster id, addresses, a row for each broker."""
+        return {**super().status(), "stopped": self._stopped}
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> bool:
         """True once every broker serves; False after `timeout_s`."""
@@ -182,6 +175,7 @@ class Cluster:
         self._stopped = True
         atexit.unregister(self._stop_at_exit)
         _running.pop(self._manager.spec.directory, None)
+        self._commands.close()
         try:
             self._manager.stop(progress)
         finally:

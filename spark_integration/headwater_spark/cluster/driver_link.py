@@ -7,13 +7,20 @@ import logging
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
+
+from headwater.errors import HeadwaterError, UsageError
 
 logger = logging.getLogger(__name__)
 
 Report = dict[str, Any]
-STOP = b"stop\n"
-LINE_BYTES_MAX = 1 << 16
+STOP = "stop"
+RESTART = "restart"
+LOG_TAIL = "log-tail"
+REPLY = "reply"
+LINE_BYTES_MAX = 1 << 22
+"""A reply has a part of a log."""
 SILENCE_S = 120.0
 """The default of `spark.network.timeout`, after which Spark gives an executor up."""
 PROBES = 4
@@ -24,16 +31,57 @@ class TaskLink:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
+        self._lock = threading.Lock()
+        self._asked: dict[int, Future[Report]] = {}
+        self._last = 0
+        self._is_closed = False
 
     def ask_to_stop(self) -> None:
         """Ask the task to drain its broker and return; does nothing if the task is gone."""
         try:
-            self._connection.sendall(STOP)
+            self._send({"command": STOP})
         except OSError:
             return  # the task has ended
 
+    def ask(self, command: str, timeout_s: float, **arguments: Any) -> Report:
+        """Send a command to the task; its reply. Raises HeadwaterError."""
+        reply: Future[Report] = Future()
+        with self._lock:
+            self._last += 1
+            number = self._last
+            self._asked[number] = reply
+            is_closed = self._is_closed
+        try:
+            if is_closed:
+                raise HeadwaterError("the broker's Spark task has ended")
+            self._send({"command": command, "request": number, **arguments})
+            found = reply.result(timeout_s)
+        except (OSError, TimeoutError) as error:
+            raise HeadwaterError(f"the broker's Spark task does not answer: {error!r}") from error
+        finally:
+            with self._lock:
+                self._asked.pop(number, None)
+        if found.get("error"):
+            raise UsageError(str(found["error"]))
+        return found
+
+    def on_reply(self, report: Report) -> None:
+        """The reply to a command has come."""
+        with self._lock:
+            reply = self._asked.pop(int(report["request"]), None)
+        if reply is not None:
+            reply.set_result(report)
+
+    def _send(self, command: dict[str, Any]) -> None:
+        self._connection.sendall(json.dumps(command).encode() + b"\n")
+
     def close(self) -> None:
         """Close the connection; the task then stops by itself."""
+        with self._lock:
+            self._is_closed = True
+            asked, self._asked = list(self._asked.values()), {}
+        for reply in asked:
+            reply.set_exception(HeadwaterError("the broker's Spark task has ended"))
         try:
             self._connection.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -64,13 +112,15 @@ class DriverLink:
         token: str,
         on_report: Callable[[Report, TaskLink], None],
         on_lost: Callable[[int, TaskLink], None],
+        *,
+        port: int = 0,
         silence_s: float = SILENCE_S,
     ) -> None:
         self._token = token
         self._silence_s = silence_s
         self._on_report = on_report
         self._on_lost = on_lost
-        self._server = socket.create_server((host, 0))
+        self._server = socket.create_server((host, port))
         self.port: int = self._server.getsockname()[1]
         self._links: set[TaskLink] = set()
         self._lock = threading.Lock()
@@ -118,7 +168,10 @@ class DriverLink:
                     if report is None:
                         break
                     broker_id = int(report["broker_id"])
-                    self._on_report(report, link)
+                    if report.get("event") == REPLY:
+                        link.on_reply(report)
+                    else:
+                        self._on_report(report, link)
         except OSError as e:
             logger.info("link to broker %s: %s", broker_id, e)
         finally:

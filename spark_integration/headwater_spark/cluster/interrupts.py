@@ -14,8 +14,8 @@ from typing import Any
 Handler = Callable[[int, FrameType | None], Any] | int | signal.Handlers | None
 
 
-def spare_groups(context: Any, groups: tuple[str, ...]) -> Handler:
-    """Install a handler that cancels all jobs but those of `groups`; returns the former handler.
+def spare_groups(context: Any, groups: Callable[[], tuple[str, ...]]) -> Handler:
+    """Install a handler that cancels all jobs but those of `groups()`; returns the former handler.
 
     Outside the main thread, where Python installs no handlers, does nothing and returns None.
     """
@@ -25,7 +25,7 @@ def spare_groups(context: Any, groups: tuple[str, ...]) -> Handler:
 
     def interrupted(signum: int, frame: FrameType | None) -> None:
         try:
-            cancel_others(context, groups)
+            cancel_others(context, groups())
         finally:
             raise KeyboardInterrupt
 

@@ -1,64 +1,56 @@
-"""Manager of brokers that run as Spark jobs: one job per broker, resubmitted when it ends.
+"""Manager of brokers that run as Spark jobs: what `Cluster` and `headwater up --spark` start.
 
-A driver thread per broker submits a job of one task and waits for its end. The task keeps the
-broker process running on its executor and reports to the driver. When the task or its executor
-dies, the thread submits the job again, with back-off. When a broker process has ended, the driver
-closes its ZooKeeper session at once, so that its partitions get new leaders now and not after the
-session timeout.
+One manager runs per cluster, whichever hosts its drivers are on: it holds the node
+`/headwater/manager` in the cluster's ZooKeeper, through which operators reach it too.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import signal
+import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError, UsageError
 from headwater.local.broker_command import BROKER_COMMAND
 from headwater.local.broker_sessions import BrokerSessions
-from headwater.local.child import ChildFailedError, ChildSpec
+from headwater.local.change_requests import ChangeRequests
+from headwater.local.child import log_tail
 from headwater.local.child_restarts import SupervisedChild
-from headwater.local.cluster_spec import LOOPBACK, ClusterSpec, check_ports_free
-from headwater.local.manager import ManagerState, Progress, silent
-from headwater.local.processes import CLUSTER_DIR_VARIABLE, ProcessRef, wait_gone
-from headwater.local.supervisor import broker_properties
-from headwater.local.zookeeper import zookeeper_spec
+from headwater.local.cluster_spec import LOOPBACK, ClusterSpec, check_free, check_ports_free
+from headwater.local.manager import BrokerState, ManagerState, Progress, silent
+from headwater.local.processes import CLUSTER_DIR_VARIABLE, ProcessRef
+from headwater.local.supervisor import broker_properties, supervised_zookeeper
+from headwater.local.zk_requests import ZkRequests
 from headwater.system import SystemEntropy
 from headwater_spark.cluster import interrupts
-from headwater_spark.cluster.broker_slot import BrokerInfo, BrokerSlot
-from headwater_spark.cluster.broker_task import (
-    DRAIN_GRACE_S,
-    HOST_MARK,
-    RACK_MARK,
-    BrokerTask,
-    run_broker,
-)
-from headwater_spark.cluster.driver_link import SILENCE_S, DriverLink, Report, TaskLink
+from headwater_spark.cluster.broker_jobs import READY_TIMEOUT_S, BrokerJobs
+from headwater_spark.cluster.broker_slot import BrokerSlot
+from headwater_spark.cluster.broker_task import DRAIN_GRACE_S, HOST_MARK, RACK_MARK, BrokerTask
+from headwater_spark.cluster.driver_link import LOG_TAIL, RESTART, SILENCE_S, DriverLink, TaskLink
 from headwater_spark.cluster.slot_plan import SlotPlan, plan_slots
+from headwater_spark.cluster.spark_jobs import SparkJobs
 
 logger = logging.getLogger(__name__)
 
-RESUBMIT_S = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
-STEADY_S = 30.0
-"""A job that lasted this long resets the back-off."""
-READY_TIMEOUT_S = 120.0
-ORPHAN_WAIT_S = 30.0
-"""How long the manager waits for a broker without a task to drain."""
-STOP_SLACK_S = 5.0
+RESTART_TIMEOUT_S = 60.0
+"""For the check of an interpreter and the drain of a broker."""
+LOG_TIMEOUT_S = 10.0
+FORMER_BROKERS_S = 20.0
+"""How long a start waits for the brokers of a former driver, which drain, to unregister."""
 MEMORY_LIMIT_KEY = "spark.executor.pyspark.memory"
+BIND_ADDRESS_KEY = "spark.driver.bindAddress"
+LINK_PORT_KEY = "spark.headwater.driver.port"
+"""The driver's port for the brokers' tasks, where a firewall needs a fixed one."""
 
 
 class SparkManager:
-    """A `headwater.local.manager.Manager` on a running Spark application."""
+    """A `headwater.local.manager.Manager` and `ElasticManager` on a running Spark application."""
 
     def __init__(
         self,
@@ -74,14 +66,12 @@ class SparkManager:
     ) -> None:
         self.spec = spec
         self._spark = spark
-        self._context = spark.sparkContext
         self._clock = clock
         self.properties = dict(properties or {})
         self._broker_command = broker_command
         self._changed = changed
         self._drain_grace_s = drain_grace_s
         self._plan = plan_for(spark, spec.brokers)
-        self._silence_s = network_timeout_s(spark)
         zookeeper = zookeeper or spec.external_zookeeper or None
         if zookeeper is None and not self._plan.one_host:
             raise UsageError(
@@ -89,55 +79,61 @@ class SparkManager:
                 " Cluster.start(..., zookeeper='host:2181')"
             )
         self.external_zookeeper = zookeeper
+        self._servers = zookeeper or spec.zookeeper
         self._zookeeper: SupervisedChild | None = None
-        servers = zookeeper or spec.zookeeper
-        self._sessions = BrokerSessions(spec.directory / "zookeeper", servers)
+        self._sessions = BrokerSessions(spec.directory / "zookeeper", self._servers)
+        self._jobs = BrokerJobs(
+            clock,
+            SparkJobs(spark, self._plan.task_cpus),
+            self._sessions,
+            self._task,
+            changed,
+            drain_grace_s,
+            self._plan.task_cpus or 1,
+        )
+        self._requests: ZkRequests | None = None
         self._token = SystemEntropy().randbytes(16).hex()
         self._link: DriverLink | None = None
-        self._state = threading.Condition()
-        self._stopping = False
-        self._threads: list[threading.Thread] = []
-        self._slots = {
-            slot.broker_id: BrokerSlot(
-                slot, spec.logs / f"{slot.name}.log", spec.host, self._plan.one_host
-            )
-            for slot in spec.slots
-        }
+        self._change = threading.Lock()
+        """Held while brokers are started, added, restarted or removed, by one call at a time."""
         self._former_handler: interrupts.Handler = None
+
+    def _slot(self, broker_id: int) -> BrokerSlot:
+        slot = self.spec.slot(broker_id)
+        log = self.spec.logs / f"{slot.name}.log"
+        return BrokerSlot(slot, log, self.spec.host, self._plan.one_host, self._broker_command)
 
     def start(self, progress: Progress = silent, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Return when every broker is ready. Stops everything before it raises HeadwaterError."""
-        if self._context.getConf().get(MEMORY_LIMIT_KEY):
+        if self._spark.sparkContext.getConf().get(MEMORY_LIMIT_KEY):
             raise UsageError(
                 f"{MEMORY_LIMIT_KEY} is set: brokers would inherit its limit. Unset it and size"
                 " spark.executor.memoryOverhead"
             )
         total = 1 + self.spec.brokers
         try:
-            if self._plan.one_host:
-                check_ports_free(self.spec)
-            self._start_zookeeper()
-            progress("ZooKeeper is ready", 1, total)
-            self._sessions.close_leftovers()
-            self._open_link()
-            for broker in self._slots.values():
-                thread = threading.Thread(
-                    target=self._keep_job, args=(broker,), name=broker.group, daemon=True
+            with self._change:
+                if self._plan.one_host:
+                    check_ports_free(self.spec)
+                self._start_zookeeper()
+                progress("ZooKeeper is ready", 1, total)
+                self._claim()
+                self._open_link()
+                for slot in self.spec.slots:
+                    self._jobs.start(self._slot(slot.broker_id))
+                self._jobs.wait_started(progress, total, timeout_s)
+                self._warn_of_shared_hosts()
+                self._former_handler = interrupts.spare_groups(
+                    self._spark.sparkContext, self._groups
                 )
-                self._threads.append(thread)
-                thread.start()
-            self._wait_ready(progress, total, timeout_s)
-            self._warn_of_shared_hosts()
-            groups = tuple(b.group for b in self._slots.values())
-            self._former_handler = interrupts.spare_groups(self._context, groups)
         except BaseException:
             self.stop()
             raise
 
     def state(self) -> ManagerState:
         """The brokers' current addresses and processes."""
-        with self._state:
-            brokers = list(self._slots.values())
+        brokers = self._jobs.brokers()
+        with self._jobs.state:
             addresses = [f"{b.host}:{b.slot.port}" for b in brokers]
             control = tuple(f"{b.host}:{b.slot.control_port}" for b in brokers)
             processes = [b.process for b in brokers if b.process is not None]
@@ -146,84 +142,197 @@ class SparkManager:
             processes.append(ProcessRef.of("zookeeper", keeper.pid))
         return ManagerState(
             bootstrap_servers=",".join(addresses),
-            zookeeper=self.external_zookeeper or self.spec.zookeeper,
+            zookeeper=self._servers,
             control_addresses=control,
             processes=tuple(processes),
+            spec=self.spec,
         )
 
-    @property
-    def brokers(self) -> tuple[BrokerInfo, ...]:
+    def broker_states(self) -> tuple[BrokerState, ...]:
         """Every broker, in the order of ids."""
-        with self._state:
-            return tuple(b.info() for b in self._slots.values())
+        with self._jobs.state:
+            return tuple(b.state() for b in self._jobs.brokers())
 
     def wait_all_ready(self, timeout_s: float) -> bool:
         """True once every broker serves; False after `timeout_s`."""
-        with self._state:
-            return self._state.wait_for(
-                lambda: all(b.readiness is not None for b in self._slots.values()), timeout_s
+        return self._jobs.wait_all_ready(timeout_s)
+
+    def log_tail(self, broker_id: int, size: int) -> str:
+        """The last `size` bytes of a broker's log, from its host. Raises HeadwaterError."""
+        broker = self._jobs.broker(broker_id)
+        if self._plan.one_host:
+            return log_tail(broker.log_path, size)
+        return str(self._task_of(broker).ask(LOG_TAIL, LOG_TIMEOUT_S, size=size)["text"])
+
+    def add_brokers(self, count: int, progress: Progress) -> None:
+        """Submit the jobs of brokers with the lowest free ids, one after the other.
+
+        Raises HeadwaterError; brokers that were ready before one failed stay in the cluster.
+        """
+        with self._change:
+            plan_for(self._spark, self.spec.brokers + count)
+            added = self.spec.free_ids(count)
+            if self._plan.one_host:
+                for broker_id in added:
+                    check_free(self.spec.host, self.spec.slot(broker_id).ports())
+            for done, broker_id in enumerate(added, start=1):
+                self._add_broker(broker_id)
+                progress(f"broker-{broker_id} is ready", done, count)
+
+    def _add_broker(self, broker_id: int) -> None:
+        former, self.spec = self.spec, self.spec.with_broker(broker_id)
+        broker = self._slot(broker_id)
+        self._jobs.start(broker)
+        try:
+            self._jobs.wait_ready_again(broker, 0)
+        except BaseException:
+            self._jobs.remove(broker)
+            self.spec = former
+            raise
+        self._changed()
+
+    def restart_broker(self, broker_id: int, progress: Progress, python: str = "") -> None:
+        """Drain a broker and start it again, on the same executor. Raises HeadwaterError.
+
+        With `python`, this interpreter runs the broker, and brokers that are added later.
+        """
+        with self._change:
+            broker = self._jobs.broker(broker_id)
+            before = broker.times_ready
+            rows = self._properties(broker)
+            self._task_of(broker).ask(
+                RESTART, RESTART_TIMEOUT_S, python=python, properties=list(rows.items())
             )
+            if python:
+                self._broker_command = (python, *self._broker_command[1:])
+                broker.command = self._broker_command
+            progress(f"{broker.slot.name} stopped", 1, 2)
+            self._jobs.wait_ready_again(broker, before)
+            progress(f"{broker.slot.name} is ready", 2, 2)
+
+    def stop_broker(self, broker_id: int, progress: Progress) -> None:
+        """Drain a broker and end its job, which `start_broker` submits again."""
+        with self._change:
+            broker = self._jobs.broker(broker_id)
+            with self._jobs.state:
+                broker.is_held = True
+            self._jobs.end_run(broker)
+            progress(f"{broker.slot.name} stopped", 1, 1)
+
+    def start_broker(self, broker_id: int, progress: Progress) -> None:
+        """Submit the job of a stopped broker. Raises HeadwaterError."""
+        with self._change:
+            broker = self._jobs.broker(broker_id)
+            before = broker.times_ready
+            with self._jobs.state:
+                broker.is_held = False
+                self._jobs.state.notify_all()
+            self._jobs.wait_ready_again(broker, before)
+            progress(f"{broker.slot.name} is ready", 1, 1)
+
+    def remove_broker(self, broker_id: int, progress: Progress) -> None:
+        """Drain a broker and take it out of the cluster. Raises HeadwaterError."""
+        with self._change:
+            broker = self._jobs.broker(broker_id)
+            left = self.spec.without_broker(broker_id)
+            self._jobs.remove(broker)
+            self.spec = left
+            self._changed()
+            progress(f"{broker.slot.name} is removed", 1, 1)
 
     def stop(self, progress: Progress = silent) -> None:
         """Drain the brokers and end every process. Safe at any time, safe to repeat."""
         interrupts.restore(self._former_handler)
         self._former_handler = None
-        total = 1 + len(self._slots)
-        with self._state:
-            self._stopping = True
-            self._state.notify_all()
-            left = [b.process for b in self._slots.values() if b.process is not None]
-            links = [b.link for b in self._slots.values() if b.link is not None]
-        for link in links:
-            link.ask_to_stop()
-        if not links:
-            self._cancel_jobs()
-        deadline = self._clock.monotonic() + self._drain_grace_s + STOP_SLACK_S
-        for done, thread in enumerate(self._threads, start=1):
-            thread.join(max(0.0, deadline - self._clock.monotonic()))
-            if thread.is_alive():
-                self._cancel_jobs()
-                thread.join(STOP_SLACK_S)
-            progress(f"{thread.name} stopped", done, total)
+        total = 1 + self.spec.brokers
+        self._jobs.stop(progress, total)
         if self._link is not None:
             self._link.close()
-        _end(left)
+        if self._requests is not None:
+            self._requests.close()
+            self._requests = None
         if self._zookeeper is not None:
             self._zookeeper.ask_to_stop()
             self._zookeeper.finish_stop()
             self._zookeeper = None
         progress("ZooKeeper stopped", total, total)
-        self._threads.clear()
 
     def _start_zookeeper(self) -> None:
         if self.external_zookeeper is not None:
             return
-        folder = self.spec.directory / "zookeeper"
-        child = zookeeper_spec(folder, self.spec.zookeeper_port, self.spec.logs / "zookeeper.log")
-        marked = ChildSpec(
-            name=child.name,
-            command=child.command,
-            log_path=child.log_path,
-            environment={**child.environment, **self._mark()},
-            probe=child.probe,
-            drains_at_eof=child.drains_at_eof,
-        )
-        self._zookeeper = SupervisedChild(marked, self._clock, on_gone=lambda _c: self._changed())
+        self._zookeeper = supervised_zookeeper(self.spec, self._clock, self._changed)
         self._zookeeper.start()
         self._zookeeper.wait_ready()
 
-    def _mark(self) -> dict[str, str]:
-        return {CLUSTER_DIR_VARIABLE: str(self.spec.directory)}
+    def _claim(self) -> None:
+        """Become the one driver of the cluster, and wait until no former broker is registered."""
+        own = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "application": self._spark.sparkContext.applicationId,
+            "directory": str(self.spec.directory),
+        }
+        requests = ZkRequests(self._servers, own, ChangeRequests(self))
+        requests.open()
+        self._requests = requests
+        if not self._plan.one_host:
+            self._jobs.homes = requests.homes
+        if not self._plan.one_host:
+            # Brokers of a lost driver drain on their hosts: a live one's session stays open.
+            requests.wait_unregistered(self.spec.broker_ids, FORMER_BROKERS_S)
+        self._sessions.close_leftovers()
+        left = requests.wait_unregistered(self.spec.broker_ids, FORMER_BROKERS_S)
+        if left:
+            raise UsageError(
+                f"brokers {', '.join(map(str, left))} are registered in ZooKeeper {self._servers}:"
+                " stop them, or use their cluster with Cluster.attach"
+            )
+
+    def _warn_of_shared_hosts(self) -> None:
+        """Warn when brokers share a host: replicas of one partition may be on one host."""
+        hosts = {b.host for b in self._jobs.brokers()}
+        if not self._plan.one_host and len(hosts) < self.spec.brokers:
+            logger.warning(
+                "%d brokers run on %d hosts (%s): a topic with a higher replication factor has"
+                " several replicas on one host",
+                self.spec.brokers,
+                len(hosts),
+                ", ".join(sorted(hosts)),
+            )
+
+    def _groups(self) -> tuple[str, ...]:
+        return tuple(b.group for b in self._jobs.brokers())
+
+    def _task_of(self, broker: BrokerSlot) -> TaskLink:
+        """The connection to the broker's task. Raises HeadwaterError while none runs."""
+        link = broker.link
+        if link is None:
+            raise HeadwaterError(
+                f"no Spark task of {broker.slot.name} runs now: try again when it is back"
+            )
+        return link
 
     def _open_link(self) -> None:
-        host = LOOPBACK if self._plan.one_host else str(self._spark.conf.get("spark.driver.host"))
-        self._link = DriverLink(host, self._token, self._on_report, self._on_lost, self._silence_s)
+        conf = self._spark.sparkContext.getConf()
+        host = conf.get(BIND_ADDRESS_KEY) or self._driver_host
+        self._link = DriverLink(
+            LOOPBACK if self._plan.one_host else host,
+            self._token,
+            self._jobs.on_report,
+            self._jobs.on_lost,
+            port=int(conf.get(LINK_PORT_KEY) or 0),
+            silence_s=network_timeout_s(self._spark),
+        )
 
-    def _task(self, broker: BrokerSlot) -> BrokerTask:
-        assert self._link is not None
+    @property
+    def _driver_host(self) -> str:
+        """The driver's address for tasks."""
+        return LOOPBACK if self._plan.one_host else str(self._spark.conf.get("spark.driver.host"))
+
+    def _properties(self, broker: BrokerSlot) -> dict[str, str]:
         slot = broker.slot
         rows = broker_properties(self.spec, slot)
-        rows["zookeeper.connect"] = self.external_zookeeper or self.spec.zookeeper
+        rows["zookeeper.connect"] = self._servers
         if not self._plan.one_host:
             rows["listeners"] = f"PLAINTEXT://0.0.0.0:{slot.port}"
             rows["advertised.listeners"] = f"PLAINTEXT://{HOST_MARK}:{slot.port}"
@@ -231,190 +340,51 @@ class SparkManager:
             rows["control.advertised.listener"] = f"{HOST_MARK}:{slot.control_port}"
             rows["status.listener"] = f"0.0.0.0:{slot.status_port}"
             rows["broker.rack"] = RACK_MARK
-        rows.update(self.properties)
-        driver = LOOPBACK if self._plan.one_host else str(self._spark.conf.get("spark.driver.host"))
+        return {**rows, **self.properties}
+
+    def _task(self, broker: BrokerSlot) -> BrokerTask:
+        assert self._link is not None
+        slot = broker.slot
         return BrokerTask(
             broker_id=slot.broker_id,
             name=slot.name,
-            command=self._broker_command,
-            properties=tuple(rows.items()),
+            command=broker.command,
+            properties=tuple(self._properties(broker).items()),
             config_path=str(self.spec.directory / "conf" / f"{slot.name}.properties"),
             log_path=str(broker.log_path),
-            driver_host=driver,
+            driver_host=self._driver_host,
             driver_port=self._link.port,
             token=self._token,
-            environment={**self._mark(), "GRPC_VERBOSITY": "ERROR"},
+            environment={CLUSTER_DIR_VARIABLE: str(self.spec.directory), "GRPC_VERBOSITY": "ERROR"},
             drain_grace_s=self._drain_grace_s,
-            silence_s=self._silence_s,
+            silence_s=network_timeout_s(self._spark),
         )
-
-    def _keep_job(self, broker: BrokerSlot) -> None:
-        """Submit the broker's job whenever it has ended, until the manager stops."""
-        failures = 0
-        while not self._stopping:
-            started = self._clock.monotonic()
-            reason = self._run_job(broker)
-            if self._clock.monotonic() - started >= STEADY_S:
-                failures = 0
-            delay = RESUBMIT_S[min(failures, len(RESUBMIT_S) - 1)]
-            failures += 1
-            if self._stopping:
-                return
-            if self._context_is_stopped():
-                logger.warning("%s: its Spark application has ended", broker.slot.name)
-                return
-            logger.warning("%s: %s; submitting again in %.1f s", broker.slot.name, reason, delay)
-            with self._state:
-                self._state.wait_for(lambda: self._stopping, delay)
-
-    def _run_job(self, broker: BrokerSlot) -> str:
-        """Run one job from submission to its end; the reason for the end."""
-        task = self._task(broker)
-
-        def hold(_rows: Iterator[int]) -> Iterator[str]:
-            yield run_broker(task)
-
-        with self._state:
-            broker.submissions += 1
-        try:
-            self._context.setJobGroup(broker.group, f"headwater {broker.slot.name}")
-            rows = self._context.parallelize([broker.slot.broker_id], 1).mapPartitions(hold)
-            if self._plan.task_cpus is not None:
-                requests = TaskResourceRequests().cpus(self._plan.task_cpus)
-                rows = rows.withResources(ResourceProfileBuilder().require(requests).build)
-            return str(rows.collect()[0])
-        except (Py4JError, PySparkException, OSError) as e:
-            return f"its job ended: {str(e).strip().splitlines()[0]}"
-
-    def _context_is_stopped(self) -> bool:
-        try:
-            return self._context._jsc is None or bool(self._context._jsc.sc().isStopped())
-        except (Py4JError, OSError):
-            return True
-
-    def _cancel_jobs(self) -> None:
-        for broker in self._slots.values():
-            try:
-                self._context.cancelJobGroup(broker.group)
-            except (Py4JError, AttributeError, OSError) as e:
-                logger.info("%s: %r", broker.group, e)  # the application has ended
-
-    def _on_report(self, report: Report, link: TaskLink) -> None:
-        broker = self._slots[int(report["broker_id"])]
-        event = report["event"]
-        name = broker.slot.name
-        with self._state:
-            if event != "up" and not broker.is_current(link):
-                return  # of a task that a later one has replaced
-        if event == "ready":
-            self._sessions.held_by(name, report["readiness"])
-        with self._state:
-            if event == "up":
-                broker.on_task_up(report, link)
-                if self._stopping:
-                    link.ask_to_stop()
-            elif event == "ready":
-                broker.on_ready(report["readiness"])
-            elif event == "gone":
-                broker.on_exit(int(report["code"]))
-            self._state.notify_all()
-        if event == "gone":
-            self._after_exit(name, int(report["code"]))
-        self._changed()
-
-    def _after_exit(self, name: str, code: int) -> None:
-        if code == 0:  # the broker has closed its session
-            self._sessions.forget(name)
-        else:
-            self._sessions.close(name)
-
-    def _on_lost(self, broker_id: int, link: TaskLink) -> None:
-        """A task's connection has closed: Spark killed its worker, or the executor died."""
-        broker = self._slots[broker_id]
-        with self._state:
-            orphan = broker.on_task_lost(link)
-            self._state.notify_all()
-        if orphan is None:
-            return
-        # The broker reads EOF and drains. Its session must not be closed while it still runs.
-        if wait_gone([orphan], ORPHAN_WAIT_S):
-            logger.warning("%s (pid %d) still runs without its task", orphan.name, orphan.pid)
-        else:
-            self._sessions.close(broker.slot.name)
-        self._changed()
-
-    def _wait_ready(self, progress: Progress, total: int, timeout_s: float) -> None:
-        deadline = self._clock.monotonic() + timeout_s
-        shown = 0
-        while shown < len(self._slots):
-            with self._state:
-                self._state.wait_for(
-                    lambda: self._ready_count() > shown or self._failure() != "",  # noqa: B023
-                    max(0.0, deadline - self._clock.monotonic()),
-                )
-                ready, failure = self._ready_count(), self._failure()
-            if failure:
-                raise ChildFailedError(failure)
-            if ready == shown:
-                raise HeadwaterError(self._not_ready(timeout_s))
-            shown = ready
-            progress(f"{shown} brokers are ready", 1 + shown, total)
-
-    def _warn_of_shared_hosts(self) -> None:
-        """Warn when brokers share a host: replicas of one partition may be on one host."""
-        hosts = {b.host for b in self._slots.values()}
-        if not self._plan.one_host and len(hosts) < len(self._slots):
-            logger.warning(
-                "%d brokers run on %d hosts (%s): a topic with a higher replication factor has"
-                " several replicas on one host",
-                len(self._slots),
-                len(hosts),
-                ", ".join(sorted(hosts)),
-            )
-
-    def _ready_count(self) -> int:
-        return sum(b.readiness is not None for b in self._slots.values())
-
-    def _failure(self) -> str:
-        return next((b.failure for b in self._slots.values() if b.failure), "")
-
-    def _not_ready(self, timeout_s: float) -> str:
-        waiting = [b for b in self._slots.values() if b.readiness is None]
-        unplaced = [b.slot.name for b in waiting if not b.task_facts]
-        if unplaced:
-            return (
-                f"Spark started no task for {', '.join(unplaced)} in {timeout_s:.0f} s: the"
-                f" application needs {self._plan.task_cpus or 1} free cores per broker"
-            )
-        names = ", ".join(b.slot.name for b in waiting)
-        return f"{names}: not ready after {timeout_s:.0f} s (logs: {self.spec.logs})"
 
 
 def plan_for(spark: SparkSession, brokers: int) -> SlotPlan:
     """The slot plan of this session's master. Raises UsageError when the brokers do not fit."""
     conf = spark.sparkContext.getConf()
-    instances = conf.get("spark.executor.instances")
-    is_dynamic = conf.get("spark.dynamicAllocation.enabled", "false") == "true"
+    cores = conf.get("spark.executor.cores")
     return plan_slots(
         spark.sparkContext.master,
         brokers,
         cores_here=os.cpu_count() or 1,
-        executor_cores=int(conf.get("spark.executor.cores") or 1),
-        executors=int(instances) if instances and not is_dynamic else None,
+        executor_cores=int(cores) if cores else None,
+        executors=_executors(conf),
     )
+
+
+def _executors(conf: SparkConf) -> int | None:
+    """The number of executors that the configuration fixes; None if Spark decides it."""
+    if conf.get("spark.dynamicAllocation.enabled", "false") == "true":
+        return None
+    if instances := conf.get("spark.executor.instances"):
+        return int(instances)
+    cores, total = conf.get("spark.executor.cores"), conf.get("spark.cores.max")
+    return int(total) // int(cores) if cores and total else None
 
 
 def network_timeout_s(spark: SparkSession) -> float:
     """After so long a silence Spark counts an executor as lost."""
     conf = spark.sparkContext._jsc.sc().conf()
     return float(conf.getTimeAsSeconds("spark.network.timeout", f"{SILENCE_S:.0f}s"))
-
-
-def _end(left: list[ProcessRef]) -> None:
-    """Kill the processes that did not end in time. Raises HeadwaterError if one survives that."""
-    for process in wait_gone(left, STOP_SLACK_S):
-        logger.warning("%s (pid %d) did not drain in time: killed", process.name, process.pid)
-        process.send(signal.SIGKILL)
-    alive: list[Any] = wait_gone(left, STOP_SLACK_S)
-    if alive:
-        raise HeadwaterError(f"these processes survived SIGKILL: {alive}")

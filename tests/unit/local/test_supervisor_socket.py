@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ class Elastic:
     def __init__(self, spec: ClusterSpec) -> None:
         self.spec = spec
         self.calls: list[tuple[str, int]] = []
+        self.changed: Callable[[], None] = lambda: None
         self.pythons: list[str] = []
         self.broken: int | None = None
 
@@ -44,7 +45,9 @@ class Elastic:
 
     def state(self) -> ManagerState:
         control = tuple(slot.control_address for slot in self.spec.slots)
-        return ManagerState(self.spec.bootstrap_servers, self.spec.zookeeper, control)
+        return ManagerState(
+            self.spec.bootstrap_servers, self.spec.zookeeper, control, spec=self.spec
+        )
 
     def broker_states(self) -> tuple[BrokerState, ...]:
         return tuple(
@@ -57,6 +60,7 @@ class Elastic:
             if broker_id == self.broken:
                 raise HeadwaterError(f"broker-{self.broken} exited with 3")
             self.spec = self.spec.with_broker(broker_id)
+            self.changed()
             progress(f"broker-{broker_id} is ready", done, count)
 
     def restart_broker(self, broker_id: int, progress: Progress, python: str = "") -> None:
@@ -72,6 +76,7 @@ class Elastic:
     def remove_broker(self, broker_id: int, progress: Progress) -> None:
         self.calls.append(("remove", broker_id))
         self.spec = self.spec.without_broker(broker_id)
+        self.changed()
 
     def log_tail(self, broker_id: int, size: int) -> str:
         return "x" * size
@@ -107,7 +112,8 @@ def elastic(folder: Path) -> Elastic:
 def served(folder: Path, elastic: Elastic) -> Iterator[Path]:
     record = ClusterRecord(elastic.spec, "local", "supervisor")
     record.manager = elastic
-    server = SupervisorSocket(folder, ChangeRequests(elastic, record))
+    elastic.changed = record.update
+    server = SupervisorSocket(folder, ChangeRequests(elastic))
     server.open()
     yield folder
     server.close()
@@ -214,10 +220,9 @@ def test_only_its_owner_may_use_the_socket(served: Path) -> None:
 
 
 def test_a_socket_that_a_killed_supervisor_left_is_replaced(folder: Path, elastic: Elastic) -> None:
-    record = ClusterRecord(elastic.spec, "local", "supervisor")
-    first = SupervisorSocket(folder, ChangeRequests(elastic, record))
+    first = SupervisorSocket(folder, ChangeRequests(elastic))
     first.open()
-    second = SupervisorSocket(folder, ChangeRequests(elastic, record))
+    second = SupervisorSocket(folder, ChangeRequests(elastic))
     second.open()
     list(ask(folder, RESTART_BROKER, broker_id=0))
     second.close()
@@ -233,6 +238,5 @@ def test_without_a_supervisor_the_error_says_so(folder: Path) -> None:
 
 
 def test_brokers_of_a_manager_that_cannot_change_them_are_left_alone(folder: Path) -> None:
-    record = ClusterRecord(ClusterSpec(folder, "abc", 2, 9092), "spark", "supervisor")
     with pytest.raises(HeadwaterError, match="still starting"):
-        ChangeRequests(Rigid(), record)({"command": ADD_BROKERS, "count": 1}, lambda _event: None)
+        ChangeRequests(Rigid())({"command": ADD_BROKERS, "count": 1}, lambda _event: None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +28,8 @@ def links() -> Iterator[tuple[Ends, Ends]]:
 
 def slot() -> BrokerSlot:
     spec = ClusterSpec(Path("/data"), "id")
-    return BrokerSlot(spec.slot(1), Path("/data/broker-1.log"), spec.host, one_host=False)
+    log = Path("/data/broker-1.log")
+    return BrokerSlot(spec.slot(1), log, spec.host, one_host=False, command=("python",))
 
 
 def test_a_task_on_another_machine_replaces_one_that_fell_silent(links: tuple[Ends, Ends]) -> None:
@@ -35,13 +37,13 @@ def test_a_task_on_another_machine_replaces_one_that_fell_silent(links: tuple[En
     broker = slot()
     broker.on_task_up({"host": "10.0.0.1"}, first)
     broker.on_ready({"ready": True, "pid": 7})
-    assert broker.info().ready and broker.info().address == "10.0.0.1:9093"
+    assert broker.state().ready and broker.state().address == "10.0.0.1:9093"
 
     broker.on_task_up({"host": "10.0.0.2"}, second)
-    assert zombie.recv(100) == b"stop\n"
+    assert json.loads(zombie.recv(100)) == {"command": "stop"}
     assert zombie.recv(100) == b""
-    assert not broker.info().ready, "the new broker has not reported yet"
-    assert broker.info().address == "10.0.0.2:9093"
+    assert not broker.state().ready, "the new broker has not reported yet"
+    assert broker.state().address == "10.0.0.2:9093"
     assert broker.is_current(second) and not broker.is_current(first)
 
 
@@ -52,4 +54,4 @@ def test_the_end_of_a_replaced_tasks_connection_changes_nothing(links: tuple[End
     broker.on_task_up({"host": "10.0.0.2"}, second)
     broker.on_ready({"ready": True, "pid": 8})
     assert broker.on_task_lost(first) is None
-    assert broker.info().ready and broker.info().host == "10.0.0.2"
+    assert broker.state().ready and broker.state().host == "10.0.0.2"

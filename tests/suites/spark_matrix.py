@@ -67,7 +67,7 @@ PLANTS: dict[str, tuple[str, str, str]] = {
     "not-drained": (SINK, "before-spark-log", DRIVER),
     "commit-swallowed": (SINK, "before-join", TASK),
     "abort-for-commit": (BOTH, "before-join", TASK),
-    "no-fence": (BOTH, "before-commit", DRIVER),
+    "verdict-ignored": (BOTH, "before-commit", DRIVER),
 }
 """Planted bug -> the cell that shows it."""
 

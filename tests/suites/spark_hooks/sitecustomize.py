@@ -155,7 +155,7 @@ def plant(client: Any) -> None:
             client.commit = aborted
         case "not-drained":
             client.commit, client.join = of_new_epoch(commit), of_new_epoch(join)
-        case "no-fence":
+        case "verdict-ignored":
             from headwater_spark.sink.decided_epoch import Verdict
             from headwater_spark.sink.delta_decision import DeltaDecisionTable
 

@@ -141,6 +141,7 @@ def matrix(
     rows: list[Row] = []
     end = time.monotonic() + seconds
     with query_under_test(kind, plant) as (query, tail):
+        query.wake_plant()
         for cell in cells:
             started = time.monotonic()
             if started > end:
@@ -189,12 +190,10 @@ def random_kills(kind: str, minutes: float, seed: int) -> list[Finding]:
 def is_caught(plant: str) -> bool:
     """Whether the judge sees a planted bug."""
     kind, step, victim = PLANTS[plant]
-    try:
-        _, findings = matrix(kind, [Cell(step, victim)], plant)
-    except StuckError as error:
-        findings = [Finding(spark_judge.STUCK, str(error))]
-    print(f"{plant}: {'caught' if findings else 'MISSED'}", flush=True)
-    return bool(findings)
+    _, findings = matrix(kind, [Cell(step, victim)], plant)
+    kinds = {finding.kind for finding in findings} - {spark_judge.STUCK}
+    print(f"{plant}: {f'caught: {sorted(kinds)}' if kinds else 'MISSED'}", flush=True)
+    return bool(kinds)
 
 
 def _words(findings: Sequence[Finding]) -> str:

@@ -82,3 +82,40 @@ def test_brokers_come_and_go_under_load(run: Run, tmp_path: Path) -> None:
         (1, True),
         (2, True),
     ]
+
+
+def test_the_same_commands_change_brokers_of_a_spark_application(
+    tmp_path: Path, free_base_port: int
+) -> None:
+    folder = tmp_path / "d"
+
+    def command(*arguments: str) -> Any:
+        done = subprocess.run(
+            [HEADWATER, *arguments, "--dir", str(folder), "--json"],
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, f"{arguments}: {done.stdout}\n{done.stderr}"
+        return json.loads(done.stdout)
+
+    command("up", "--spark", "local[5]", "--brokers", "2", "--port", str(free_base_port))
+    try:
+        zookeeper = f"127.0.0.1:{free_base_port + 300}"
+        servers = cluster_file.load(folder).bootstrap_servers
+        with Admin(servers) as admin:
+            admin.create_topics([NewTopic(TOPIC, PARTITIONS, 2)])
+        assert command("cluster", "add")["brokers"][0]["broker_id"] == 2
+        assert command("cluster", "rebalance", "--zookeeper", zookeeper)["partitions_moved"] > 0
+        before = {row["broker_id"]: row["pid"] for row in command("cluster", "list")["brokers"]}
+        command("cluster", "restart-broker", "1", "--zookeeper", zookeeper)
+        after = {row["broker_id"]: row["pid"] for row in command("cluster", "list")["brokers"]}
+        assert [before[i] == after[i] for i in range(3)] == [True, False, True]
+        command("cluster", "remove", "0")
+        assert holders(servers) == {1, 2}
+        assert cluster_file.load(folder).spec(folder).broker_ids == (1, 2)
+        assert "ZooKeeper session" in command("cluster", "logs", "2")["text"]
+    finally:
+        command("down")
+    assert processes.of_cluster(folder) == []

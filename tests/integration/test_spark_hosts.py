@@ -107,7 +107,7 @@ def test_each_broker_has_a_host_of_its_own_and_comes_back_to_it(
     hosts = hosts_of(cluster)
     assert set(hosts.values()) == {host.address for host in network.hosts}
     with Admin(cluster.bootstrap_servers) as admin:
-        assert {b.broker_id: (b.host, b.rack) for b in admin.describe_cluster().brokers} == {
+        assert {b.node_id: (b.host, b.rack) for b in admin.describe_cluster().brokers} == {
             broker_id: (host, host) for broker_id, host in hosts.items()
         }
         admin.create_topics([NewTopic("spread", PARTITIONS, 2)])

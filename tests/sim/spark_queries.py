@@ -142,8 +142,6 @@ class Driver(EpochRequests):
         if refused & {EpochStatus.FENCED, EpochStatus.CHECKPOINT_MISMATCH}:
             raise FencedRunError
         random = self.world.random
-        if EpochStatus.PREPARED in refused:  # a zombie's, which a look at the table resolves
-            return False
         if EpochStatus.ABORTED in refused or (not self._is_last and random.random() < ABORTS):
             await self._abort(attempt)
             return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any
 
@@ -20,14 +20,14 @@ from headwater.local.daemon import cluster_folder
 from headwater.local.manager import Progress
 from headwater.local.supervisor_socket import SocketManagerClient
 from headwater.local.zk_requests import ZkManagerClient
-from headwater.operations.broker_operations import BrokerOperations, ManagerClient
+from headwater.operations.broker_operations import BrokerOperations, ManagerClient, OpenAdmin
 from headwater.operations.pacing import Pacing
 
 LOG_BYTES_DEFAULT = 16 * 1024
 TIMEOUT_DEFAULT_S = 600
 
 Connect = Callable[[str, str | None], ManagerClient]
-"""Finds the manager of a `--dir` or a `--zookeeper`; tests pass another one as click's object."""
+"""Finds the manager of a `--dir` or a `--zookeeper`."""
 
 
 @click.group()
@@ -43,8 +43,11 @@ def cluster() -> None:
 class Operations:
     """What a command gets: the operations of its cluster, with its progress and time limit."""
 
-    def __init__(self, manager: ManagerClient, pacing: Pacing, *, quiet: bool) -> None:
+    def __init__(
+        self, manager: ManagerClient, admin: OpenAdmin, pacing: Pacing, *, quiet: bool
+    ) -> None:
         self._manager = manager
+        self._admin = admin
         self._pacing = pacing
         self._quiet = quiet
 
@@ -54,7 +57,7 @@ class Operations:
             return work(self._operations(progress))
 
     def _operations(self, progress: Progress) -> BrokerOperations:
-        return BrokerOperations(self._manager, _open_admin, progress=progress, pacing=self._pacing)
+        return BrokerOperations(self._manager, self._admin, progress=progress, pacing=self._pacing)
 
 
 def connect(directory: str, zookeeper: str | None) -> ManagerClient:
@@ -75,6 +78,15 @@ def connect(directory: str, zookeeper: str | None) -> ManagerClient:
     return SocketManagerClient(folder)
 
 
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """How the commands reach a cluster and wait for it; tests pass others as click's object."""
+
+    manager: Connect = connect
+    admin: OpenAdmin = Admin
+    pacing: Pacing = field(default_factory=Pacing)
+
+
 def operation(function: Callable[..., int]) -> Callable[..., int]:
     """The options that all commands have; the command gets `Operations` and `as_json`."""
 
@@ -82,9 +94,10 @@ def operation(function: Callable[..., int]) -> Callable[..., int]:
     def command(
         directory: str, zookeeper: str | None, timeout_s: int, as_json: bool, **more: Any
     ) -> int:
-        connecting: Connect = click.get_current_context().obj or connect
-        pacing = Pacing(in_sync_s=timeout_s, stall_s=timeout_s)
-        operations = Operations(connecting(directory, zookeeper), pacing, quiet=as_json)
+        outside: Connections = click.get_current_context().obj or Connections()
+        pacing = replace(outside.pacing, in_sync_s=timeout_s, stall_s=timeout_s)
+        manager = outside.manager(directory, zookeeper)
+        operations = Operations(manager, outside.admin, pacing, quiet=as_json)
         return function(operations, as_json=as_json, **more)
 
     limit = click.option(
@@ -247,7 +260,3 @@ def _echo_brokers(operations: Operations, brokers: dict[int, str]) -> None:
     rows = [{"broker_id": broker_id, "address": where} for broker_id, where in brokers.items()]
     servers = operations.run(lambda o: o.status())["bootstrap_servers"]
     echo_json({"brokers": rows, "bootstrap_servers": servers})
-
-
-def _open_admin(bootstrap_servers: str) -> AbstractContextManager[Any]:
-    return Admin(bootstrap_servers)

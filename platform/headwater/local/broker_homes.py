@@ -24,14 +24,15 @@ class BrokerHomes:
     """Reads and writes the hosts. Any thread may call. Errors of ZooKeeper are only logged: a
     broker without a known host runs on any."""
 
-    def __init__(self, client: KazooClient) -> None:
-        """`client` is connected, and its owner closes it."""
+    def __init__(self, client: KazooClient, root: str = "") -> None:
+        """`client` is connected, and its owner closes it. `root`: the cluster's chroot."""
         self._client = client
+        self._homes = root + HOMES
 
     def of(self, broker_id: int) -> str:
         """The broker's host; empty if it is not known."""
         try:
-            data, _ = self._client.get(f"{HOMES}/{broker_id}")
+            data, _ = self._client.get(f"{self._homes}/{broker_id}")
             found = json.loads(data)
         except NoNodeError:
             return ""
@@ -43,7 +44,7 @@ class BrokerHomes:
 
     def put(self, broker_id: int, host: str) -> None:
         """The broker serves on this host: its data is there now."""
-        path = f"{HOMES}/{broker_id}"
+        path = f"{self._homes}/{broker_id}"
         value = json.dumps({"format": FORMAT, "host": host}).encode()
         try:
             try:
@@ -58,7 +59,7 @@ class BrokerHomes:
     def remove(self, broker_id: int) -> None:
         """The broker is no member of the cluster any more."""
         try:
-            self._client.delete(f"{HOMES}/{broker_id}")
+            self._client.delete(f"{self._homes}/{broker_id}")
         except NoNodeError:
             return
         except KazooException as error:

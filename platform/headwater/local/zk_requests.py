@@ -51,8 +51,8 @@ class ZkRequests:
         self._handler = handler
         self._clock = SystemClock()
         self._servers = servers
-        self._client = _client(servers)
-        self.homes = BrokerHomes(self._client)
+        self._client, self._root = _client(servers)
+        self.homes = BrokerHomes(self._client, self._root)
         self._wake = threading.Event()
         self._closed = False
         self._begun: set[str] = set()
@@ -62,7 +62,7 @@ class ZkRequests:
         """Claim the cluster, then serve. Raises UsageError while another manager lives."""
         try:
             self._client.start(CONNECT_TIMEOUT_S)
-            self._client.ensure_path(REQUESTS)
+            self._client.ensure_path(self._root + REQUESTS)
             self._claim_within(wait_s)
         except (KazooException, KazooTimeoutError, OSError) as error:
             self._stop_client()
@@ -76,13 +76,13 @@ class ZkRequests:
         """Wait until none of these brokers is registered; those that still are after that."""
         left = {i: threading.Event() for i in broker_ids}
         for broker_id, gone in list(left.items()):
-            path = f"{BROKERS}/{broker_id}"
+            path = f"{self._root}{BROKERS}/{broker_id}"
             if not self._client.exists(path, watch=lambda _event, gone=gone: gone.set()):
                 del left[broker_id]
         deadline = self._clock.monotonic() + timeout_s
         for gone in left.values():
             gone.wait(max(0.0, deadline - self._clock.monotonic()))
-        return [i for i in left if self._client.exists(f"{BROKERS}/{i}")]
+        return [i for i in left if self._client.exists(f"{self._root}{BROKERS}/{i}")]
 
     def close(self) -> None:
         """Give the cluster up and serve no more. A request in progress is not waited for."""
@@ -99,7 +99,9 @@ class ZkRequests:
         for is_last in (False, True):
             if self._claim():
                 return
-            if not is_last and self._client.exists(MANAGER, watch=lambda _event: gone.set()):
+            if not is_last and self._client.exists(
+                self._root + MANAGER, watch=lambda _event: gone.set()
+            ):
                 gone.wait(wait_s)
         raise UsageError(
             f"another driver manages this cluster: {self._holder()}: stop it first, or use its"
@@ -110,16 +112,16 @@ class ZkRequests:
         """Make this session the owner of the manager's node; False if another one is."""
         value = json.dumps(self._manager).encode()
         try:
-            self._client.create(MANAGER, value, ephemeral=True, makepath=True)
+            self._client.create(self._root + MANAGER, value, ephemeral=True, makepath=True)
             return True
         except NodeExistsError:
-            found = self._client.exists(MANAGER)
+            found = self._client.exists(self._root + MANAGER)
             own = self._client.client_id
             return bool(found and own and found.ephemeralOwner == own[0])
 
     def _holder(self) -> str:
         try:
-            data, _ = self._client.get(MANAGER)
+            data, _ = self._client.get(self._root + MANAGER)
         except NoNodeError:
             return "it has just ended"
         found = _document(data)
@@ -130,7 +132,8 @@ class ZkRequests:
             self._wake.clear()
             try:
                 if self._claim():
-                    for name in sorted(self._client.get_children(REQUESTS, watch=self._woken)):
+                    requests = self._root + REQUESTS
+                    for name in sorted(self._client.get_children(requests, watch=self._woken)):
                         self._answer(name)
                 else:
                     logger.error("another driver manages this cluster now: %s", self._holder())
@@ -143,7 +146,7 @@ class ZkRequests:
         self._wake.set()
 
     def _answer(self, name: str) -> None:
-        path = f"{REQUESTS}/{name}"
+        path = f"{self._root}{REQUESTS}/{name}"
         try:
             data, _ = self._client.get(path)
         except NoNodeError:
@@ -172,15 +175,16 @@ class ZkRequests:
 class ZkManagerClient:
     """The client's side: requests to the manager that has claimed the cluster."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> None:
         self._servers = servers
+        self._connect_timeout_s = connect_timeout_s
 
     def ask(self, command: str, **arguments: Any) -> Iterator[Event]:
         """Send a request; its events up to and including `done`. Raises HeadwaterError."""
-        client = _client(self._servers)
+        client, root = _client(self._servers)
         try:
-            client.start(CONNECT_TIMEOUT_S)
-            yield from self._events(client, {"command": command, **arguments})
+            client.start(self._connect_timeout_s)
+            yield from self._events(client, root, {"command": command, **arguments})
         except (KazooException, KazooTimeoutError, OSError) as error:
             raise HeadwaterError(
                 f"ZooKeeper at {self._servers}: {error!r}: the request may have been carried out:"
@@ -190,12 +194,12 @@ class ZkManagerClient:
             client.stop()
             client.close()
 
-    def _events(self, client: KazooClient, request: dict[str, Any]) -> Iterator[Event]:
-        if not client.exists(MANAGER):
+    def _events(self, client: KazooClient, root: str, request: dict[str, Any]) -> Iterator[Event]:
+        if not client.exists(root + MANAGER):
             raise HeadwaterError(self._unmanaged())
         value = json.dumps({"format": FORMAT, "request": request}).encode()
         path = client.create(
-            f"{REQUESTS}/request-", value, ephemeral=True, sequence=True, makepath=True
+            f"{root}{REQUESTS}/request-", value, ephemeral=True, sequence=True, makepath=True
         )
         seen = 0
         while True:
@@ -209,7 +213,7 @@ class ZkManagerClient:
                 yield event
                 if event["event"] == "done":
                     return
-            if not changed.wait(POLL_S) and not client.exists(MANAGER):
+            if not changed.wait(POLL_S) and not client.exists(root + MANAGER):
                 raise HeadwaterError(self._unmanaged())
 
     def _unmanaged(self) -> str:
@@ -219,8 +223,10 @@ class ZkManagerClient:
         )
 
 
-def _client(servers: str) -> KazooClient:
-    return KazooClient(hosts=servers, timeout=SESSION_TIMEOUT_S)
+def _client(servers: str) -> tuple[KazooClient, str]:
+    """A client of `host:port,.../chroot`, and the chroot, which may not exist yet."""
+    hosts, slash, chroot = servers.partition("/")
+    return KazooClient(hosts=hosts, timeout=SESSION_TIMEOUT_S), slash + chroot
 
 
 def _document(data: bytes) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from headwater.ports.authorizer import AllowAll, Operation, Requester, ResourceT
 from headwater.topic_names import TRANSACTION_TOPIC
 from headwater.wire.apis import k10_find_coordinator as k10
 from headwater.wire.apis import k18_api_versions as k18
+from headwater.wire.apis import k26_end_txn as k26
+from headwater.wire.apis import k27_write_txn_markers as k27
 from headwater.wire.apis import k10000_allocate_epoch_ticket as k10000
 from headwater.wire.apis import k10006_describe_sinks as k10006
 from headwater.wire.apis import k10007_delete_sinks as k10007
@@ -18,7 +20,7 @@ from headwater.wire.apis import k10008_take_over_sink as k10008
 from headwater.wire.epoch_values import EpochStatus
 from solo_broker import SoloBroker
 from unit.api.epoch_requests import NEWER_RUN, RUN, Writer, ticket, write
-from unit.api.test_transactions import SMALL, TRANSACTIONAL_ID, Acls, described, init, settled
+from unit.api.test_transactions import SMALL, TRANSACTIONAL_ID, Acls, add, described, init, settled
 from unit.api.test_transactions_to_their_end import stable
 from unit.network.test_data_plane import serve
 
@@ -125,8 +127,56 @@ def test_plain_requests_cannot_touch_a_participant(tmp_path: Path) -> None:
         assert (await init(c, one.transactional_id)).error_code == (
             E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         )
+        assert await write(c, one) is E.NONE
+        ending = k26.EndTxnRequest(
+            transactional_id=one.transactional_id,
+            producer_id=one.producer_id,
+            producer_epoch=one.producer_epoch,
+            committed=True,
+        )
+        for version in (4, 5):
+            ended = await c.call(ending, k26.EndTxnResponse, version=version)
+            assert ended.error_code == E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        added = await add(
+            c,
+            (one.producer_id, one.producer_epoch),
+            ("flights", 1),
+            transactional_id=one.transactional_id,
+        )
+        assert added == [E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]
         (row,) = await described(c, one.transactional_id)
         assert row.transaction_state == "Ongoing"
+        assert [(t.topic, t.partitions) for t in row.topics] == [("flights", (0,))]
+
+    tell(tmp_path, story)
+
+
+def test_an_operator_cannot_abort_one_partition_of_an_epoch(tmp_path: Path) -> None:
+    """Its coordinator claims the producer until the epoch is complete."""
+
+    async def story(broker: SoloBroker, c: Connection) -> None:
+        writer = Writer(c, await ticket(c))
+        one = await writer.join()
+        assert await write(c, one) is E.NONE
+
+        async def aborted() -> int:
+            topic = k27.WritableTxnMarkerTopic(name="flights", partition_indexes=(0,))
+            marker = k27.WritableTxnMarker(
+                producer_id=one.producer_id,
+                producer_epoch=one.producer_epoch,
+                transaction_result=False,
+                topics=(topic,),
+                coordinator_epoch=0,
+            )
+            request = k27.WriteTxnMarkersRequest(markers=(marker,))
+            reply = await c.call(request, k27.WriteTxnMarkersResponse, version=1)
+            return reply.markers[0].topics[0].partitions[0].error_code
+
+        assert await aborted() == E.TRANSACTION_COORDINATOR_FENCED
+        await writer.prepare(one)
+        assert await aborted() == E.TRANSACTION_COORDINATOR_FENCED
+        await writer.commit(is_prepared=True)
+        assert await stable(c) == (2, 2, [])
 
     tell(tmp_path, story)
 

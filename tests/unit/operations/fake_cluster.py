@@ -50,9 +50,12 @@ class FakeCluster:
         self.moves_seen_max = 0
 
     def operations(self) -> BrokerOperations:
-        pacing = Pacing(settle_s=2.0, in_sync_s=30.0, stall_s=30.0, moves_at_once=4,
-                        clock=self, sleep=self.sleep)  # fmt: skip
-        return BrokerOperations(self, lambda _servers: self, pacing=pacing)
+        return BrokerOperations(self, lambda _servers: self, pacing=self.pacing())
+
+    def pacing(self) -> Pacing:
+        """Waits by this fake's clock."""
+        return Pacing(settle_s=2.0, in_sync_s=30.0, stall_s=30.0, moves_at_once=4,
+                      clock=self, sleep=self.sleep)  # fmt: skip
 
     # The clock.
 
@@ -87,12 +90,18 @@ class FakeCluster:
 
     def _done(self, command: str, broker_id: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if command == requests.STATUS:
-            rows = [{"broker_id": b, "python": python} for b, python in self.members.items()]
+            rows = [
+                {"broker_id": b, "address": f"h:{b}", "ready": b not in self.down, "restarts": 0,
+                 "pid": 7, "host": "h", "executor_id": None, "python": python}
+                for b, python in self.members.items()
+            ]  # fmt: skip
             return {"bootstrap_servers": "h:1", "brokers": rows}
         if command == requests.ADD_BROKERS:
             free = [i for i in range(100) if i not in self.members][: arguments["count"]]
             self.members |= dict.fromkeys(free, "python")
             return {"brokers": {str(i): f"h:{i}" for i in free}}
+        if command == requests.LOG_TAIL:
+            return {"text": f"the log of {broker_id}\n"[: arguments["size"]]}
         if command == requests.REMOVE_BROKER:
             assert broker_id in self.down, "it was not stopped first"
             del self.members[broker_id]

@@ -283,13 +283,14 @@ class EpochCoordinator:
         decision.records.append(sink_record(after))
         if after.kind is SinkKind.BATCH:
             self._deadlines.set(after.name, now.steady_ms + self._config.epoch_max_ms)
-        self.abort_overtaken(after, after.ticket, decision, now)
+        if sink is not None:
+            self.abort_overtaken(sink, after.ticket, decision, now)
         return after
 
-    def abort_overtaken(self, sink: Sink, ticket: int, decision: Decision, now: Now) -> None:
-        """Abort open epochs whose ticket is lower."""
-        for epoch in overtaken(self.table.of(sink.name), ticket):
-            self._abort(epoch.key, epoch, sink, decision, now)
+    def abort_overtaken(self, before: Sink, ticket: int, decision: Decision, now: Now) -> None:
+        """Abort open epochs whose ticket is lower; `before`: the sink as their run left it."""
+        for epoch in overtaken(self.table.of(before.name), ticket):
+            self._abort(epoch.key, epoch, before, decision, now)
 
     # -- decisions
 
@@ -314,7 +315,8 @@ class EpochCoordinator:
             decision.records += completion(own, after, self.participants, self._store, now.wall_ms)
             return
         start_ms = now.wall_ms if own is None else own.start_ms
-        made = EpochDecision(state, sink.run, slots, start_ms, now.wall_ms)
+        run = sink.run if own is None or own.decision is None else own.decision.run
+        made = EpochDecision(state, run, slots, start_ms, now.wall_ms)
         decision.records.append(decision_record(sink.name, key, made))
 
     def _abort(
@@ -332,6 +334,8 @@ class EpochCoordinator:
         return self._complete(own, now) if own.is_written else [Decision()]
 
     def _complete(self, own: OpenEpoch, now: Now) -> list[Decision]:
+        # Its records may be in several batches: the rest is tried again if one is refused.
+        self._deadlines.set((own.sink, own.key, OWN), now.steady_ms + self._config.retry_ms)
         sink = self.table.sinks[own.sink]._replace(last_update_ms=now.wall_ms)
         if own.state is EpochState.ABORTING:
             sink = with_outcome(sink, own.key, own.state, now.wall_ms)
@@ -386,6 +390,7 @@ class EpochCoordinator:
         """Abort epochs without a sign of life, answer who waited long enough, complete what a load
         has found written."""
         replies, decision, decisions = Decision(), Decision(), list[Decision]()
+        completed: set[str] = set()
         for due in self._deadlines.pop_due(now.steady_ms):
             if isinstance(due, str):
                 decisions += self._forget_batch(due, now)
@@ -401,7 +406,12 @@ class EpochCoordinator:
                     replies.reply(token, EpochReply(EpochStatus.COMMITTED, key.epoch))
             elif own.state is EpochState.OPEN:
                 self._expire(own, decision, now)
+            elif own.is_written and sink in completed:
+                self._deadlines.set(
+                    due, now.steady_ms
+                )  # it begins with the sink that this one ends
             elif own.is_written:
+                completed.add(sink)
                 decisions += self._complete(own, now)
         return [replies, *decision.split(), *decisions]
 

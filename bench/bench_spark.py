@@ -157,6 +157,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--delivery", help="the sink's headwater.delivery; default: exactly once")
+    parser.add_argument(
+        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark's"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     folder = bench_folder("spark")
@@ -168,6 +171,7 @@ def main() -> int:
             peer.start()
         delta = ",".join(str(path) for path in delta_jars())
         conf = {"spark.jars": f"{delta},{jars}", "spark.ui.enabled": "false"}
+        conf |= dict(setting.split("=", 1) for setting in options.conf)
         spark = session("local[2]", app_name="headwater-bench", conf=conf)
         rows, limits = run_benches(spark, kafka, headwater, options)
         spark.stop()

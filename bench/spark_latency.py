@@ -101,7 +101,10 @@ def topic_batches_ms(spark: SparkSession, peer: HeadwaterPeer, batches: int) -> 
             producer.flush(30)
             query.processAllAvailable()
     query.stop()
-    return _batches_ms(query)[BATCHES_WARM_UP:]
+    found = _batches_ms(query)[BATCHES_WARM_UP:]
+    if len(found) < batches:
+        raise RuntimeError(f"{len(found)} micro-batches with data, not {batches}")
+    return found
 
 
 def _batches_ms(query: StreamingQuery) -> list[float]:

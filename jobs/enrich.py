@@ -14,6 +14,7 @@ from typing import Any
 import click
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
+from pyspark.sql.types import StringType, StructType
 
 from headwater.errors import HeadwaterError, UsageError
 from headwater_spark.scheduled_job import (
@@ -28,6 +29,9 @@ from headwater_spark.scheduled_job import (
     stream,
     waiting_offsets,
 )
+
+MALFORMED = "_malformed"
+OF_RECORD = ("key", "value", "headers")
 
 
 class TableKeysError(HeadwaterError):
@@ -62,7 +66,8 @@ def enrich(
 ) -> int:
     """Write the new records of topic SOURCE, with the table's columns, to topic TARGET.
 
-    A record without a row of its key in the table passes with its own fields.
+    A record without a row of its key in the table passes with its own fields, and one whose value
+    is no JSON of the schema passes unchanged.
     """
     job = settings("enrich", shared)
     check_topics(job, source, target)
@@ -99,15 +104,22 @@ def enriched(
     double = rows.groupBy(*keys).count().where("count > 1").limit(1).collect()
     if double:
         raise TableKeysError(f"{table} has {double[0]['count']} rows for one key: {double[0]}")
-    records = stream(spark, job, source, max_offsets)
+    options = {"columnNameOfCorruptRecord": MALFORMED}
+    whole = StructType(schema.fields).add(MALFORMED, StringType())
+    records = stream(spark, job, source, max_offsets, include_headers=True)
     parsed = records.select(
-        F.col("key").alias("_key"),
-        F.from_json(F.col("value").cast("string"), schema).alias("_row"),
-    ).select("_key", "_row.*")
+        *(F.col(name).alias(f"_{name}") for name in OF_RECORD),
+        F.from_json(F.col("value").cast("string"), whole, options).alias("_row"),
+    ).select(*(f"_{name}" for name in OF_RECORD), "_row.*")
     added = [name for name in rows.columns if name not in schema.names]
     joined = parsed.join(F.broadcast(rows.select(*keys, *added)), keys, "left")
-    value = F.to_json(F.struct(*schema.names, *added))
-    return joined.select(F.col("_key").alias("key"), value.alias("value"))
+    value = F.to_json(F.struct(*schema.names, *added)).cast("binary")
+    passes = F.col("_value").isNull() | F.col(MALFORMED).isNotNull()
+    return joined.select(
+        F.col("_key").alias("key"),
+        F.when(passes, F.col("_value")).otherwise(value).alias("value"),
+        F.col("_headers").alias("headers"),
+    )
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
 from headwater_broker.telemetry.metrics import BrokerCollector
 from soak import checker, history
 from soak.faults import KINDS
+from suites import spark_judge
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -214,6 +215,12 @@ def docstring_table(module: ModuleType) -> str:
     return "\n".join(line for line in lines if line.startswith("|"))
 
 
+def spark_findings() -> str:
+    """What the judge of Spark's exactly-once writes finds."""
+    rows = [f"| {kind} | {meaning} |" for kind, meaning in spark_judge.CLASSES.items()]
+    return "\n".join(["| finding | what it means |", "|---|---|", *rows])
+
+
 BLOCKS: dict[str, tuple[str, Callable[[], str]]] = {
     "api-versions": ("clients.md", api_versions),
     "topic-configs": ("configs.md", topic_configs),
@@ -224,6 +231,7 @@ BLOCKS: dict[str, tuple[str, Callable[[], str]]] = {
     "faults": ("fault-harness.md", faults),
     "anomalies": ("fault-harness.md", lambda: docstring_table(checker)),
     "history": ("fault-harness.md", lambda: docstring_table(history)),
+    "spark-judge": ("fault-harness.md", spark_findings),
 }
 
 

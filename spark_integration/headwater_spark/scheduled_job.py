@@ -1,7 +1,8 @@
 """What the scripts of jobs/ share: options, one summary line, exit codes, runs of AvailableNow.
 
 A script is a click command that `run_job` runs: exit code 0 when it is done, 1 when it failed, 2
-for wrong arguments. The summary is the only line on stdout; Spark's own lines are on stderr.
+for wrong arguments. The summary is the only line on stdout, an error the last one on stderr, which
+spark-submit merges into its stdout.
 """
 
 from __future__ import annotations
@@ -125,13 +126,21 @@ def run_available(writer: Any) -> int:
     return sum(int(progress["numInputRows"]) for progress in query.recentProgress)
 
 
-def stream(spark: SparkSession, job: JobSettings, topic: str, limit: int | None) -> DataFrame:
+def stream(
+    spark: SparkSession,
+    job: JobSettings,
+    topic: str,
+    limit: int | None,
+    *,
+    include_headers: bool = False,
+) -> DataFrame:
     """A topic's records from the start, or from a checkpoint."""
     reader = (
         spark.readStream.format("headwater")
         .option("kafka.bootstrap.servers", job.servers)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
+        .option("includeHeaders", str(include_headers).lower())
     )
     if limit is not None:
         reader = reader.option("maxOffsetsPerTrigger", str(limit))
@@ -164,7 +173,11 @@ def committed_position(spark: SparkSession, checkpoint: str) -> positions.Positi
     if not committed:
         return None
     text = _files(spark, f"{checkpoint}/offsets")[max(committed)]
-    return positions.from_json(json.loads(text.splitlines()[2]))
+    try:
+        offset = json.loads(text.splitlines()[2])
+    except (IndexError, ValueError) as error:
+        raise UsageError(f"the offset log of the checkpoint {checkpoint} is unreadable") from error
+    return positions.from_json(offset)
 
 
 def _files(spark: SparkSession, folder: str) -> dict[int, str]:

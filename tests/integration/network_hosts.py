@@ -21,6 +21,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -166,6 +167,7 @@ def network_hosts(folder: Path, count: int, private: Sequence[Path] = ()) -> Ite
         yield HostNetwork(f"{subnet}.1", tuple(hosts))
 
 
+@cache
 def refusal() -> str:
     """Why this machine cannot have such hosts; empty if it can."""
     try:

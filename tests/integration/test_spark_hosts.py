@@ -8,9 +8,9 @@ connection is closed or refused, every packet just vanishes, and its processes r
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,17 +43,11 @@ MOVED_S = 90.0
 ZOMBIE_S = 60.0
 
 
-@cache
-def why_not() -> str:
-    """Why this machine has no network namespaces for us; empty if it has."""
-    return refusal()
-
-
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostNetwork]:
     """Three hosts, each with its own `data` folder."""
-    if why_not():
-        pytest.skip(f"no network namespaces here: {why_not()}")
+    if refusal():
+        pytest.skip(f"no network namespaces here: {refusal()}")
     folder = tmp_path_factory.mktemp("hosts")
     with network_hosts(folder, 3, private=[folder / "data"]) as hosts:
         yield hosts
@@ -83,46 +77,61 @@ def spark(network: HostNetwork, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield session
 
 
-@pytest.fixture(scope="module")
-def cluster(spark: SparkSession, network: HostNetwork, zookeeper: str) -> Iterator[Cluster]:
-    """Three brokers, one on each host."""
+Start = Callable[[str], Cluster]
+
+
+@pytest.fixture
+def start(spark: SparkSession, network: HostNetwork, zookeeper: str) -> Iterator[Start]:
+    """`start(name)`: three brokers, with data and metadata of an earlier start of that name."""
     properties = {
         "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_S * 1_000),
         "min.insync.replicas": "2",
-        "offsets.topic.replication.factor": "3",
     }
     (folder,) = network[0].private
-    with Cluster.start(
-        spark, BROKERS, folder, zookeeper=zookeeper, properties=properties
-    ) as started:
-        yield started
+    with ExitStack() as stack:
+
+        def start_one(name: str) -> Cluster:
+            chroot = f"{zookeeper}/{name}"
+            cluster = Cluster.start(
+                spark, BROKERS, folder / name, zookeeper=chroot, properties=properties
+            )
+            return stack.enter_context(cluster)
+
+        yield start_one
 
 
-def test_brokers_are_on_hosts_of_their_own_which_are_racks(
-    cluster: Cluster, network: HostNetwork
+def test_each_broker_has_a_host_of_its_own_and_comes_back_to_it(
+    start: Start, network: HostNetwork
 ) -> None:
-    hosts = {broker.broker_id: broker.host for broker in cluster.brokers}
+    cluster = start("spread")
+    hosts = hosts_of(cluster)
     assert set(hosts.values()) == {host.address for host in network.hosts}
     with Admin(cluster.bootstrap_servers) as admin:
-        assert {b.broker_id: (b.host, b.rack) for b in admin.describe_cluster().brokers} == {
+        assert {b.node_id: (b.host, b.rack) for b in admin.describe_cluster().brokers} == {
             broker_id: (host, host) for broker_id, host in hosts.items()
         }
         admin.create_topics([NewTopic("spread", PARTITIONS, 2)])
         rows = admin.describe_topics(["spread"])["spread"].partitions
     assert all(len({hosts[replica] for replica in row.replicas}) == 2 for row in rows)
-    for broker in cluster.brokers:
-        folders = {host.address for host in network.hosts if data_of(host, broker.broker_id)}
-        assert folders == {broker.host}
+    for broker_id, address in hosts.items():
+        found = [host.address for host in network.hosts if data_of(host, "spread", broker_id)]
+        assert found == [address]
     with Workload(cluster.bootstrap_servers, "spread", partitions=PARTITIONS) as load:
         load.wait_acks(20)
+    cluster.stop()
+
+    again = start("spread")
+    assert hosts_of(again) == hosts, "a broker elsewhere would have none of its data"
+    load.bootstrap = again.bootstrap_servers
     report = load.check()
     assert report.is_clean and not report.failed and report.acked, report
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_hosts_are_cut_off_and_come_back(cluster: Cluster, network: HostNetwork) -> None:
+def test_hosts_are_cut_off_and_come_back(start: Start, network: HostNetwork) -> None:
     """First a host whose processes run on, then one whose processes freeze until it is back."""
+    cluster = start("kept")
     servers = cluster.bootstrap_servers
     with Admin(servers) as admin:
         admin.create_topics([NewTopic("kept", PARTITIONS, 3)])
@@ -165,7 +174,7 @@ def cut_and_heal(
     full_s = LocalCluster.wait_until(lambda: is_full(cluster), "full replicas", MOVED_S)
     pause_s = max(load.longest_gap_s(p, started, time.monotonic()) for p in range(PARTITIONS))
     now = cluster.brokers[broker.broker_id]
-    assert data_of(network.by_address(str(now.host)), broker.broker_id)
+    assert data_of(network.by_address(str(now.host)), "kept", broker.broker_id)
 
     host.heal()
     healed = time.monotonic()
@@ -208,8 +217,13 @@ def _is_in_sync(row: PartitionDescription) -> bool:
     return row.leader >= 0 and set(row.isr) == set(row.replicas)
 
 
-def data_of(host: NetworkHost, broker_id: int) -> Path | None:
+def data_of(host: NetworkHost, cluster: str, broker_id: int) -> Path | None:
     """The broker's data folder on the host's disk; None without one."""
     (folder,) = host.private
-    path = host.disk(folder) / f"broker-{broker_id}"
+    path = host.disk(folder) / cluster / f"broker-{broker_id}"
     return path if path.exists() else None
+
+
+def hosts_of(cluster: Cluster) -> dict[int, str | None]:
+    """The host of each broker."""
+    return {broker.broker_id: broker.host for broker in cluster.brokers}

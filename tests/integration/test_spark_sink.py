@@ -191,7 +191,7 @@ def test_another_query_on_the_sink_is_refused_until_it_takes_over(
     assert "headwater sinks takeover" in text and sink in text
     assert pipeline.written() == pipeline.expected()
     with Admin(pipeline.servers) as admin:
-        admin.take_over_sink(sink, last_epoch=-1)
+        admin.take_over_sink(sink, owner="", last_epoch=-1)
     pipeline.run(checkpoint=tmp_path / "another", **options)
     assert pipeline.written() == sorted(2 * pipeline.expected()), "a new query from the start"
 
@@ -281,7 +281,7 @@ def test_a_sink_id_outside_of_a_query_is_refused(pipeline: Pipeline) -> None:
 @pytest.mark.parametrize(
     ("column", "options", "words"),
     [
-        ("cast(value as double) as value", {}, "column 'value' must be binary or string"),
+        ("double(string(value)) as value", {}, "column 'value' must be binary or string"),
         ("value as valu", {}, "no column 'valu'"),
         ("value", {"topic": "no-such-topic"}, "headwater topics create no-such-topic"),
         ("value", {"headwater.delivry": "x"}, "did you mean 'headwater.delivery'"),

@@ -116,6 +116,23 @@ def test_new_partitions_and_topics_are_read_while_the_query_runs(
         query.stop()
 
 
+def test_process_all_available_has_what_was_written_just_before(topic: Topic) -> None:
+    query = (
+        topic.stream(startingOffsets="earliest")
+        .writeStream.format("memory")
+        .queryName("just_before")
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        for end in range(10, 80, 10):
+            topic.produce(end - 10, end)
+            query.processAllAvailable()
+            assert topic.spark.table("just_before").count() == end
+    finally:
+        query.stop()
+
+
 def test_a_batch_waits_for_the_least_offsets_of_a_trigger(topic: Topic) -> None:
     topic.produce(0, 5)
     query = (

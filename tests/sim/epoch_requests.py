@@ -162,8 +162,8 @@ class EpochRequests(Client):
             self._check_rewound(attempt)
             return status
         if status is EpochStatus.PREPARED:
-            if not self._may_be_committed(attempt.sink, 0):
-                self.fail("NothingUnforeseen", attempt, "PREPARED, and nobody asked for it")
+            if attempt.commit_sent_s is None:  # a run looks for earlier ones before its tasks do
+                self.fail("NothingUnforeseen", attempt, "another attempt is prepared")
             return status
         if status is EpochStatus.COMMITTED:
             self._told_committed(attempt)
@@ -227,7 +227,7 @@ class EpochRequests(Client):
     async def abort(self, attempt: EpochAttempt, *, is_prepared: bool = False) -> EpochStatus:
         """AbortEpoch."""
         attempt.is_abort_sent = True
-        request = k10003.AbortEpochRequest(**self._named(attempt), is_prepared=is_prepared)
+        request = k10003.AbortEpochRequest(**self._named(attempt), kind=0, is_prepared=is_prepared)
         answer = await self._about(attempt, request, k10003.AbortEpochResponse)
         status = EpochStatus(answer.reply.status)
         if status is EpochStatus.COMMITTED:
@@ -273,7 +273,10 @@ class EpochRequests(Client):
         elif found is EpochStatus.PREPARED:
             attempt.fate = EpochFate.DECIDED
         else:
-            self.check_over(attempt, found, "CommitEpoch")
+            if found is EpochStatus.CHECKPOINT_MISMATCH:  # another run has gone on meanwhile
+                self._check_rewound(attempt)
+            else:
+                self.check_over(attempt, found, "CommitEpoch")
             if found is EpochStatus.ABORTED or not in_vain:
                 attempt.fate = EpochFate.ABORTED
         return found

@@ -128,7 +128,7 @@ def make_plan(random: Random) -> Plan:
     apart = Random(f"transactions {plan.chaos_s}")
     if apart.random() < TRANSACTIONS_CHANCE:
         transact(plan, apart.randint(1, 3))
-    apart = Random(f"queries {plan.chaos_s}")
+    apart = Random(f"spark queries {plan.chaos_s}")
     if not plan.transactional_producers and apart.random() < QUERIES_CHANCE:
         write_epochs(plan, apart.randint(1, 2))
     return plan

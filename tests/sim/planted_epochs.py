@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from headwater.wire.epoch_values import EpochState, EpochStatus
-from headwater_broker.coordinator.common.shard import Decision
-from headwater_broker.coordinator.transaction import epoch_admission, epoch_coordinator
-from headwater_broker.coordinator.transaction.epoch_admission import Epochs
+from headwater_broker.coordinator.common.shard import Decision, Now
 from headwater_broker.coordinator.transaction.epoch_coordinator import EpochCoordinator
-from headwater_broker.coordinator.transaction.epoch_records import OWN_KIND
-from headwater_broker.coordinator.transaction.epoch_values import EpochKey, EpochReply, Sink
+from headwater_broker.coordinator.transaction.epoch_records import OWN_KIND, decision_record
+from headwater_broker.coordinator.transaction.epoch_values import (
+    EpochKey,
+    EpochReply,
+    EpochRequest,
+    Sink,
+)
 from headwater_broker.coordinator.transaction.sink_table import OpenEpoch, SlotPool
+from sim.epoch_anomalies import OPEN_FOR_EVER, commit_reply_lost
 from sim.planted import Planted
+from sim.scripted import scripted
 
 
 def commit_before_the_record_is_durable(patch: pytest.MonkeyPatch) -> None:
@@ -43,21 +48,38 @@ def hand_a_slot_out_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def abort_a_committed_epoch(patch: pytest.MonkeyPatch) -> None:
-    """AbortEpoch and a newer run abort an epoch, though it is committed."""
-    overtaken = epoch_coordinator.overtaken
+    """A newer run aborts the epochs before its own, though one is committed."""
+    abort = EpochCoordinator.abort_overtaken
 
-    def committed_too(epochs: Epochs, ticket: int) -> list[OpenEpoch]:
-        committing = [e for e in epochs.values() if e.state is EpochState.COMMITTING]
-        return overtaken(epochs, ticket) + committing
+    def committed_too(
+        self: EpochCoordinator, sink: Sink, ticket: int, decision: Decision, now: Now
+    ) -> None:
+        abort(self, sink, ticket, decision, now)
+        for key, epoch in self.table.of(sink.name).items():
+            if epoch.decision is not None and epoch.state is EpochState.COMMITTING:
+                changed = epoch.decision._replace(state=EpochState.ABORTING)
+                decision.records.append(decision_record(sink.name, key, changed))
 
-    patch.setattr(epoch_coordinator, "overtaken", committed_too)
+    patch.setattr(EpochCoordinator, "abort_overtaken", committed_too)
 
 
 def ignore_the_order_of_tickets(patch: pytest.MonkeyPatch) -> None:
     """No run is fenced, and none is overtaken."""
-    for module in (epoch_admission, epoch_coordinator):
-        patch.setattr(module, "is_fenced", lambda *_: False)
-    patch.setattr(epoch_coordinator, "overtaken", lambda *_: [])
+
+    def forgetful(request: Callable[..., Decision]) -> Callable[..., Decision]:
+        def served(self: EpochCoordinator, asked: Any, *place: Any) -> Decision:
+            of: EpochRequest = getattr(asked, "of", asked)
+            sink = self.table.sinks.get(of.sink)
+            if sink is not None:
+                forgotten = sink._replace(ticket=min(sink.ticket, of.ticket - 1), retired=())
+                self.table.sinks[of.sink] = forgotten
+            return request(self, asked, *place)
+
+        return served
+
+    for method in ("join", "decide", "resolve", "abort", "heartbeat"):
+        patch.setattr(EpochCoordinator, method, forgetful(getattr(EpochCoordinator, method)))
+    patch.setattr(EpochCoordinator, "abort_overtaken", lambda *_: None)
 
 
 def commit_participants_that_are_not_named(patch: pytest.MonkeyPatch) -> None:
@@ -121,12 +143,16 @@ PLANTED_EPOCHS = (
         _QUERIES,
         name="abort a committed epoch",
         plant=abort_a_committed_epoch,
-        faults={"kill": 1.0, "isolate": 1.0, "stall": 0.5},
+        seen_by=ROWS | {"TheScriptHolds"},
+        queries=0,
+        kind=scripted(commit_reply_lost, 2),
+        properties=OPEN_FOR_EVER,
     ),
     replace(
         _QUERIES,
         name="ignore the order of tickets",
         plant=ignore_the_order_of_tickets,
+        queries=1,
         seen_by=ROWS | {"RewoundCheckpointsAreRefused"},
     ),
     replace(
@@ -141,5 +167,6 @@ PLANTED_EPOCHS = (
         _QUERIES,
         name="say committed of an aborted epoch",
         plant=say_committed_of_an_aborted_epoch,
+        first_seed=7,
     ),
 )

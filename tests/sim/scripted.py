@@ -17,7 +17,8 @@ from headwater.wire.apis import k26_end_txn as k26
 from headwater.wire.schema import Message
 from headwater_broker.metadata import znodes
 from sim.clients import Client
-from sim.invariants import ViolationError
+from sim.epoch_rules import EPOCHAL
+from sim.invariants import Invariant, ViolationError
 from sim.ledger import Acked, Key
 from sim.network import RESET_S, Transport
 from sim.plan import TRANSACTED, Plan, transact
@@ -281,6 +282,10 @@ class Scripted(World):
 
     def __init__(self, seed: int, plan: Plan | None = None) -> None:
         super().__init__(seed, plan or script_plan())
+
+    def invariants(self) -> tuple[type[Invariant], ...]:
+        """Those of epochs, too."""
+        return (*super().invariants(), *EPOCHAL)
 
     def _start_clients(self) -> None:
         self.script = Script(self, self.version, type(self).play)

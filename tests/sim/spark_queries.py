@@ -142,8 +142,6 @@ class Driver(EpochRequests):
         if refused & {EpochStatus.FENCED, EpochStatus.CHECKPOINT_MISMATCH}:
             raise FencedRunError
         random = self.world.random
-        if EpochStatus.PREPARED in refused:  # a zombie's, which a look at the table resolves
-            return False
         if EpochStatus.ABORTED in refused or (not self._is_last and random.random() < ABORTS):
             await self._abort(attempt)
             return False
@@ -151,7 +149,7 @@ class Driver(EpochRequests):
             await asyncio.sleep(random.uniform(1.0, 6.0))
         participants = [row for row in found if isinstance(row, Joined)]
         status = await self.commit(attempt, participants, prepares=table is not None)
-        if status is EpochStatus.FENCED:
+        if status in (EpochStatus.FENCED, EpochStatus.CHECKPOINT_MISMATCH):
             raise FencedRunError
         if status is EpochStatus.PREPARED and table is not None:
             status = await self._decide(attempt, table)

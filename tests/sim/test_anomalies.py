@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from sim.anomalies import ANOMALIES, Anomaly
+from sim.epoch_anomalies import EPOCH_ANOMALIES
 from sim.group_anomalies import GROUP_ANOMALIES
 from sim.scripted import script_plan, scripted
 from sim.topic_anomalies import TOPIC_ANOMALIES
 from sim.world import run
 
 SEEDS = range(1)
-EVERY = (*ANOMALIES, *GROUP_ANOMALIES, *TOPIC_ANOMALIES)
+EVERY = (*ANOMALIES, *GROUP_ANOMALIES, *TOPIC_ANOMALIES, *EPOCH_ANOMALIES)
 PLAYED = [(a, version) for a in EVERY for version in a.versions]
 
 

@@ -61,6 +61,12 @@ class KillableProgram:
         self.signal(signal.SIGKILL)
         self._process.wait(END_S)
 
+    @property
+    def pid(self) -> int:
+        """Of the last run."""
+        assert self._process is not None, "not started"
+        return self._process.pid
+
     def exit_code(self) -> int | None:
         """Of the last run; None while it runs."""
         return self._process.poll() if self._process is not None else None

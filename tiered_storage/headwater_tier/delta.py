@@ -325,6 +325,39 @@ class LogTable:
         return "Its history names no foreign commit any more."
 
 
+class UsersTable:
+    """A table of a user's own, to be read only: its rows, and what its commits say."""
+
+    def __init__(self, uri: str, storage_options: Mapping[str, str]) -> None:
+        """Open the newest version. Raises TableAccessError."""
+        self.uri = uri
+        with self._errors("opening"):
+            self._table = DeltaTable(uri, storage_options=dict(storage_options))
+
+    def history(self) -> list[dict[str, Any]]:
+        """The commitInfo of every commit that the log still has, newest first."""
+        with self._errors("reading the history of"):
+            return list(self._table.history())
+
+    def version_of(self, app_id: str) -> int | None:
+        """The version of an application transaction; None without one."""
+        return self._table.transaction_version(app_id)
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """All values of a column. Raises TableAccessError when it does not exist."""
+        with self._errors(f"reading column {name!r} of"):
+            return self._table.to_pyarrow_table(columns=[name]).column(name)
+
+    @contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except TableNotFoundError as error:
+            raise TableAccessError(f"there is no Delta table at {self.uri}") from error
+        except (*_STORAGE_ERRORS, KeyError) as error:
+            raise TableAccessError(f"{doing} {self.uri} failed: {error}") from error
+
+
 def _known_partitions(properties: Mapping[str, str], files: Sequence[LiveFile]) -> int:
     created = properties.get(schema.PARTITIONS, "0")
     largest = max((f.max_partition or 0 for f in files), default=-1)

@@ -6,7 +6,7 @@ Their errors are Kafka's own, for clients to retry or to give up; all else is a 
 from __future__ import annotations
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater.ports.authorizer import Operation
+from headwater.ports.authorizer import Operation, ResourceType
 from headwater.wire.apis.k10001_join_epoch import JoinEpochRequest
 from headwater.wire.apis.k10002_commit_epoch import CommitEpochRequest, EpochParticipant
 from headwater.wire.apis.k10003_abort_epoch import AbortEpochRequest
@@ -28,6 +28,11 @@ EpochFields = (
     | PrepareEpochRequest
     | EpochHeartbeatRequest
 )
+
+
+def may_allocate_tickets(ctx: RequestContext) -> bool:
+    """WRITE on any transactional id: tickets belong to no sink."""
+    return ctx.session.allows_any(Operation.WRITE, ResourceType.TRANSACTIONAL_ID)
 
 
 def require_sink(ctx: RequestContext, operation: Operation, sink: str) -> None:

@@ -1,6 +1,6 @@
 """AllocateEpochTicket: a number that orders the runs of a sink (docs/epochs.md).
 
-Any client may allocate one: a ticket gives no right to any sink.
+A ticket gives no right to any sink; it needs WRITE on some transactional id.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from headwater.wire.apis.k10000_allocate_epoch_ticket import (
     AllocateEpochTicketResponse,
 )
 from headwater_broker.api.context import RequestContext
+from headwater_broker.api.epoch_requests import may_allocate_tickets
 from headwater_broker.api.registry import handles
 
 
@@ -20,6 +21,9 @@ async def allocate_epoch_ticket(
 ) -> AllocateEpochTicketResponse:
     """A ticket that is higher than every one before."""
     try:
+        if not may_allocate_tickets(ctx):
+            detail = "no WRITE on any transactional id"
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, detail)
         ticket = await ctx.broker.sinks.allocate_ticket()
     except KafkaError as error:
         return AllocateEpochTicketResponse(

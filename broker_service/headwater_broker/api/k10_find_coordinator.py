@@ -16,11 +16,13 @@ from headwater.wire.apis.k10_find_coordinator import (
 )
 from headwater_broker.api.admin.forwarding import await_view, have_leaders
 from headwater_broker.api.context import RequestContext
+from headwater_broker.api.epoch_requests import may_allocate_tickets
 from headwater_broker.api.k03_metadata import creatable, create_on_demand
 from headwater_broker.api.listener_endpoints import Endpoint, endpoints
 from headwater_broker.api.registry import handles
 from headwater_broker.coordinator.common.service import Coordinator as CoordinatorPort
 from headwater_broker.coordinator.common.service import CoordinatorType
+from headwater_broker.coordinator.transaction.epoch_values import TICKETS_KEY, coordinator_key
 from headwater_broker.coordinator.transaction.service import check_storable
 
 KEY_TYPES = frozenset(CoordinatorType)
@@ -67,7 +69,12 @@ def _service(ctx: RequestContext, key_type: int) -> CoordinatorPort | None:
 def _may_describe(ctx: RequestContext, key_type: int, key: str) -> bool:
     if _service(ctx, key_type) is None:
         return False
-    return ctx.allowed(Operation.DESCRIBE, RESOURCES[CoordinatorType(key_type)][0], key)
+    resource = RESOURCES[CoordinatorType(key_type)][0]
+    if resource is ResourceType.TRANSACTIONAL_ID:
+        if key == TICKETS_KEY:
+            return may_allocate_tickets(ctx)
+        key = coordinator_key(key)
+    return ctx.allowed(Operation.DESCRIBE, resource, key)
 
 
 async def create_coordinator_topic(ctx: RequestContext, coordinator: CoordinatorPort) -> None:
@@ -115,8 +122,8 @@ def _endpoint(ctx: RequestContext, key_type: int, key: str) -> Endpoint:
             ErrorCode.UNSUPPORTED_VERSION,
             f"no coordinators of key type {key_type}, only of groups and transactional ids",
         )
-    resource, code, noun = RESOURCES[CoordinatorType(key_type)]
-    if not ctx.allowed(Operation.DESCRIBE, resource, key):
+    _, code, noun = RESOURCES[CoordinatorType(key_type)]
+    if not _may_describe(ctx, key_type, key):
         raise KafkaError(code, f"no DESCRIBE on {noun} {key}")
     if key_type == CoordinatorType.TRANSACTION:
         check_storable(key)

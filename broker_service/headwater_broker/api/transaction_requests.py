@@ -5,6 +5,7 @@ from __future__ import annotations
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater_broker.api.context import RequestContext
+from headwater_broker.coordinator.transaction.epoch_values import coordinator_key
 
 FENCED_SINCE = 2
 """Clients of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn know PRODUCER_FENCED from this version
@@ -28,8 +29,10 @@ def client_code(code: ErrorCode, version: int, fenced_since: int = FENCED_SINCE)
 def require_transactional_id(
     ctx: RequestContext, operation: Operation, transactional_id: str
 ) -> None:
-    """Raises KafkaError(TRANSACTIONAL_ID_AUTHORIZATION_FAILED)."""
-    if not ctx.allowed(operation, ResourceType.TRANSACTIONAL_ID, transactional_id):
+    """Raises KafkaError(TRANSACTIONAL_ID_AUTHORIZATION_FAILED). The rights on a participant of an
+    epoch are those on its sink."""
+    name = coordinator_key(transactional_id)
+    if not ctx.allowed(operation, ResourceType.TRANSACTIONAL_ID, name):
         raise KafkaError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             f"no {operation.name} on transactional id {transactional_id}",

@@ -6,7 +6,7 @@ It only reads the files, so it may run beside a broker, whose newest index entri
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from headwater.records.batch import (
 )
 from headwater.records.control import control_type
 from headwater.records.record import Record, decode_batch
+from headwater.topic_names import TRANSACTION_TOPIC
 from headwater_broker.log.checkpoint_files import (
     LEADER_EPOCHS,
     META_PROPERTIES,
@@ -38,8 +39,10 @@ from headwater_broker.log.log_segment import CLEANED_SUFFIX, DELETED_SUFFIX, SWA
 from headwater_broker.log.producer_snapshot_format import decode_snapshot
 from headwater_broker.log.transaction_index import ENTRY as ABORTED_ENTRY
 from headwater_broker.log.transaction_index import decode_aborted
+from headwater_broker.tools.transaction_rows import decoded
 
 Row = dict[str, Any]
+Decode = Callable[[bytes, bytes | None], Row]
 
 INDEXES = (".index", ".timeindex")
 SUFFIXES = (".log", *INDEXES, ".txnindex", ".snapshot")
@@ -51,7 +54,12 @@ ASIDE = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
 
 @click.command("dump-log")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--records", "with_records", is_flag=True, help="Print the records of batches too.")
+@click.option(
+    "--records",
+    "with_records",
+    is_flag=True,
+    help="Print the records of batches too; of __transaction_state in plain words.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def dump_log(files: tuple[Path, ...], with_records: bool, as_json: bool) -> None:
     """Print segments, indexes, snapshots and checkpoints; exit code 1 when one is damaged."""
@@ -126,7 +134,8 @@ def _batches(path: Path, *, with_records: bool) -> Iterator[Row]:
                 last = header.last_offset
             yield _batch(position, header, fault)
             if with_records and not fault:
-                yield from _records(position, header, data)
+                is_coordinators = path.absolute().parent.name.startswith(f"{TRANSACTION_TOPIC}-")
+                yield from _records(position, header, data, decoded if is_coordinators else None)
             position += header.size_bytes
 
 
@@ -157,17 +166,21 @@ def _batch(position: int, header: BatchHeader, fault: str) -> Row:
     }
 
 
-def _records(position: int, header: BatchHeader, data: memoryview) -> Iterator[Row]:
+def _records(
+    position: int, header: BatchHeader, data: memoryview, decode: Decode | None
+) -> Iterator[Row]:
     try:
-        yield from [_record(header, record) for record in decode_batch(data, 0, header)]
+        yield from [_record(header, record, decode) for record in decode_batch(data, 0, header)]
     except HeadwaterError as e:  # later batches are still shown
         yield {"position": position, "damage": str(e)}
 
 
-def _record(header: BatchHeader, record: Record) -> Row:
+def _record(header: BatchHeader, record: Record, decode: Decode | None) -> Row:
     shown: Row = {"offset": record.offset, "timestamp": record.timestamp}
     if header.is_control:
         shown["marker"] = control_type(record.key).name
+    elif decode is not None and record.key is not None:
+        shown.update(decode(record.key, record.value))
     else:
         shown["key"], shown["value"] = _text(record.key), _text(record.value)
         shown["headers"] = [[name, _text(value)] for name, value in record.headers]

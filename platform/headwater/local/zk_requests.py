@@ -24,6 +24,7 @@ from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from headwater.errors import HeadwaterError, UsageError
+from headwater.local.broker_homes import BrokerHomes
 from headwater.local.supervisor_socket import Event, Handler, failure, raise_failure
 from headwater.system import SystemClock
 
@@ -51,6 +52,7 @@ class ZkRequests:
         self._clock = SystemClock()
         self._servers = servers
         self._client, self._root = _client(servers)
+        self.homes = BrokerHomes(self._client, self._root)
         self._wake = threading.Event()
         self._closed = False
         self._begun: set[str] = set()

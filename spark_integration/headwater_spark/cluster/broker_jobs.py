@@ -17,6 +17,7 @@ from typing import Any
 
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError, UsageError
+from headwater.local.broker_homes import BrokerHomes
 from headwater.local.broker_sessions import BrokerSessions
 from headwater.local.child import ChildFailedError
 from headwater.local.manager import Progress
@@ -35,6 +36,9 @@ READY_TIMEOUT_S = 120.0
 ORPHAN_WAIT_S = 30.0
 """How long the manager waits for a broker without a task to drain."""
 STOP_SLACK_S = 5.0
+HOME_WAIT_S = 20.0
+"""How long a job waits for an executor on the host that has its broker's data."""
+HOME_POLL_S = 0.5
 
 
 @dataclass(slots=True)
@@ -49,6 +53,8 @@ class BrokerJobs:
     drain_grace_s: float
     task_cpus: int
     """Free cores that a broker's task needs, for messages."""
+    homes: BrokerHomes | None = None
+    """Where brokers have their data; None while all run on one host."""
     state: threading.Condition = field(default_factory=threading.Condition)
     """The lock of all slots; notified when one changes."""
     _slots: dict[int, BrokerSlot] = field(default_factory=dict)
@@ -69,6 +75,8 @@ class BrokerJobs:
 
     def start(self, broker: BrokerSlot) -> None:
         """Submit a broker's job, now and whenever it has ended."""
+        if self.homes is not None:
+            broker.home = self.homes.of(broker.slot.broker_id)
         with self.state:
             self._slots[broker.slot.broker_id] = broker
         broker.thread = threading.Thread(
@@ -100,6 +108,8 @@ class BrokerJobs:
         self._join(broker, STOP_SLACK_S)
         with self.state:
             self._slots.pop(broker.slot.broker_id, None)
+        if self.homes is not None:
+            self.homes.remove(broker.slot.broker_id)
 
     def stop(self, progress: Progress, total: int) -> None:
         """Drain all brokers and end their jobs. Raises HeadwaterError when a process survives."""
@@ -139,7 +149,10 @@ class BrokerJobs:
             started = self.clock.monotonic()
             with self.state:
                 broker.submissions += 1
-            reason = self.spark_jobs.run(broker.group, self.make_task(broker))
+            self._await_home(broker)
+            if self._is_over(broker):
+                return
+            reason = self.spark_jobs.run(broker.group, self.make_task(broker), broker.home)
             if self.clock.monotonic() - started >= STEADY_S or broker.is_held:
                 failures = 0
             delay = RESUBMIT_S[min(failures, len(RESUBMIT_S) - 1)]
@@ -156,6 +169,18 @@ class BrokerJobs:
                 self.state.wait_for(lambda: self._is_over(broker), delay)
                 self.state.wait_for(lambda: self._is_over(broker) or not broker.is_held)
 
+    def _await_home(self, broker: BrokerSlot) -> None:
+        """Wait a little for an executor on the broker's host: elsewhere it would have no data.
+
+        Spark runs a task anywhere at once while the preferred host has no executor.
+        """
+        deadline = self.clock.monotonic() + HOME_WAIT_S
+        while broker.home and broker.home not in self.spark_jobs.executor_hosts():
+            with self.state:
+                over = self.state.wait_for(lambda: self._is_over(broker), HOME_POLL_S)
+            if over or self.clock.monotonic() >= deadline:
+                return
+
     def on_report(self, report: Report, link: TaskLink) -> None:
         """A report of a broker's task."""
         broker = self._slots.get(int(report["broker_id"]))
@@ -169,6 +194,7 @@ class BrokerJobs:
                 return  # of a task that a later one has replaced
         if event == "ready":
             self.sessions.held_by(name, report["readiness"])
+            self._settle(broker)
         with self.state:
             if event == "up":
                 broker.on_task_up(report, link)
@@ -182,6 +208,14 @@ class BrokerJobs:
         if event == "gone":
             self._after_exit(name, int(report["code"]))
         self.changed()
+
+    def _settle(self, broker: BrokerSlot) -> None:
+        """The broker serves: its data is on this executor's host."""
+        host = str(broker.task_facts.get("executor_host") or "")
+        if self.homes is not None and host and host != broker.home:
+            with self.state:
+                broker.home = host
+            self.homes.put(broker.slot.broker_id, host)
 
     def _after_exit(self, name: str, code: int) -> None:
         if code == 0:  # the broker has closed its session

@@ -33,6 +33,8 @@ class BrokerSlot:
     submissions: int = 0
     failure: str = ""
     """Why the broker's first start failed; empty while that is open."""
+    home: str = ""
+    """The host that has the broker's data, by Spark's name for its executor; empty: none yet."""
     is_held: bool = False
     """True while the broker is stopped: no job is submitted for it."""
     is_removed: bool = False

@@ -33,7 +33,12 @@ from headwater_spark.cluster.driver_link import (
     STOP,
     end_when_silent,
 )
-from headwater_spark.cluster.executor_host import ExecutorHost, executor_host
+from headwater_spark.cluster.executor_host import (
+    HOSTNAME_ARGUMENT,
+    ExecutorHost,
+    argument,
+    executor_host,
+)
 
 CONNECT_TIMEOUT_S = 10.0
 FAILED_STARTS_MAX = 6
@@ -88,7 +93,8 @@ class _Supervisor:
         self._task = task
         self._link = link
         self._executor = _executor()
-        self._host = executor_host(os.environ, self._executor.command, str(link.getsockname()[0]))
+        link_address = str(link.getsockname()[0])
+        self._host = executor_host(os.environ, self._executor.command, link_address)
         self._lock = threading.Lock()
         self._failed_starts = 0
         self._given_up = ""
@@ -211,6 +217,7 @@ class _Executor:
             at = self.command.index("--executor-id") + 1 if "--executor-id" in self.command else 0
             found["executor_pid"] = self.pid
             found["executor_id"] = self.command[at] if at else "driver"
+            found["executor_host"] = argument(self.command, HOSTNAME_ARGUMENT)
         return found
 
 

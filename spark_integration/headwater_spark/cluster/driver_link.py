@@ -112,13 +112,15 @@ class DriverLink:
         token: str,
         on_report: Callable[[Report, TaskLink], None],
         on_lost: Callable[[int, TaskLink], None],
+        *,
+        port: int = 0,
         silence_s: float = SILENCE_S,
     ) -> None:
         self._token = token
         self._silence_s = silence_s
         self._on_report = on_report
         self._on_lost = on_lost
-        self._server = socket.create_server((host, 0))
+        self._server = socket.create_server((host, port))
         self.port: int = self._server.getsockname()[1]
         self._links: set[TaskLink] = set()
         self._lock = threading.Lock()

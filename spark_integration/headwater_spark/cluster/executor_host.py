@@ -37,7 +37,7 @@ def executor_host(
     That last address is the fallback for a `--hostname` that is missing or loopback: a machine
     that reaches the driver through an address has that address in the cluster's network.
     """
-    named = _argument(executor_command, HOSTNAME_ARGUMENT)
+    named = argument(executor_command, HOSTNAME_ARGUMENT)
     if is_loopback(named) and not is_loopback(link_address):
         named = ""
     address = environment.get(HOST_VARIABLE, "") or named or link_address
@@ -52,6 +52,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or host.startswith("localhost.")
 
 
-def _argument(command: Sequence[str], name: str) -> str:
+def argument(command: Sequence[str], name: str) -> str:
+    """The word after `name` in a command line; empty without it."""
     after = [value for key, value in pairwise(command) if key == name]
     return after[0] if after else ""

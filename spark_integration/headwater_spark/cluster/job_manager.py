@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from headwater.clock import Clock
@@ -43,6 +44,9 @@ LOG_TIMEOUT_S = 10.0
 FORMER_BROKERS_S = 30.0
 """How long a start waits for the brokers of a former driver, which drain, to unregister."""
 MEMORY_LIMIT_KEY = "spark.executor.pyspark.memory"
+BIND_ADDRESS_KEY = "spark.driver.bindAddress"
+LINK_PORT_KEY = "spark.headwater.driver.port"
+"""The driver's port for the brokers' tasks, where a firewall needs a fixed one."""
 
 
 class SparkManager:
@@ -68,7 +72,6 @@ class SparkManager:
         self._changed = changed
         self._drain_grace_s = drain_grace_s
         self._plan = plan_for(spark, spec.brokers)
-        self._silence_s = network_timeout_s(spark)
         zookeeper = zookeeper or spec.external_zookeeper or None
         if zookeeper is None and not self._plan.one_host:
             raise UsageError(
@@ -279,6 +282,8 @@ class SparkManager:
         requests.open()
         self._requests = requests
         if not self._plan.one_host:
+            self._jobs.homes = requests.homes
+        if not self._plan.one_host:
             # Brokers of a lost driver drain on their hosts: a live one's session stays open.
             requests.wait_unregistered(self.spec.broker_ids, FORMER_BROKERS_S)
         self._sessions.close_leftovers()
@@ -314,10 +319,21 @@ class SparkManager:
         return link
 
     def _open_link(self) -> None:
-        host = LOOPBACK if self._plan.one_host else str(self._spark.conf.get("spark.driver.host"))
+        conf = self._spark.sparkContext.getConf()
+        host = conf.get(BIND_ADDRESS_KEY) or self._driver_host
         self._link = DriverLink(
-            host, self._token, self._jobs.on_report, self._jobs.on_lost, self._silence_s
+            LOOPBACK if self._plan.one_host else host,
+            self._token,
+            self._jobs.on_report,
+            self._jobs.on_lost,
+            port=int(conf.get(LINK_PORT_KEY) or 0),
+            silence_s=network_timeout_s(self._spark),
         )
+
+    @property
+    def _driver_host(self) -> str:
+        """The driver's address for tasks."""
+        return LOOPBACK if self._plan.one_host else str(self._spark.conf.get("spark.driver.host"))
 
     def _properties(self, broker: BrokerSlot) -> dict[str, str]:
         slot = broker.slot
@@ -335,7 +351,6 @@ class SparkManager:
     def _task(self, broker: BrokerSlot) -> BrokerTask:
         assert self._link is not None
         slot = broker.slot
-        driver = LOOPBACK if self._plan.one_host else str(self._spark.conf.get("spark.driver.host"))
         return BrokerTask(
             broker_id=slot.broker_id,
             name=slot.name,
@@ -343,27 +358,36 @@ class SparkManager:
             properties=tuple(self._properties(broker).items()),
             config_path=str(self.spec.directory / "conf" / f"{slot.name}.properties"),
             log_path=str(broker.log_path),
-            driver_host=driver,
+            driver_host=self._driver_host,
             driver_port=self._link.port,
             token=self._token,
             environment={CLUSTER_DIR_VARIABLE: str(self.spec.directory), "GRPC_VERBOSITY": "ERROR"},
             drain_grace_s=self._drain_grace_s,
-            silence_s=self._silence_s,
+            silence_s=network_timeout_s(self._spark),
         )
 
 
 def plan_for(spark: SparkSession, brokers: int) -> SlotPlan:
     """The slot plan of this session's master. Raises UsageError when the brokers do not fit."""
     conf = spark.sparkContext.getConf()
-    instances = conf.get("spark.executor.instances")
-    is_dynamic = conf.get("spark.dynamicAllocation.enabled", "false") == "true"
+    cores = conf.get("spark.executor.cores")
     return plan_slots(
         spark.sparkContext.master,
         brokers,
         cores_here=os.cpu_count() or 1,
-        executor_cores=int(conf.get("spark.executor.cores") or 1),
-        executors=int(instances) if instances and not is_dynamic else None,
+        executor_cores=int(cores) if cores else None,
+        executors=_executors(conf),
     )
+
+
+def _executors(conf: SparkConf) -> int | None:
+    """The number of executors that the configuration fixes; None if Spark decides it."""
+    if conf.get("spark.dynamicAllocation.enabled", "false") == "true":
+        return None
+    if instances := conf.get("spark.executor.instances"):
+        return int(instances)
+    cores, total = conf.get("spark.executor.cores"), conf.get("spark.cores.max")
+    return int(total) // int(cores) if cores and total else None
 
 
 def network_timeout_s(spark: SparkSession) -> float:

@@ -15,6 +15,9 @@ from headwater_spark.masters import local_master
 SPARE_SLOTS = 2
 """Slots that must stay free for jobs that use the brokers."""
 EXECUTOR_MEMORY_MB = 1500
+STANDALONE = "spark://"
+EXECUTOR_CORES_DEFAULT = 1
+"""Spark's default on YARN and Kubernetes; a standalone master has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +29,17 @@ class SlotPlan:
 
 
 def plan_slots(
-    master: str, brokers: int, *, cores_here: int, executor_cores: int, executors: int | None
+    master: str,
+    brokers: int,
+    *,
+    cores_here: int,
+    executor_cores: int | None,
+    executors: int | None,
 ) -> SlotPlan:
     """The slot plan for `brokers` on `master`. Raises UsageError naming a master that fits.
 
     `executor_cores` and `executors` are Spark's configuration, which counts on other masters than
-    those of one machine; `executors` is None under dynamic allocation.
+    those of one machine; `executors` is None when Spark decides their number.
     """
     local = local_master(master, cores_here)
     if local is not None and local.executors is None:
@@ -40,6 +48,13 @@ def plan_slots(
         return SlotPlan(None, one_host=True)
     if local is not None:
         executors, executor_cores = local.executors, local.cores
+    if executor_cores is None:
+        if master.startswith(STANDALONE):
+            raise UsageError(
+                f"master {master} gives an executor all cores of its worker, and would put several"
+                " brokers on it: set spark.executor.cores, 3 or more"
+            )
+        executor_cores = EXECUTOR_CORES_DEFAULT
     task_cpus = executor_cores // 2 + 1
     if executors is not None:
         spare = executors * executor_cores - brokers * task_cpus
@@ -59,8 +74,13 @@ def fitting_master(brokers: int) -> str:
 
 
 def _too_few(master: str, brokers: int, slots: int, needed: int) -> UsageError:
+    remedy = f"use {fitting_master(brokers)} or local[{brokers + SPARE_SLOTS}]"
+    if local_master(master, slots) is None:
+        remedy = (
+            f"set spark.executor.cores to 3 or more, and spark.executor.instances to {brokers} or"
+            " more (standalone: spark.cores.max to the product)"
+        )
     return UsageError(
         f"master {master} has {slots} slots; {brokers} brokers, each on an executor of its own, and"
-        f" {SPARE_SLOTS} slots for jobs beside them need {needed}: use {fitting_master(brokers)} or"
-        f" local[{brokers + SPARE_SLOTS}]"
+        f" {SPARE_SLOTS} slots for jobs beside them need {needed}: {remedy}"
     )

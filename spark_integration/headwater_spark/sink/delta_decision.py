@@ -8,7 +8,6 @@ Only public options and settings of Delta are used.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headwater.client.blocking.epoch_client import EpochWriter
 from headwater.client.sink_values import SinkEpoch
+from headwater_spark.sink.commit_metadata import CommitMetadata, read_commit
 from headwater_spark.sink.decided_epoch import Verdict
 
 logger = logging.getLogger(__name__)
@@ -35,23 +35,8 @@ FENCE_ATTEMPTS = 10
 HISTORY_STEP = 100
 CLOCKS_APART_MS = 3_600_000
 """Brokers' and Spark's clocks may differ by this."""
-METADATA_KEY = "headwater"
-NO_EPOCH = -1
-"""In the metadata of a fence."""
 
 MergeClauses = Callable[[DeltaMergeBuilder], DeltaMergeBuilder]
-
-
-@dataclass(frozen=True, slots=True)
-class DeltaCommit:
-    """A commit of a sink, as the table's history shows it."""
-
-    version: int
-    timestamp_ms: int
-    sink: str
-    epoch: int
-    """NO_EPOCH: a fence."""
-    ticket: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +88,7 @@ class DeltaDecisionTable:
 
     def write(self, write: Append | Merge | None, writer: EpochWriter) -> bool:
         """Commit an epoch's rows, or none; False: Delta passed over the write."""
-        metadata = _metadata(self._sink, writer.epoch, writer.ticket)
+        metadata = CommitMetadata(self._sink, writer.epoch, writer.ticket).text()
         if isinstance(write, Append):
             session = write.rows.sparkSession
             return self._commits(session, metadata, lambda: self._append(write, writer, metadata))
@@ -121,7 +106,7 @@ class DeltaDecisionTable:
         if not self.exists():
             logger.warning("table %s is gone: nothing to fence", self._table)
             return True
-        metadata = _metadata(self._sink, NO_EPOCH, ticket)
+        metadata = CommitMetadata(self._sink, None, ticket).text()
         for attempt in range(FENCE_ATTEMPTS):
             try:
                 return self._commits(
@@ -147,13 +132,9 @@ class DeltaDecisionTable:
         if not self.exists():
             return None
         commits, _ = self._history(lambda _oldest: True)
-        return max((c.epoch for c in commits if c.epoch != NO_EPOCH), default=None)
+        return max((c.epoch for c in commits if c.epoch is not None), default=None)
 
-    def commits(self) -> list[DeltaCommit]:
-        """Every commit of the sink that the history shows, the newest first."""
-        return self._history(lambda _oldest: False)[0]
-
-    def _history(self, is_enough: Callable[[int], bool]) -> tuple[list[DeltaCommit], bool]:
+    def _history(self, is_enough: Callable[[int], bool]) -> tuple[list[CommitMetadata], bool]:
         """The sink's commits, the newest first, and whether `is_enough` says so of the oldest
         time seen, or the table's first version was seen."""
         limit = HISTORY_STEP
@@ -164,8 +145,8 @@ class DeltaDecisionTable:
                 .selectExpr("version", "unix_millis(timestamp) AS ms", "userMetadata")
                 .collect()
             )
-            found = [c for c in (read_commit(r.version, r.ms, r.userMetadata) for r in rows) if c]
-            commits = [commit for commit in found if commit.sink == self._sink]
+            found = [read_commit(row.userMetadata) for row in rows]
+            commits = [c for c in found if c is not None and c.sink == self._sink]
             oldest = min(rows, key=lambda row: row.version)
             if oldest.version == 0 or is_enough(oldest.ms):
                 return commits, True
@@ -216,21 +197,6 @@ class DeltaDecisionTable:
             writer.save(self._table)
         else:
             writer.saveAsTable(self._table)
-
-
-def read_commit(version: int, timestamp_ms: int, metadata: str | None) -> DeltaCommit | None:
-    """A commit with this user metadata; None: it is of no sink."""
-    try:
-        document = json.loads(metadata or "")[METADATA_KEY]
-        sink, epoch, ticket = document["sink"], document["epoch"], document["ticket"]
-    except (ValueError, KeyError, TypeError):
-        return None
-    return DeltaCommit(version, timestamp_ms, sink, NO_EPOCH if epoch is None else epoch, ticket)
-
-
-def _metadata(sink: str, epoch: int, ticket: int) -> str:
-    shown = {"sink": sink, "epoch": None if epoch == NO_EPOCH else epoch, "ticket": ticket}
-    return json.dumps({METADATA_KEY: shown})
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from headwater.client.blocking.cluster import VANISHED_TOPIC_S
+from headwater.client.blocking.cluster import VANISHED_TOPIC_S, MissingTopicError
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError, UsageError
 from headwater_spark.options import EARLIEST, LATEST
@@ -42,6 +42,10 @@ logger = logging.getLogger(__name__)
 
 LEADER_CATCH_UP_S = 30.0
 """How long a new leader may report a log end below an offset that was already read (KIP-207)."""
+METADATA_AGE_S = 0.1
+"""Spark asks for offsets every 10 ms; new topics and partitions are looked for this often."""
+POLLED_PARTITIONS_MAX = 1_000
+"""Log ends of more partitions are asked for as seldom as metadata."""
 SETTLE_PAUSE_S = 0.2
 """Between requests while a leader or a broker's metadata may lag."""
 
@@ -67,20 +71,23 @@ class Planner:
         clock: Clock,
         *,
         brokers: Brokers | None = None,
+        history: History | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`brokers` and `sleep` are for tests."""
+        """`brokers`, `history` and `sleep` are for tests."""
         self.options = options
         self._clock = clock
         self._sleep = sleep
         self._brokers = brokers or Brokers(
             options.bootstrap_servers, options.timeouts, options.client_id or CLIENT_ID
         )
-        self._history = History(self._brokers, options)
+        self._history = history or History(self._brokers, options)
         self._bounds = Bounds(self._brokers, self._history, options)
         self._truncated_since: float | None = None
         self._known_ids: Mapping[str, str] | None = None
         """The topic ids that the brokers gave last."""
+        self._topics_at = float("-inf")
+        self._was_idle = False
         self._known_gone: tuple[str, ...] = ()
         """Topics that were waited for in vain."""
         self._warned: set[str] = set()
@@ -184,15 +191,14 @@ class Planner:
         A broker that has just started may not list every topic yet: a topic that is missing is
         waited for before it counts as gone.
         """
+        if self._is_idle(previous):
+            return None
         since = self._clock.monotonic()
         while True:
-            topics = self._topics(previous.topic_ids)
-            latest = self._latest(self._partitions(topics))
-            ids = {name: topic.topic_id for name, topic in topics.items()}
-            if latest == dict(previous.end) and ids == dict(previous.topic_ids):
+            current = self._offsets_after(previous, since)
+            if current is None:
                 self._truncated_since = None
                 return None
-            current = CurrentOffsets(ids, self._earliest(latest), latest)
             waited_s = self._clock.monotonic() - since
             gone = gone_topics(previous, current, self.options.subscription.reads)
             is_awaited = gone != self._known_gone and waited_s <= VANISHED_TOPIC_S
@@ -203,6 +209,38 @@ class Planner:
                     self._truncated_since = since
                 return current
             self._sleep(SETTLE_PAUSE_S)
+
+    def _is_idle(self, previous: Position) -> bool:
+        """True when no log end has moved since `previous`, by metadata that is fresh enough.
+
+        Spark asks every 10 ms, and its `processAllAvailable` returns when the answer is "nothing
+        new": so the brokers are asked for log ends each time, unless those are very many.
+        """
+        is_fresh = self._clock.monotonic() - self._topics_at < METADATA_AGE_S
+        if not is_fresh or self._known_ids != dict(previous.topic_ids):
+            return False
+        if len(previous.end) > POLLED_PARTITIONS_MAX:
+            return self._was_idle
+        try:
+            return self._latest(previous.end) == dict(previous.end)
+        except MissingTopicError:
+            return False  # it was deleted since
+
+    def _offsets_after(self, previous: Position, since: float) -> CurrentOffsets | None:
+        """The current offsets; None when they and the topic ids are those of `previous`."""
+        while True:
+            topics = self._topics(previous.topic_ids)
+            ids = {name: topic.topic_id for name, topic in topics.items()}
+            try:
+                latest = self._latest(self._partitions(topics))
+                self._was_idle = latest == dict(previous.end) and ids == dict(previous.topic_ids)
+                if self._was_idle:
+                    return None
+                return CurrentOffsets(ids, self._earliest(latest), latest)
+            except MissingTopicError:  # deleted in between: the next metadata shows it
+                if self._clock.monotonic() - since > LEADER_CATCH_UP_S:
+                    raise
+                self._sleep(SETTLE_PAUSE_S)
 
     def _topics(self, seen: Container[str] = ()) -> dict[str, Topic]:
         """The topics to read. One that was `seen` before may be missing, any other must exist."""
@@ -217,6 +255,7 @@ class Planner:
             names = sorted({*wanted.topics, *(topic for topic, _ in wanted.assigned)})
             topics = self._named_topics(names, seen)
         self._known_ids = {name: topic.topic_id for name, topic in topics.items()}
+        self._topics_at = self._clock.monotonic()
         return topics
 
     def _named_topics(self, names: Sequence[str], seen: Container[str]) -> dict[str, Topic]:

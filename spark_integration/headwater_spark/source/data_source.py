@@ -55,8 +55,8 @@ from headwater_spark.source.table_options import is_create_table, source_given
 from headwater_spark.worker_errors import without_traceback
 
 FORMAT_NAME = "headwater"
-ASK_EVERY_S = 0.1
-"""Spark asks for offsets every 10 ms; the brokers are asked at most this often."""
+HELD_S = 0.1
+"""How long a batch that `minOffsetsPerTrigger` holds back is held without a look at the brokers."""
 
 
 class HeadwaterDataSource(DataSource):
@@ -224,8 +224,8 @@ class StreamReader(_TaskReads, DataSourceStreamReader, SupportsTriggerAvailableN
         super().__init__(options, schema)
         self._clock = clock or SystemClock()
         self._opened = planner
-        self._asked_at = float("-inf")
-        self._asked_from: dict[str, Any] | None = None
+        self._held_at = float("-inf")
+        self._held_from: dict[str, Any] | None = None
         self._newest: dict[str, Any] | None = None
         self._target: dict[tuple[str, int], int] | None = None
         self._triggered_at = float("-inf")
@@ -262,17 +262,19 @@ class StreamReader(_TaskReads, DataSourceStreamReader, SupportsTriggerAvailableN
     ) -> dict[str, Any]:
         """The end of the batch after `start`; `start` itself when there is nothing new."""
         now = self._clock.monotonic()
-        if self._asked_from == start and now - self._asked_at < ASK_EVERY_S:
+        lifts_limits = isinstance(limit, ReadAllAvailable)
+        if self._held_from == start and now - self._held_at < HELD_S and not lifts_limits:
             return start
         position = self._next(start)
-        lifts_limits = isinstance(limit, ReadAllAvailable)
-        if position is not None:
-            self._newest = position.to_json()
-            if not lifts_limits:
-                position = None if self._waits(position, start) else self._planner.limited(position)
-        is_same = position is None or _is_empty(position, start)
-        self._asked_from, self._asked_at = (start, now) if is_same else (None, now)
-        if is_same or position is None:
+        if position is None:
+            return start
+        self._newest = position.to_json()
+        if not lifts_limits:
+            if self._waits(position, start):
+                self._held_from, self._held_at = start, now
+                return start
+            position = self._planner.limited(position)
+        if _is_empty(position, start):
             return start
         self._triggered_at = now
         return position.to_json()

@@ -213,22 +213,47 @@ def test_half_of_the_markers_are_written_when_the_coordinator_ends() -> None:
     assert found.committed(one, two) == [True, True]
 
 
-def test_a_completion_that_is_refused_in_part_goes_on() -> None:
-    """Its records may be more than one batch: any prefix is in the log, and the rest is retried."""
+@pytest.mark.parametrize("retried", [0, -1], ids=["complete", "not complete"])
+def test_a_completion_that_is_refused_in_part_goes_on(retried: int) -> None:
+    """Its records may be more than one batch: any prefix is in the log, and the rest is retried,
+    also when the participant whose marker was the last is complete."""
     log, of = EpochLog(), writer()
     joined = [log.joined(of, task, task) for task in range(900)]
     token = log.start_commit(of, *(named(task, one) for task, one in enumerate(joined)))
     log.refuses_after = 1
     due = log.due()
-    log.write_markers(due)
+    last = due.pop(retried)
+    log.write_markers([*due, last])
     assert log.in_flight == [(0, EpochState.COMMITTING)]
     assert token not in log.replies
     idle = sum(log.state(one).is_idle for one in joined)
     assert 0 < idle < len(joined), "a part of the completion is in the log"
+    assert log.state(joined[retried]).is_idle is (retried == 0)
     found = log.restarted()
     found.write_markers()
     assert found.in_flight == []
+    log.refuses_after = 0
+    log.write_markers([last])
+    log.wait(CONFIG.retry_ms)
+    assert log.in_flight == [(0, EpochState.COMMITTING)]
     log.refuses_after = -1
-    log.write_markers(due[-1:])
+    log.wait(CONFIG.retry_ms)
     assert log.in_flight == []
     assert log.replied(token).is_complete
+
+
+def test_two_epochs_that_complete_at_once_both_leave_their_outcome() -> None:
+    """What each writes of the sink begins with what the other has left."""
+    log = EpochLog()
+    for ticket in (1, 2):
+        of = writer(0, ticket)
+        log.joined(of)
+        log.abort(of)
+    log.refuses_after = 0
+    log.write_markers(log.due()[::-1])
+    log.refuses_after = -1
+    log.wait(CONFIG.retry_ms)
+    assert log.in_flight == []
+    assert log.sink.aborted_ticket == 2
+    for ticket in (1, 2):
+        assert log.commit(writer(0, ticket)).status is not EpochStatus.COMMITTED

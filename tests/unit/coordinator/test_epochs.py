@@ -16,6 +16,7 @@ from headwater_broker.coordinator.transaction.epoch_values import (
     check_sink,
     coordinator_key,
 )
+from headwater_broker.coordinator.transaction.records import read_transaction, transaction_key
 from headwater_broker.coordinator.transaction.shard import Unrecorded
 from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.transaction import EPOCH_MAX, LAST_EPOCH
@@ -363,15 +364,30 @@ def test_a_newer_run_decides_the_prepared_epoch_before_it_writes() -> None:
     assert log.resolve(new, ABORTING).status is S.COMMITTED
 
 
-def test_to_resolve_where_nothing_is_prepared_changes_nothing() -> None:
+def test_where_nothing_is_prepared_the_ticket_may_go_on() -> None:
     log, of = EpochLog(), writer()
+    assert log.resolve(of, COMMITTING).status is S.ABORTED
     assert log.resolve(of, ABORTING).status is S.ABORTED
-    commit_empty(log, 0)
+    one = log.joined(of)
+    assert log.commit(of, named(0, one)).status is S.COMMITTED
     following = writer(1, 2)
-    for state in (ABORTING, COMMITTING):
-        assert log.resolve(following, state).status is S.ABORTED
-    assert log.join(following).status is S.OPEN, "with the same ticket"
+    assert log.resolve(following, ABORTING).status is S.ABORTED
+    assert log.resolve(following, COMMITTING).status is S.ABORTED
+    assert log.join(following).status is S.OPEN
+    assert log.resolve(following, ABORTING).status is S.ABORTED, "its own open epoch"
+    assert log.join(following).status is S.ABORTED
     assert log.resolve(writer(0, 2), COMMITTING).status is S.COMMITTED
+    assert log.resolve(writer(0, 2), ABORTING).status is S.COMMITTED
+
+
+def test_a_zombie_prepares_nothing_once_a_newer_run_has_looked() -> None:
+    log, old, new = EpochLog(), writer(), writer(ticket=2, run=NEWER_RUN)
+    one = log.joined(old)
+    assert log.resolve(new, ABORTING).status is S.ABORTED
+    assert log.prepare(old, named(0, one)).status is S.FENCED
+    log.write_markers()
+    assert log.committed(one) == [False]
+    assert log.join(new).status is S.OPEN
 
 
 # -- deadlines
@@ -426,6 +442,21 @@ def test_an_expiry_whose_record_is_refused_is_tried_again() -> None:
     log.refuses_after = -1
     log.wait(CONFIG.retry_ms)
     assert log.in_flight == [(0, ABORTING)]
+
+
+def test_a_release_without_epochs_refuses_to_load_their_participants() -> None:
+    """Every record of one names what ends it by a value that such a release does not know."""
+    log, of = EpochLog(), writer()
+    one = log.joined(of)
+    log.enlist(one, 1, 2)
+    log.commit(of, named(0, one))
+    log.joined(writer(1, 2))
+    key = transaction_key(one.transactional_id)
+    stored = [record.value for record in log.log if record.key == key]
+    assert len(stored) == 4
+    for value in stored:
+        assert value is not None
+        assert read_transaction("t", value).ended_by == 3
 
 
 def test_participants_neither_expire_nor_time_out_by_themselves() -> None:

@@ -98,7 +98,12 @@ class Cluster:
         return ErrorCode(rows[0].partition_error_code)
 
     async def send(
-        self, producer: Producer, index: int, sequence: int = 0, version: int = TV2
+        self,
+        producer: Producer,
+        index: int,
+        sequence: int = 0,
+        version: int = TV2,
+        transactional_id: str = "tx",
     ) -> ErrorCode:
         """Again and again while the last transaction's markers are on their way, as clients do."""
         data = bytes(
@@ -109,7 +114,7 @@ class Cluster:
         )  # fmt: skip
         entry = PartitionProduceData(index=index, records=data)
         request = ProduceRequest(
-            transactional_id="tx",
+            transactional_id=transactional_id,
             acks=-1,
             timeout_ms=10_000,
             topic_data=(TopicProduceData(name="t", partition_data=(entry,)),),

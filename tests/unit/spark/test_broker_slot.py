@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +28,8 @@ def links() -> Iterator[tuple[Ends, Ends]]:
 
 def slot() -> BrokerSlot:
     spec = ClusterSpec(Path("/data"), "id")
-    return BrokerSlot(spec.slot(1), Path("/data/broker-1.log"), spec.host, False, ("python",))
+    log = Path("/data/broker-1.log")
+    return BrokerSlot(spec.slot(1), log, spec.host, one_host=False, command=("python",))
 
 
 def test_a_task_on_another_machine_replaces_one_that_fell_silent(links: tuple[Ends, Ends]) -> None:
@@ -38,7 +40,7 @@ def test_a_task_on_another_machine_replaces_one_that_fell_silent(links: tuple[En
     assert broker.state().ready and broker.state().address == "10.0.0.1:9093"
 
     broker.on_task_up({"host": "10.0.0.2"}, second)
-    assert zombie.recv(100) == b'{"command": "stop"}\n'
+    assert json.loads(zombie.recv(100)) == {"command": "stop"}
     assert zombie.recv(100) == b""
     assert not broker.state().ready, "the new broker has not reported yet"
     assert broker.state().address == "10.0.0.2:9093"

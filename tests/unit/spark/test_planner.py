@@ -12,13 +12,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMinRows
 
+from headwater.client.blocking.cluster import MissingTopicError
 from headwater.errors import UsageError
 from headwater.testing.clocks import ManualClock
 from headwater_spark.options import EARLIEST, LATEST
 from headwater_spark.source import batch_planner, positions
 from headwater_spark.source.batch_planner import DataLossError, Planner
 from headwater_spark.source.broker_metadata import Brokers, Topic
-from headwater_spark.source.data_source import ASK_EVERY_S, StreamReader
+from headwater_spark.source.data_source import HELD_S, StreamReader
+from headwater_spark.source.history import History
 from headwater_spark.source.positions import Position
 from headwater_spark.source.pushdown import Comparison, read_window
 from headwater_spark.source.source_options import source_options
@@ -43,20 +45,23 @@ class FakeBrokers:
         self.requests: list[str] = []
         self.late_ms: dict[tuple[str, int], int] = {}
         """Partition -> the offset of the first record of any time; others have none so late."""
+        self.listed: dict[str, Log] = {}
+        """Topics that metadata still lists and that have no partitions any more."""
 
     def topics(self, names: Iterable[str] | None) -> dict[str, Topic]:
         self.requests.append("metadata")
-        wanted = sorted(self.logs) if names is None else sorted(names)
-        missing = [name for name in wanted if name not in self.logs]
+        known = {**self.logs, **self.listed}
+        wanted = sorted(known) if names is None else sorted(names)
+        missing = [name for name in wanted if name not in known]
         if missing:
             raise UsageError(f"{missing[0]} does not exist")
         return {name: self._topic(name) for name in wanted}
 
     def topics_that_exist(self, names: Iterable[str]) -> dict[str, Topic]:
-        return self.topics([name for name in names if name in self.logs])
+        return self.topics([n for n in names if n in self.logs or n in self.listed])
 
     def _topic(self, name: str) -> Topic:
-        log = self.logs[name]
+        log = {**self.logs, **self.listed}[name]
         leaders = (0,) * len(log.partitions)
         return Topic(name, log.topic_id, UUID(int=1), len(leaders), False, leaders)
 
@@ -66,6 +71,8 @@ class FakeBrokers:
         self.requests.append("offsets")
         found = {}
         for (topic, partition), at in wanted.items():
+            if topic not in self.logs:
+                raise MissingTopicError(topic)
             start, end = self.logs[topic].partitions[partition]
             words = {EARLIEST: start, LATEST: end}
             found[topic, partition] = words.get(at, self.late_ms.get((topic, partition), -1))
@@ -75,17 +82,38 @@ class FakeBrokers:
         return {}
 
 
+class Tables:
+    """The log tables of topics: topic and version -> tiered ends."""
+
+    def __init__(self, **versions: dict[int, int]) -> None:
+        self.versions = versions
+
+    def ends_at(self, topic: str, at: Any) -> dict[int, int]:
+        return self.versions[f"{topic}{at}"]
+
+
 class World:
     """A planner, its brokers and its clock; `then` changes the brokers while it waits."""
 
-    def __init__(self, given: Mapping[str, str], brokers: FakeBrokers, *, streaming: bool) -> None:
+    def __init__(
+        self,
+        given: Mapping[str, str],
+        brokers: FakeBrokers,
+        *,
+        streaming: bool,
+        tables: Tables | None = None,
+    ) -> None:
         self.brokers = brokers
         self.clock = ManualClock()
         self.waited_s = 0.0
         self.then: Callable[[], Any] = lambda: None
         options = source_options({**SERVERS, **given}, streaming=streaming)
         self.planner = Planner(
-            options, self.clock, brokers=cast(Brokers, brokers), sleep=self._sleep
+            options,
+            self.clock,
+            brokers=cast(Brokers, brokers),
+            history=cast(History, tables) if tables else None,
+            sleep=self._sleep,
         )
         schema = pa.schema([("value", pa.binary())])
         self.reader = StreamReader(options, schema, clock=self.clock, planner=self.planner)
@@ -96,8 +124,8 @@ class World:
         self.then()
 
     def latest(self, start: dict[str, Any], limit: Any = None) -> dict[str, Any]:
-        """`latestOffset` at a moment when the brokers are asked again."""
-        self.clock.advance(int(ASK_EVERY_S * 1000) + 1)
+        """`latestOffset` at a moment when nothing is remembered of the last one."""
+        self.clock.advance(int(max(HELD_S, batch_planner.METADATA_AGE_S) * 1000) + 1)
         return self.reader.latestOffset(start, limit or self.reader.getDefaultReadLimit())
 
 
@@ -108,14 +136,36 @@ def stream(brokers: FakeBrokers, **given: str) -> World:
     return World({**start, **given}, brokers, streaming=True)
 
 
-def test_an_idle_poll_is_two_requests_and_returns_the_start_itself() -> None:
+def test_an_idle_poll_is_two_requests_or_one_and_returns_the_start_itself() -> None:
     world = stream(FakeBrokers(a=Log("id-a", (0, 5))), subscribe="a")
     first = world.latest(dict(positions.INITIAL))
     world.brokers.requests.clear()
     assert world.latest(first) is first
     assert world.brokers.requests == ["metadata", "offsets"]
     assert world.reader.latestOffset(first, ReadAllAvailable()) is first
-    assert len(world.brokers.requests) == 2  # within a tenth of a second brokers are not asked
+    assert world.brokers.requests[2:] == ["offsets"]  # metadata at most ten times a second
+
+
+def test_a_record_is_seen_by_the_next_poll() -> None:
+    """Otherwise `processAllAvailable` returns before the record is processed."""
+    world = stream(FakeBrokers(a=Log("id-a", (0, 5))), subscribe="a")
+    first = world.latest(dict(positions.INITIAL))
+    assert world.reader.latestOffset(first, ReadAllAvailable()) is first
+    world.brokers.logs["a"].partitions[0] = (0, 6)
+    later = world.reader.latestOffset(first, ReadAllAvailable())
+    assert positions.from_json(later).end == {A0: 6}
+
+
+def test_very_many_partitions_are_polled_ten_times_a_second() -> None:
+    many = [(0, 5)] * (batch_planner.POLLED_PARTITIONS_MAX + 1)
+    world = stream(FakeBrokers(a=Log("id-a", *many)), subscribe="a")
+    first = world.latest(dict(positions.INITIAL))
+    assert world.latest(first) is first
+    world.brokers.requests.clear()
+    assert world.reader.latestOffset(first, ReadAllAvailable()) is first
+    assert world.brokers.requests == []
+    world.brokers.logs["a"].partitions[0] = (0, 6)
+    assert positions.from_json(world.latest(first)).end["a", 0] == 6
 
 
 def test_new_partitions_and_topics_of_a_pattern_start_at_their_log_start() -> None:
@@ -139,6 +189,18 @@ def test_a_topic_missing_from_metadata_for_a_moment_is_no_loss() -> None:
     world.then = lambda: world.brokers.logs.setdefault("b", gone)
     assert world.latest(first) == first
     assert 0 < world.waited_s < 1
+
+
+def test_a_topic_deleted_between_metadata_and_offsets_is_looked_for_again() -> None:
+    world = stream(FakeBrokers(a=Log("1", (0, 5)), b=Log("2", (0, 5))), subscribe="a,b",
+                   failOnDataLoss="false")  # fmt: skip
+    first = world.latest(dict(positions.INITIAL))
+    gone = world.brokers.logs.pop("b")
+    world.brokers.logs["a"].partitions[0] = (0, 6)
+    world.brokers.listed = {"b": gone}  # by metadata that is older
+    world.then = world.brokers.listed.clear
+    for later in (world.reader.latestOffset(first, ReadAllAvailable()), world.latest(first)):
+        assert positions.from_json(later).end == {A0: 6, B0: 5}
 
 
 @pytest.mark.parametrize("name", ["subscribePattern", "subscribe"])
@@ -326,36 +388,24 @@ def test_filters_leave_out_partitions_and_early_offsets() -> None:
     assert (planned.split.start_offset, planned.split.end_offset) == (4, 9)
 
 
-class Ends:
-    """A topic's table: version -> tiered ends."""
-
-    def __init__(self, **versions: dict[int, int]) -> None:
-        self.versions = versions
-
-    def ends_at(self, topic: str, at: Any) -> dict[int, int]:
-        return self.versions[f"{topic}{at}"]
-
-
 @pytest.mark.parametrize(
     ("option", "start"),
     [("3", {A0: 4, A1: 2}), ('{"a":4}', {A0: 5, A1: 9})],
 )
 def test_a_start_after_a_tables_version_is_its_tiered_end_or_the_log_start(
-    option: str, start: dict, monkeypatch: pytest.MonkeyPatch
+    option: str, start: dict
 ) -> None:
-    tables = Ends(a3={0: 4, 7: 1}, a4={0: 5, 1: 9})
-    monkeypatch.setattr(batch_planner, "History", lambda *_: tables)
+    tables = Tables(a3={0: 4, 7: 1}, a4={0: 5, 1: 9})
     brokers = FakeBrokers(a=Log("1", (0, 5), (2, 9)))
     given = {"subscribe": "a", "fromDeltaVersion": option}
-    assert World(given, brokers, streaming=True).planner.first().start == start
+    world = World(given, brokers, streaming=True, tables=tables)
+    assert world.planner.first().start == start
 
 
-def test_a_start_after_a_version_that_the_log_no_longer_reaches_is_a_loss(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(batch_planner, "History", lambda *_: Ends(a3={0: 4}))
-    brokers = FakeBrokers(a=Log("1", (6, 9)))
-    world = World({"subscribe": "a", "fromDeltaVersion": "3"}, brokers, streaming=True)
+def test_a_start_after_a_version_that_the_log_no_longer_reaches_is_a_loss() -> None:
+    brokers, tables = FakeBrokers(a=Log("1", (6, 9))), Tables(a3={0: 4})
+    given = {"subscribe": "a", "fromDeltaVersion": "3"}
+    world = World(given, brokers, streaming=True, tables=tables)
     with pytest.raises(DataLossError, match="starting offset 4 is outside the log"):
         world.planner.first()
 

@@ -8,7 +8,9 @@ from headwater.errors import UsageError
 from headwater_spark.cluster.slot_plan import SlotPlan, fitting_master, plan_slots
 
 
-def plan(master: str, brokers: int = 3, executors: int | None = None, cores: int = 1) -> SlotPlan:
+def plan(
+    master: str, brokers: int = 3, executors: int | None = None, cores: int | None = 1
+) -> SlotPlan:
     return plan_slots(master, brokers, cores_here=2, executor_cores=cores, executors=executors)
 
 
@@ -43,3 +45,14 @@ def test_too_few_known_executors() -> None:
 def test_the_master_in_the_error_fits(brokers: int) -> None:
     assert plan(fitting_master(brokers), brokers).task_cpus is not None
     assert plan(f"local[{brokers + 2}]", brokers).one_host
+
+
+def test_a_standalone_master_needs_the_cores_of_an_executor() -> None:
+    with pytest.raises(UsageError, match=r"set spark\.executor\.cores"):
+        plan("spark://h:7077", cores=None)
+    assert plan("k8s://https://h", cores=None) == SlotPlan(1, one_host=False)
+
+
+def test_an_application_of_several_machines_that_is_too_small_is_named_its_own_remedy() -> None:
+    with pytest.raises(UsageError, match=r"spark\.executor\.instances to 3.*spark\.cores\.max"):
+        plan("spark://h:7077", cores=3, executors=2)

@@ -29,6 +29,7 @@ from headwater_broker.api.produce.request_codec import ProduceFrame
 from headwater_broker.api.produce.response_codec import Row
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.replies import Answer, ParkedReply
+from headwater_broker.coordinator.transaction.epoch_values import coordinator_key
 from headwater_broker.log.results import AppendOrigin, AppendResult
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.transaction_verification import TransactionGuard, is_open
@@ -48,7 +49,9 @@ def may_append_now(
     producer_id, producer_epoch = _unpack_producer(view, start + AT_PRODUCER_ID)
     return is_open(
         partition.log.producers.entries.get(producer_id), producer_epoch
-    ) and peer.session.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    ) and peer.session.allows(
+        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, coordinator_key(transactional_id)
+    )
 
 
 def producer_ids(view: memoryview, frame: ProduceFrame) -> set[int]:
@@ -119,7 +122,7 @@ class TransactionalProduce:
         """An error of the whole request; Kafka checks it before anything else."""
         found, transactional_id = producer_ids(view, frame), frame[0] or ""
         if found and not self._peer.session.allows(
-            Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+            Operation.WRITE, ResourceType.TRANSACTIONAL_ID, coordinator_key(transactional_id)
         ):
             text = f"no WRITE on transactional id {transactional_id!r}"
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text

@@ -244,7 +244,7 @@ def add_partitions(
         return Unchanged(known.identity)
     after = known._replace(
         state=_move(known, TransactionEvent.PARTITIONS_ADDED),
-        ended_by=EndedBy.CLIENT,
+        ended_by=EndedBy.CLIENT if known.membership is None else EndedBy.EPOCH,
         start_ms=known.start_ms if is_open else now_ms,
         last_update_ms=now_ms,
         partitions={**(known.partitions if is_open else {}), **partitions},

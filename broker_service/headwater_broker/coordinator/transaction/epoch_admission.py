@@ -96,6 +96,14 @@ def overtaken(epochs: Epochs, ticket: int) -> list[OpenEpoch]:
     ]
 
 
+def prepared(epochs: Epochs, epoch: int) -> OpenEpoch | None:
+    """The prepared attempt at an epoch; there is one at most."""
+    for key, found in epochs.items():
+        if key.epoch == epoch and found.state is EpochState.PREPARED:
+            return found
+    return None
+
+
 def commit_fault(
     own: OpenEpoch | None,
     named: Sequence[NamedParticipant],

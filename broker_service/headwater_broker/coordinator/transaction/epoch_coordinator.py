@@ -26,6 +26,7 @@ from headwater_broker.coordinator.transaction.epoch_admission import (
     is_fenced,
     is_foreign,
     overtaken,
+    prepared,
     refusal,
     with_run,
 )
@@ -210,29 +211,16 @@ class EpochCoordinator:
         return decision
 
     def resolve(self, of: EpochRequest, state: EpochState, now: Now, token: Token) -> Decision:
-        """CommitEpoch and AbortEpoch of a prepared epoch, perhaps of an earlier run.
-
-        Nothing is changed where none is prepared, so that a driver may go on with its ticket.
-        """
+        """CommitEpoch and AbortEpoch of a prepared epoch, perhaps of an earlier run."""
         decision = Decision()
         sink, epochs = self.table.sinks.get(of.sink), self.table.of(of.sink)
-        if sink is None:
-            return decision.reply_as_leader(token, EpochReply(EpochStatus.ABORTED))
+        own = prepared(epochs, of.epoch)
+        if own is None or sink is None:
+            return self._nothing_prepared(of, state, now, token)
         if is_foreign(sink, of):
             return decision.reply_as_leader(token, _answer(EpochStatus.SINK_OWNED, sink))
-        prepared = [
-            epoch
-            for key, epoch in epochs.items()
-            if epoch.state is EpochState.PREPARED and key.epoch == of.epoch
-        ]
-        if not prepared:
-            status = refusal(sink, epochs, of)
-            if status is EpochStatus.COMMITTED and state is EpochState.COMMITTING:
-                return self._committed(of, decision, token, now)
-            return decision.reply_as_leader(token, _answer(status or EpochStatus.ABORTED, sink))
         if is_fenced(sink, of):
             return decision.reply_as_leader(token, _answer(EpochStatus.FENCED, sink))
-        [own] = prepared
         assert own.decision is not None
         sink = self._admit(sink, of, decision, now)
         if state is EpochState.ABORTING:
@@ -244,6 +232,22 @@ class EpochCoordinator:
             return decision.confirm(token, done)
         self._wait(own, token, now)
         return decision
+
+    def _nothing_prepared(
+        self, of: EpochRequest, state: EpochState, now: Now, token: Token
+    ) -> Decision:
+        """No record is an abort. AbortEpoch fences earlier runs all the same, so that none of them
+        prepares the epoch afterwards; its own run may go on with the ticket, unless it wrote."""
+        decision = Decision()
+        sink, epochs = self.table.sinks.get(of.sink), self.table.of(of.sink)
+        status = refusal(sink, epochs, of)
+        if status is EpochStatus.COMMITTED and state is EpochState.COMMITTING:
+            return self._committed(of, decision, token, now)
+        if status is None and state is EpochState.ABORTING:
+            if of.key in epochs:
+                return self.abort(of, now, token)
+            sink = self._admit(sink, of, decision, now)
+        return _settle(decision, token, _answer(status or EpochStatus.ABORTED, sink))
 
     def abort(self, of: EpochRequest, now: Now, token: Token) -> Decision:
         """AbortEpoch of an epoch that is not prepared; replies an EpochReply.
@@ -279,13 +283,14 @@ class EpochCoordinator:
         decision.records.append(sink_record(after))
         if after.kind is SinkKind.BATCH:
             self._deadlines.set(after.name, now.steady_ms + self._config.epoch_max_ms)
-        self.abort_overtaken(after, after.ticket, decision, now)
+        if sink is not None:
+            self.abort_overtaken(sink, after.ticket, decision, now)
         return after
 
-    def abort_overtaken(self, sink: Sink, ticket: int, decision: Decision, now: Now) -> None:
-        """Abort open epochs whose ticket is lower."""
-        for epoch in overtaken(self.table.of(sink.name), ticket):
-            self._abort(epoch.key, epoch, sink, decision, now)
+    def abort_overtaken(self, before: Sink, ticket: int, decision: Decision, now: Now) -> None:
+        """Abort open epochs whose ticket is lower; `before`: the sink as their run left it."""
+        for epoch in overtaken(self.table.of(before.name), ticket):
+            self._abort(epoch.key, epoch, before, decision, now)
 
     # -- decisions
 
@@ -300,19 +305,18 @@ class EpochCoordinator:
         now: Now,
     ) -> None:
         """The decision's record; where no participant needs a marker, COMPLETE at once."""
-        if state is not EpochState.PREPARED:
-            logger.info(
-                "sink %r, epoch %d, ticket %d: %s %d of %d participants",
-                sink.name, key.epoch, key.ticket,
-                "commits" if state is EpochState.COMMITTING else "aborts",
-                len(slots), 0 if own is None else len(own.members),
-            )  # fmt: skip
+        logger.info(
+            "sink %r, epoch %d, ticket %d: %s; %d of %d participants are named",
+            sink.name, key.epoch, key.ticket, state.label, len(slots),
+            0 if own is None else len(own.members),
+        )  # fmt: skip
         if state is not EpochState.PREPARED and (own is None or not own.members):
             after = with_outcome(sink, key, state, now.wall_ms)
             decision.records += completion(own, after, self.participants, self._store, now.wall_ms)
             return
         start_ms = now.wall_ms if own is None else own.start_ms
-        made = EpochDecision(state, sink.run, slots, start_ms, now.wall_ms)
+        run = sink.run if own is None or own.decision is None else own.decision.run
+        made = EpochDecision(state, run, slots, start_ms, now.wall_ms)
         decision.records.append(decision_record(sink.name, key, made))
 
     def _abort(
@@ -330,6 +334,8 @@ class EpochCoordinator:
         return self._complete(own, now) if own.is_written else [Decision()]
 
     def _complete(self, own: OpenEpoch, now: Now) -> list[Decision]:
+        # Its records may be in several batches: the rest is tried again if one is refused.
+        self._deadlines.set((own.sink, own.key, OWN), now.steady_ms + self._config.retry_ms)
         sink = self.table.sinks[own.sink]._replace(last_update_ms=now.wall_ms)
         if own.state is EpochState.ABORTING:
             sink = with_outcome(sink, own.key, own.state, now.wall_ms)
@@ -384,6 +390,7 @@ class EpochCoordinator:
         """Abort epochs without a sign of life, answer who waited long enough, complete what a load
         has found written."""
         replies, decision, decisions = Decision(), Decision(), list[Decision]()
+        completed: set[str] = set()
         for due in self._deadlines.pop_due(now.steady_ms):
             if isinstance(due, str):
                 decisions += self._forget_batch(due, now)
@@ -399,7 +406,12 @@ class EpochCoordinator:
                     replies.reply(token, EpochReply(EpochStatus.COMMITTED, key.epoch))
             elif own.state is EpochState.OPEN:
                 self._expire(own, decision, now)
+            elif own.is_written and sink in completed:
+                self._deadlines.set(
+                    due, now.steady_ms
+                )  # it begins with the sink that this one ends
             elif own.is_written:
+                completed.add(sink)
                 decisions += self._complete(own, now)
         return [replies, *decision.split(), *decisions]
 

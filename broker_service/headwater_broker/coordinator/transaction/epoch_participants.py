@@ -53,7 +53,7 @@ def joined(
         timeout_ms=timeout_ms,
         last_producer_epoch=-1,
         client=request.client,
-        ended_by=EndedBy.CLIENT,
+        ended_by=EndedBy.EPOCH,
         client_version=TRANSACTION_V2,
         start_ms=now_ms,
         last_update_ms=now_ms,

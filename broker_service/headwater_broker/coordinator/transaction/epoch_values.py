@@ -8,7 +8,6 @@ own. One decision record of the epoch commits or aborts them all.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID
 
@@ -38,18 +37,16 @@ RETIRED_MAX = 1_000
 """Retired runs that a sink remembers."""
 
 
-@lru_cache(maxsize=10_000)
 def coordinator_key(transactional_id: str) -> str:
     """The part of a transactional id that decides its coordinator.
 
     A participant `__hw.<sink>.<slot>` has that of its sink, `__hw.<sink>`: one log decides for all
     of them. Any other transactional id is its own.
     """
-    if transactional_id.startswith(RESERVED_PREFIX):
-        head, dot, slot = transactional_id[len(RESERVED_PREFIX) :].rpartition(".")
-        if dot and slot.isdecimal():
-            return RESERVED_PREFIX + head
-    return transactional_id
+    if not transactional_id.startswith(RESERVED_PREFIX):
+        return transactional_id
+    head, dot, slot = transactional_id[len(RESERVED_PREFIX) :].rpartition(".")
+    return RESERVED_PREFIX + head if dot and slot.isdecimal() else transactional_id
 
 
 def sink_key(sink: str) -> str:

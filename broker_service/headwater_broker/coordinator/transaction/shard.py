@@ -411,7 +411,8 @@ class TransactionShard:
                 self._time_out(key, decision, now)
         replies = Decision()
         replies.replies, decision.replies = decision.replies, []
-        return (replies, *decision.split(), *self.epochs.tick(now))
+        answered, *of_epochs = self.epochs.tick(now)
+        return (replies, answered, *decision.split(), *of_epochs)
 
     def _refuse_waiting(self, transactional_id: str, token: Token, decision: Decision) -> None:
         """Its token may have been answered meanwhile: the runtime knows that."""

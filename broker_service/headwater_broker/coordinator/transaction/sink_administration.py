@@ -136,5 +136,5 @@ def take_over(
     )  # fmt: skip
     decision = Decision()
     decision.records.append(sink_record(after))
-    epochs.abort_overtaken(after, after.ticket + 1, decision, now)
+    epochs.abort_overtaken(sink, sink.ticket + 1, decision, now)
     return decision.confirm(token, TakenOver(sink.owner, sink.last_epoch))

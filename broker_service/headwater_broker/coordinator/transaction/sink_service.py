@@ -66,7 +66,10 @@ class SinkService:
     async def join_epoch(self, request: JoinRequest) -> EpochReply:
         """A task becomes a participant, with a producer of its own."""
         check_epoch(request.of)
-        fresh = await self._ids.fresh()
+        try:
+            fresh = await self._ids.fresh()
+        except KafkaError as error:  # no controller allocates ids now
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.detail) from error
         asked = request._replace(fresh_producer_id=fresh)
         reply = await self._run("join", request.of, lambda s, now, t: s.epochs.join(asked, now, t))
         # After an error the outcome may be unknown: the id is not used again.

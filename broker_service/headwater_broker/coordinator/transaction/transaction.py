@@ -43,6 +43,11 @@ class EndedBy(IntEnum):
     TIMEOUT = 1
     NEWER_PRODUCER = 2
     """InitProducerId aborted it."""
+    EPOCH = 3
+    """The decision of its epoch, of which it is a participant; also while it is open.
+
+    A release without epoch transactions does not know this value, so it refuses to load the log:
+    it would time out single participants, and skip the decision that has committed them."""
 
 
 class ClientIdentity(NamedTuple):

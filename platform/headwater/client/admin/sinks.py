@@ -154,6 +154,7 @@ class SinkCalls:
                 run=sink.run,
                 ticket=sink.ticket,
                 epoch=epoch,
+                kind=SinkKind[sink.kind.upper()],
                 is_prepared=True,
             )
             await self._at(name, "abort an epoch of", aborts, AbortEpochResponse, result)

@@ -62,7 +62,7 @@ class NetworkHost:
     def start(
         self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start a process on this host, as process 1 of a PID namespace of its own."""
+        """Start a process on this host, in a PID namespace of its own."""
         mounts = [
             f"mount --bind {shlex.quote(str(self.disk(path)))} {shlex.quote(str(path))}"
             for path in self.private

@@ -18,8 +18,8 @@ from spark_reads import PARTITIONS, connector, read, summary
 SINK_BARS = {100: 1.5, 1024: 1.0}
 """Bytes of a value -> the least ratio of rows per second."""
 FILES = 4
-PAYLOAD_BYTES = 200_000_000
-"""Of all values of a run with large values: as much as takes seconds."""
+PAYLOAD_BYTES = 400_000_000
+"""Of all values of a run at most: as many bytes of large values as of small ones."""
 
 
 def rows_of(value_bytes: int, rows: int) -> int:

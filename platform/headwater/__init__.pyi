@@ -2,6 +2,8 @@ from headwater.client.admin.client import Admin as Admin
 from headwater.client.checkpoint_state import CheckpointState as CheckpointState
 from headwater.client.checkpointed_producer import CheckpointedProducer as CheckpointedProducer
 from headwater.client.consumer import Consumer as Consumer
+from headwater.client.epoch_errors import EpochError as EpochError
+from headwater.client.epoch_errors import EpochsUnsupportedError as EpochsUnsupportedError
 from headwater.client.errors import AbortableTransactionError as AbortableTransactionError
 from headwater.client.errors import AuthorizationError as AuthorizationError
 from headwater.client.errors import BufferExhaustedError as BufferExhaustedError
@@ -39,6 +41,10 @@ from headwater.client.futures import SendFuture as SendFuture
 from headwater.client.futures import TableFuture as TableFuture
 from headwater.client.prepared import PreparedTransaction as PreparedTransaction
 from headwater.client.producer import Producer as Producer
+from headwater.client.sink_values import SinkDescription as SinkDescription
+from headwater.client.sink_values import SinkEpoch as SinkEpoch
+from headwater.client.sink_values import SinkParticipant as SinkParticipant
+from headwater.client.sink_values import SinkTakeover as SinkTakeover
 from headwater.client.transaction_values import HangingTransaction as HangingTransaction
 from headwater.client.transaction_values import MarkerFailure as MarkerFailure
 from headwater.client.transaction_values import ProducerIdAndEpoch as ProducerIdAndEpoch
@@ -84,6 +90,10 @@ __all__ = [
     "PreparedTransaction",
     "Producer",
     "SendFuture",
+    "SinkDescription",
+    "SinkEpoch",
+    "SinkParticipant",
+    "SinkTakeover",
     "TableFuture",
     "Broker",
     "ClientQuotas",
@@ -116,6 +126,8 @@ __all__ = [
     "TransactionBlocker",
     "TransactionDescription",
     "TransactionListing",
+    "EpochError",
+    "EpochsUnsupportedError",
     "ErrorCode",
     "HeadwaterError",
     "KafkaError",

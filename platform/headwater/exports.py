@@ -48,6 +48,13 @@ _MODULES = {
         "TransactionDescription",
         "TransactionListing",
     ),
+    "headwater.client.sink_values": (
+        "SinkDescription",
+        "SinkEpoch",
+        "SinkParticipant",
+        "SinkTakeover",
+    ),
+    "headwater.client.epoch_errors": ("EpochError", "EpochsUnsupportedError"),
     "headwater.errors": ("ErrorCode", "HeadwaterError", "KafkaError", "UsageError"),
     "headwater.client.errors": (
         "AbortableTransactionError",

@@ -69,10 +69,10 @@ class Rows(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
         if tag == "tr":
-            broker, blocked = given.get("data-broker"), given.get("data-blocked")
             self._row = given.get("data-partition") or ""
-            if broker is not None or blocked is not None:
-                self._row = f"broker {broker}" if blocked is None else f"blocked {blocked}"
+            for kind in ("broker", "blocked", "epoch"):
+                if (name := given.get(f"data-{kind}")) is not None:
+                    self._row = f"{kind} {name}"
             self.rows.setdefault(self._row, [])
         width = re.search(r"width: ([\d.]+)%", given.get("style") or "")
         if tag == "i" and width:
@@ -208,6 +208,18 @@ def block(document: Any, topic: str) -> None:
         }
         for n in range(3)
     ]
+    coordinator["epochs"] = [
+        {
+            "sink": f"{topic}-sink",
+            "epoch": 123_456,
+            "ticket": 78_901,
+            "state": "Prepared",
+            "since_ms": at_ms - 7_200_000,
+            "deadline_ms": None,
+            "participants": 200,
+            "markers_due": 0,
+        }
+    ]
     coordinator["transactions"] = [
         {
             "transactional_id": f"a-transactional-id-with-a-rather-long-name-{n}",
@@ -295,6 +307,8 @@ def test_the_page_names_the_transactions_that_block_readers(
     assert "7000, 0" in first and "User:app, app-1, 10.0.0.9" in first, first
     assert "PrepareCommit" in second and "overdue" not in second, second
     assert third[1] == "no coordinator knows it" and "60 min" in third, third
+    epoch = page.rows[f"epoch {topic}-sink"]
+    assert epoch[:5] == [f"{topic}-sink", "123456", "Prepared", "2 h", "\u2013"], epoch
     assert list(page.rows).index(f"blocked {topic}-2") < list(page.rows).index(f"blocked {topic}-0")
 
 

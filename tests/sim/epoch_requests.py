@@ -273,7 +273,10 @@ class EpochRequests(Client):
         elif found is EpochStatus.PREPARED:
             attempt.fate = EpochFate.DECIDED
         else:
-            self.check_over(attempt, found, "CommitEpoch")
+            if found is EpochStatus.CHECKPOINT_MISMATCH:  # another run has gone on meanwhile
+                self._check_rewound(attempt)
+            else:
+                self.check_over(attempt, found, "CommitEpoch")
             if found is EpochStatus.ABORTED or not in_vain:
                 attempt.fate = EpochFate.ABORTED
         return found

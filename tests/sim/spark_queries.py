@@ -149,7 +149,7 @@ class Driver(EpochRequests):
             await asyncio.sleep(random.uniform(1.0, 6.0))
         participants = [row for row in found if isinstance(row, Joined)]
         status = await self.commit(attempt, participants, prepares=table is not None)
-        if status is EpochStatus.FENCED:
+        if status in (EpochStatus.FENCED, EpochStatus.CHECKPOINT_MISMATCH):
             raise FencedRunError
         if status is EpochStatus.PREPARED and table is not None:
             status = await self._decide(attempt, table)

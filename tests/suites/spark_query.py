@@ -28,6 +28,7 @@ MASTER = "local-cluster[1,2,1024]"
 PARTITIONS = 4
 START_S = 120.0
 CATCH_UP_S = 150.0
+PLANTED_CATCH_UP_S = 50.0
 ZOMBIE_S = 60.0
 POLL_S = 0.05
 DOWN_S = 1.0
@@ -125,10 +126,11 @@ class QueryUnderTest:
         self.points = Points(folder / "points")
         self.source, self.output = f"{kind}-in", f"{kind}-out"
         self.count = self.restarts = self._programs = 0
+        self.catch_up_s = CATCH_UP_S
         self._zombie: KillableProgram | None = None
         self.program = self._new_program()
         self._producer = confluent_kafka.Producer(
-            {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True}
+            {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "log_level": 0}
         )
 
     def __enter__(self) -> QueryUnderTest:
@@ -148,7 +150,8 @@ class QueryUnderTest:
             *(sys.executable, "-m", "suites.spark_pipeline", self.kind, self.cluster.bootstrap),
             *(self.source, self.output, str(self.folder), MASTER),
         ]
-        environment = {"HEADWATER_SPARK_PLANT": self._plant}
+        local = self.folder / "local"
+        environment = {"HEADWATER_SPARK_PLANT": self._plant, "SPARK_LOCAL_DIRS": str(local)}
         log = self.folder / f"query-{self._programs}.log"
         return KillableProgram(command, log, environment)
 
@@ -175,10 +178,16 @@ class QueryUnderTest:
                 raise StuckError(f"{what}: not within {timeout_s} s\n{self.program.last_words()}")
             time.sleep(POLL_S)
 
-    def wait_for_output(self, tail: Tail, timeout_s: float = CATCH_UP_S) -> None:
+    def wake_plant(self) -> None:
+        """Let the planted bug begin; then a query that stands still is soon given up."""
+        if self._plant:
+            (self.points.folder / "planted").touch()
+            self.catch_up_s = PLANTED_CATCH_UP_S
+
+    def wait_for_output(self, tail: Tail, timeout_s: float | None = None) -> None:
         """Until every input row so far is in the output topic."""
         expected = {spark_judge.transformed(number) for number in range(self.count)}
-        self.wait_for("all rows", lambda: expected <= tail.values(), timeout_s)
+        self.wait_for("all rows", lambda: expected <= tail.values(), timeout_s or self.catch_up_s)
 
     # -- victims
 

@@ -12,6 +12,7 @@ from headwater.cli.console_tables import Cell, Column, fitting_table, table
 from headwater.cli.partition_arguments import name_of
 from headwater.client.admin.open_transactions import times_out_in_ms
 from headwater.client.admin.transactions import NO_TIMEOUT_MS
+from headwater.client.sink_values import is_participant
 from headwater.client.transaction_values import (
     HangingTransaction,
     MarkerFailure,
@@ -108,7 +109,7 @@ def _facts(described: TransactionDescription, now_ms: int) -> list[tuple[str, st
         ("state", d.state),
         ("producer", f"{d.producer_id}, epoch {d.producer_epoch}"),
         ("coordinator", f"broker {d.coordinator}"),
-        ("timeout", _timeout_of(d.timeout_ms)),
+        ("timeout", _timeout_of(d)),
     ]
     if d.start_ms is not None:
         age = duration(max(0, now_ms - d.start_ms))
@@ -137,8 +138,12 @@ def _failure(failure: MarkerFailure) -> str:
     return f"{failure.error}{detail} ({failure.attempts} attempts)"
 
 
-def _timeout_of(timeout_ms: int) -> str:
-    return "never (two-phase commit)" if timeout_ms == NO_TIMEOUT_MS else duration(timeout_ms)
+def _timeout_of(described: TransactionDescription) -> str:
+    if is_participant(described.transactional_id):
+        return "that of its epoch (headwater sinks show)"
+    if described.timeout_ms == NO_TIMEOUT_MS:
+        return "never (two-phase commit)"
+    return duration(described.timeout_ms)
 
 
 def time_left(left_ms: int | None) -> str:

@@ -27,6 +27,11 @@ def sink_key(sink: str) -> str:
     return f"{TICKETS_KEY}.{sink}"
 
 
+def is_participant(transactional_id: str) -> bool:
+    """True for the transactional id of a task's part of an epoch, `__hw.<sink>.<slot>`."""
+    return transactional_id.startswith(f"{TICKETS_KEY}.")
+
+
 class SinkParticipant(NamedTuple):
     """A task's part of an epoch: one transaction of one slot of the sink."""
 

@@ -99,9 +99,8 @@ class ZkRequests:
         for is_last in (False, True):
             if self._claim():
                 return
-            if not is_last and self._client.exists(
-                self._root + MANAGER, watch=lambda _event: gone.set()
-            ):
+            former = self._client.exists(self._root + MANAGER, watch=lambda _event: gone.set())
+            if former and not is_last:
                 gone.wait(wait_s)
         raise UsageError(
             f"another driver manages this cluster: {self._holder()}: stop it first, or use its"

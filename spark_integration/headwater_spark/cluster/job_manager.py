@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 RESTART_TIMEOUT_S = 60.0
 """For the check of an interpreter and the drain of a broker."""
 LOG_TIMEOUT_S = 10.0
-FORMER_BROKERS_S = 20.0
+FORMER_BROKERS_S = 30.0
 """How long a start waits for the brokers of a former driver, which drain, to unregister."""
 MEMORY_LIMIT_KEY = "spark.executor.pyspark.memory"
 BIND_ADDRESS_KEY = "spark.driver.bindAddress"
@@ -199,13 +199,15 @@ class SparkManager:
         with self._change:
             broker = self._jobs.broker(broker_id)
             before = broker.times_ready
-            rows = self._properties(broker)
-            self._task_of(broker).ask(
-                RESTART, RESTART_TIMEOUT_S, python=python, properties=list(rows.items())
-            )
-            if python:
-                self._broker_command = (python, *self._broker_command[1:])
-                broker.command = self._broker_command
+            if broker.is_held:
+                self._release(broker)
+            else:
+                rows = list(self._properties(broker).items())
+                link = self._task_of(broker)
+                link.ask(RESTART, RESTART_TIMEOUT_S, python=python, properties=rows)
+                if python:
+                    self._broker_command = (python, *self._broker_command[1:])
+                    broker.command = self._broker_command
             progress(f"{broker.slot.name} stopped", 1, 2)
             self._jobs.wait_ready_again(broker, before)
             progress(f"{broker.slot.name} is ready", 2, 2)
@@ -224,11 +226,15 @@ class SparkManager:
         with self._change:
             broker = self._jobs.broker(broker_id)
             before = broker.times_ready
-            with self._jobs.state:
-                broker.is_held = False
-                self._jobs.state.notify_all()
+            self._release(broker)
             self._jobs.wait_ready_again(broker, before)
             progress(f"{broker.slot.name} is ready", 1, 1)
+
+    def _release(self, broker: BrokerSlot) -> None:
+        """Have the job of a stopped broker submitted again."""
+        with self._jobs.state:
+            broker.is_held = False
+            self._jobs.state.notify_all()
 
     def remove_broker(self, broker_id: int, progress: Progress) -> None:
         """Drain a broker and take it out of the cluster. Raises HeadwaterError."""

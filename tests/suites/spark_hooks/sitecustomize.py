@@ -126,11 +126,11 @@ def points_in_broker() -> None:
 
 
 def plant(client: Any) -> None:
-    """Plant a known bug in the Spark side."""
+    """Plant a known bug in the Spark side. It sleeps until `<folder>/planted` exists."""
     bug = os.environ.get("HEADWATER_SPARK_PLANT", "")
     if not bug:
         return
-    commit, join, abort = client.commit, client.join, client.abort
+    abort = client.abort
 
     def swallowed(_self: Any, *_arguments: Any, **_options: Any) -> bool:
         return True
@@ -150,21 +150,33 @@ def plant(client: Any) -> None:
 
     match bug:
         case "commit-swallowed":
-            client.commit = swallowed
+            put(client, "commit", swallowed)
         case "abort-for-commit":
-            client.commit = aborted
+            put(client, "commit", aborted)
         case "not-drained":
-            client.commit, client.join = of_new_epoch(commit), of_new_epoch(join)
-        case "no-fence":
+            put(client, "commit", of_new_epoch(client.commit))
+            put(client, "join", of_new_epoch(client.join))
+        case "verdict-ignored":
             from headwater_spark.sink.decided_epoch import Verdict
             from headwater_spark.sink.delta_decision import DeltaDecisionTable
 
-            DeltaDecisionTable.verdict = lambda _self, _epoch: Verdict.ABSENT  # type: ignore[method-assign]
-            DeltaDecisionTable.last_epoch = lambda _self: None  # type: ignore[method-assign]
+            put(DeltaDecisionTable, "verdict", lambda *_arguments: Verdict.ABSENT)
+            put(DeltaDecisionTable, "last_epoch", lambda _self: None)
         case "at-least-once":
             pass  # the program's own option
         case _:
             raise ValueError(f"no planted bug is called {bug!r}")
+
+
+def put(owner: Any, name: str, wrong: Callable[..., Any]) -> None:
+    """Replace a method once the bug is awake."""
+    right = getattr(owner, name)
+
+    def one_of_both(*arguments: Any, **options: Any) -> Any:
+        is_awake = (Path(FOLDER) / "planted").exists()
+        return (wrong if is_awake else right)(*arguments, **options)
+
+    setattr(owner, name, one_of_both)
 
 
 if FOLDER:

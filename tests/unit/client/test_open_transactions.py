@@ -120,3 +120,8 @@ def test_the_filter_asks_for_the_version_that_has_it() -> None:
     both = TransactionFilter(states=["Empty"], older_than_ms=5).request()
     assert (both.state_filters, both.duration_filter) == (("Empty",), 5)
     assert TransactionFilter(producer_ids=[7]).request().duration_filter == -1
+
+
+def test_a_participant_of_an_epoch_has_no_timeout_of_its_own() -> None:
+    found = replace(ROW, transactional_id="__hw.alerts.3")
+    assert times_out_in_ms(described(found, 2), NOW_MS + 10**9) is None

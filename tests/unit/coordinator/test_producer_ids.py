@@ -117,3 +117,22 @@ def test_requests_that_wait_for_an_attempt_fail_with_it() -> None:
         ErrorCode.REQUEST_TIMED_OUT
     ] * 5
     assert attempts == 1
+
+
+def test_a_client_is_not_told_that_the_brokers_registration_is_stale() -> None:
+    """It retries: the next attempt succeeds once the broker knows its new epoch."""
+    answers = iter([KafkaError(ErrorCode.STALE_BROKER_EPOCH, "broker 1"), None])
+
+    async def allocate() -> tuple[int, int]:
+        if (error := next(answers)) is not None:
+            raise error
+        return 7, 10
+
+    async def story() -> None:
+        ids = ProducerIds(allocate)
+        with pytest.raises(KafkaError, match="no producer ids: STALE_BROKER_EPOCH") as refused:
+            await ids.fresh()
+        assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await ids.fresh() == 7
+
+    asyncio.run(story())

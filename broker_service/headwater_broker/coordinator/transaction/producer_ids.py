@@ -75,8 +75,8 @@ class ProducerIds:
             start, length = await self._allocate()
         except KafkaError as error:
             self._failures += 1
-            self._failure = error
-            raise
+            self._failure = _of_client(error)
+            raise self._failure from error
         if length <= 0:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "an empty id block")
         self._blocks.append(range(start, start + length))
@@ -88,3 +88,11 @@ class ProducerIds:
         else:
             self._blocks[0] = block[1:]
         return block[0]
+
+
+def _of_client(error: KafkaError) -> KafkaError:
+    """A retriable error for a client. STALE_BROKER_EPOCH is about this broker, which has just
+    registered anew; a client would take it for final."""
+    if error.retriable:
+        return error
+    return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no producer ids: {error}")

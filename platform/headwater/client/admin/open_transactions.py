@@ -16,6 +16,7 @@ from headwater.client.admin.transactions import (
     TransactionFilter,
 )
 from headwater.client.cluster import Cluster
+from headwater.client.sink_values import is_participant
 from headwater.client.transaction_values import (
     HangingTransaction,
     ProducerIdAndEpoch,
@@ -243,10 +244,11 @@ def blocker(
 
 
 def times_out_in_ms(described: TransactionDescription | None, now_ms: int) -> int | None:
-    """Time until the coordinator aborts the transaction; None: never, or its end is decided."""
+    """Time until the coordinator aborts the transaction; None: never, or its end is decided. A
+    participant of an epoch ends with the epoch (`headwater sinks show`)."""
     if described is None or described.state != ONGOING or described.start_ms is None:
         return None
-    if described.timeout_ms == NO_TIMEOUT_MS:
+    if described.timeout_ms == NO_TIMEOUT_MS or is_participant(described.transactional_id):
         return None
     return described.start_ms + described.timeout_ms - now_ms
 

@@ -237,9 +237,10 @@ class EpochClient:
         without participants. True: complete, so a reader that starts now sees the epoch whole;
         False: committed, but some partitions still wait for their markers.
 
-        Raises an error only when the epoch is not committed: once a request may have been served,
-        it is repeated without a time limit until the coordinator tells its outcome. The one
-        exception is EpochOutcomeUnknownError: the brokers refuse to tell it.
+        Raises an error only when the epoch is not committed, or another run has committed it and
+        gone on to the next one (CheckpointMismatchError, SinkFencedError): once a request may have
+        been served, it is repeated without a time limit until the coordinator tells its outcome.
+        The one exception is EpochOutcomeUnknownError: the brokers refuse to tell it.
         """
         request = CommitEpochRequest(
             sink=writer.sink,

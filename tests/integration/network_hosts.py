@@ -62,12 +62,13 @@ class NetworkHost:
     def start(
         self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start a process on this host, as process 1 of a PID namespace of its own."""
+        """Start a process on this host, in a PID namespace of its own."""
         mounts = [
             f"mount --bind {shlex.quote(str(self.disk(path)))} {shlex.quote(str(path))}"
             for path in self.private
         ]
-        script = " && ".join([f"hostname {self.name}", *mounts, 'exec "$@"'])
+        # Without `exec` the shell stays process 1, and reaps processes whose parent has ended.
+        script = " && ".join([f"hostname {self.name}", *mounts, '"$@"']) + "; exit $?"
         with open(log, "ab") as out:
             process = subprocess.Popen(
                 [
@@ -113,6 +114,13 @@ class NetworkHost:
             except psutil.Error:
                 continue  # it has ended since
         return found
+
+    def has_ended(self, process: psutil.Process) -> bool:
+        """Whether one of its processes runs no more, even if nobody has asked for its exit code."""
+        try:
+            return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
 
     def end(self) -> None:
         """Kill all of its processes: with process 1 the kernel kills a PID namespace whole."""

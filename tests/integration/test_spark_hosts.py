@@ -182,7 +182,7 @@ def cut_and_heal(
         host.thaw()
     load.wait_acks(50)
     LocalCluster.wait_until(
-        lambda: not [z for z in zombies if z.is_running()], "the old broker's end", ZOMBIE_S
+        lambda: all(map(host.has_ended, zombies)), "the old broker's end", ZOMBIE_S
     )
     zombie_s = time.monotonic() - healed
     load.wait_acks(50)

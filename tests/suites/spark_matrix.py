@@ -63,7 +63,7 @@ UNDECIDED = {
 }  # fmt: skip
 """Nothing of the epoch may be readable there."""
 PLANTS: dict[str, tuple[str, str, str]] = {
-    "at-least-once": (SINK, "before-commit", DRIVER),
+    "at-least-once": (SINK, "after-flush", DRIVER),
     "not-drained": (SINK, "before-spark-log", DRIVER),
     "commit-swallowed": (SINK, "before-join", TASK),
     "abort-for-commit": (BOTH, "before-join", TASK),

@@ -29,6 +29,7 @@ PARTITIONS = 4
 START_S = 120.0
 CATCH_UP_S = 150.0
 PLANTED_CATCH_UP_S = 50.0
+DECIDED_S = 90.0
 ZOMBIE_S = 60.0
 POLL_S = 0.05
 DOWN_S = 1.0
@@ -277,6 +278,9 @@ class QueryUnderTest:
 
     def judged(self, tail: Tail) -> list[Finding]:
         """What is wrong with the output, now that every fault is over."""
+        deadline = time.monotonic() + DECIDED_S
+        while (sink := self.sink()) and sink.epochs and time.monotonic() < deadline:
+            time.sleep(POLL_S)  # an epoch that nobody writes any more has a deadline
         rows = judge.rows(self.cluster.bootstrap, self.output)
         topic = [
             Output(r.partition, r.offset, (r.key or b"").decode(), r.value.decode()) for r in rows
@@ -294,7 +298,6 @@ class QueryUnderTest:
         found = spark_judge.judged(self.count, topic, tail.seen, table, commits_s)
         if self.kind == BOTH:
             found += self._judged_alerts()
-        sink = self.sink()
         for epoch in () if sink is None else sink.epochs:
             found.append(Finding(spark_judge.OPEN, f"epoch {epoch.epoch} is {epoch.state}"))
         return found

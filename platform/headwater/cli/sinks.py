@@ -156,8 +156,8 @@ def delete(
 @sinks.command("takeover")
 @sink_argument
 @click.option("--owner", metavar="ID",
-              help="The query that owns the sink from now on: spark.sql's id of the query, as its "
-              "checkpoint's metadata has it. Default: as before.",
+              help="The id of the streaming query that owns the sink from now on, as in the file "
+              "'metadata' of its checkpoint. Default: as before.",
               )  # fmt: skip
 @click.option("--next-owner", is_flag=True,
               help="The next query that writes owns the sink from now on.")  # fmt: skip

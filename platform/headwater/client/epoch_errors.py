@@ -52,7 +52,7 @@ class CheckpointMismatchError(EpochError):
         "the sink's last committed epoch is {last}, so the query's checkpoint was rewound or "
         "copied. Start the query with the checkpoint that wrote epoch {last}; or, where the rows "
         "are to be written once more, let this checkpoint take the sink over: headwater sinks "
-        "takeover {sink} --owner {owner} --last-epoch {before}"
+        "takeover {sink} --owner {owner} --last-epoch {before} --execute"
     )
 
 
@@ -61,7 +61,8 @@ class SinkOwnedError(EpochError):
 
     explanation = (
         "another query owns the sink, and this one is {owner}. Use another sink id, or hand the "
-        "sink over: headwater sinks takeover {sink} --owner {owner} --last-epoch {before}"
+        "sink over: headwater sinks takeover {sink} --owner {owner} --last-epoch {before} "
+        "--execute"
     )
 
 
@@ -70,8 +71,8 @@ class EpochPreparedError(EpochError):
 
     explanation = (
         "a prepared epoch of the sink waits for its decision. Start the query that prepared it "
-        "again, or decide it: headwater sinks commit {sink} N, or headwater sinks abort {sink} N "
-        "(headwater sinks show {sink} shows N)"
+        "again, or decide it: headwater sinks commit {sink} N --execute, or headwater sinks abort "
+        "{sink} N --execute (headwater sinks show {sink} shows N)"
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from headwater.columnar.decode_kernels import HEADER_BYTES
+from headwater.columnar.decode_kernels import HEADER_BYTES, copy_bytes
 from headwater.columnar.jit import kernel
 
 # Columns of the batch table that `plan` fills.
@@ -49,8 +49,7 @@ def put_varint(out: Array, at: int, value: Int64) -> Int64:
 @kernel
 def put_bytes(out: Array, at: int, data: Array, begin: int, end: int) -> Int64:
     """Copy data[begin:end] to `at`; the next position."""
-    for i in range(end - begin):
-        out[at + i] = data[begin + i]
+    copy_bytes(out, at, data, begin, end - begin)
     return at + end - begin
 
 

@@ -25,6 +25,9 @@ SESSION_MAX_MS = 60_000
 LOG_PREALLOCATION_KB = 1_024  # ZooKeeper's default of 64 MB is for a disk of its own
 ORPHAN_GRACE_S = 15.0  # brokers drain for so long after their supervisor's death
 CONNECT_TIMEOUT_S = 0.2
+IS_READ_ONLY = b"isro"
+"""The one command that the server answers beside sessions; "null" while it does not serve yet."""
+READ_WRITE = b"rw"
 
 # The server, its codec, logging, and the classes that they link to.
 JAR_PATTERNS = (
@@ -78,7 +81,7 @@ def zookeeper_spec(folder: Path, port: int, log_path: Path, host: str = LOOPBACK
         name="zookeeper",
         command=command,
         log_path=log_path,
-        probe=lambda: is_listening(host, port),
+        probe=lambda: is_serving(host, port),
         # ZooKeeper is stopped by a signal; it replays its log at the next start.
         drains_at_eof=False,
     )
@@ -111,6 +114,18 @@ def is_listening(host: str, port: int) -> bool:
         return False
 
 
+def is_serving(host: str, port: int) -> bool:
+    """True if the server opens sessions. It accepts connections earlier, and forgets the session
+    requests of some: their clients would wait for a reply until their time limit."""
+    try:
+        with socket.create_connection((host, port), CONNECT_TIMEOUT_S) as connection:
+            connection.settimeout(CONNECT_TIMEOUT_S)
+            connection.sendall(IS_READ_ONLY)
+            return connection.recv(len(READ_WRITE)) == READ_WRITE
+    except OSError:
+        return False
+
+
 def _config(folder: Path, host: str, port: int) -> str:
     rows = {
         "dataDir": folder / "data",
@@ -121,7 +136,7 @@ def _config(folder: Path, host: str, port: int) -> str:
         "maxSessionTimeout": SESSION_MAX_MS,
         "maxClientCnxns": 0,  # all brokers and tools connect from one address
         "admin.enableServer": "false",
-        "4lw.commands.whitelist": "",
+        "4lw.commands.whitelist": IS_READ_ONLY.decode(),
         "autopurge.snapRetainCount": 3,
         "autopurge.purgeInterval": 1,
         "snapCount": 20_000,

@@ -7,6 +7,7 @@ no epoch.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import NamedTuple
 
 METADATA_KEY = "headwater"
@@ -32,3 +33,11 @@ def read_commit(text: str | None) -> CommitMetadata | None:
         return CommitMetadata(str(row["sink"]), row["epoch"], int(row["ticket"]))
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def last_epoch(commits: Iterable[CommitMetadata]) -> int | None:
+    """The epoch of a sink's newest commit that has one; `commits`: the newest first.
+
+    Not the highest: a sink that was taken over goes on from a lower epoch.
+    """
+    return next((commit.epoch for commit in commits if commit.epoch is not None), None)

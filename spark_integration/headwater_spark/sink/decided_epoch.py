@@ -127,14 +127,14 @@ class DecidedEpoch:
         if last < writer.epoch == shown and not self._is_decided():
             raise DisagreementError(
                 f"{writer} is in the table, and neither prepared nor committed at the brokers: it"
-                f" was aborted, or its sink deleted, by hand. {takeover} {writer.epoch} goes on"
-                " without its rows in the topics"
+                f" was aborted, or its sink deleted, by hand. {takeover} {writer.epoch} --execute"
+                " goes on without its rows in the topics"
             )
         if last == writer.epoch > shown and self._table.last_epoch() == shown:
             raise DisagreementError(
                 f"{writer} is committed in its topics, and the table does not have it: it was"
-                f" committed by hand. {takeover} {writer.epoch - 1} writes it to both, and a second"
-                " time to the topics"
+                f" committed by hand. {takeover} {writer.epoch - 1} --execute writes it to both,"
+                " and a second time to the topics"
             )
 
     def _is_decided(self) -> bool:
@@ -214,8 +214,9 @@ class DecidedEpoch:
             raise UndecidedEpochError(
                 f"{writer} is prepared by ticket {epoch.ticket}, and the table's history does not"
                 " reach back far enough to show whether the table has its rows: look into the"
-                f" table, and run headwater sinks commit {writer.sink} {writer.epoch} if they are"
-                f" there, headwater sinks abort {writer.sink} {writer.epoch} if not"
+                f" table, and run headwater sinks commit {writer.sink} {writer.epoch} --execute if"
+                f" they are there, headwater sinks abort {writer.sink} {writer.epoch} --execute if"
+                " not"
             )
         if verdict is Verdict.WRITTEN:
             self._calls.commit(writer, (), is_prepared=True)

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headwater.client.blocking.epoch_client import EpochWriter
 from headwater.client.sink_values import SinkEpoch
-from headwater_spark.sink.commit_metadata import CommitMetadata, read_commit
+from headwater_spark.sink.commit_metadata import CommitMetadata, last_epoch, read_commit
 from headwater_spark.sink.decided_epoch import Verdict
 
 logger = logging.getLogger(__name__)
@@ -132,7 +132,7 @@ class DeltaDecisionTable:
         if not self.exists():
             return None
         commits, _ = self._history(lambda _oldest: True)
-        return max((c.epoch for c in commits if c.epoch is not None), default=None)
+        return last_epoch(commits)
 
     def _history(self, is_enough: Callable[[int], bool]) -> tuple[list[CommitMetadata], bool]:
         """The sink's commits, the newest first, and whether `is_enough` says so of the oldest

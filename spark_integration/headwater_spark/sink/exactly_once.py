@@ -23,10 +23,10 @@ from uuid import UUID
 
 from pyspark.sql import DataFrame
 
-from headwater.client.blocking.epoch_client import EpochClient, EpochWriter, Participant
+from headwater.client.blocking.epoch_client import EpochClient, EpochWriter
 from headwater.errors import UsageError
 from headwater_spark.sink.connections import CLIENT_ID
-from headwater_spark.sink.decided_epoch import DecidedEpoch, TopicRows
+from headwater_spark.sink.decided_epoch import DecidedEpoch
 from headwater_spark.sink.delta_decision import (
     Append,
     DeltaDecisionTable,
@@ -41,11 +41,14 @@ from headwater_spark.sink.epoch_identity import (
     TaskIdentity,
     query_epoch,
 )
-from headwater_spark.sink.epoch_write import write_epoch
+from headwater_spark.sink.finished_batches import FinishedBatches
 from headwater_spark.sink.sink_options import sink_options
+from headwater_spark.sink.topic_writes import write_topics
 
 RESERVED = ("txnappid", "txnversion", "usermetadata")
 """Options of Delta that carry the decision."""
+FINISHED = FinishedBatches()
+"""Of every function in this driver: Spark runs foreachBatch in its process."""
 
 
 class EpochWrites:
@@ -124,14 +127,16 @@ class ExactlyOnceBatch:
         sink_id: str | None,
         options: Mapping[str, str],
         new_client: Callable[..., EpochClient] = EpochClient,
+        finished: FinishedBatches = FINISHED,
     ) -> None:
-        """`new_client` is for tests."""
+        """`new_client` and `finished` are for tests."""
         self._batch = batch
         self._table = table
         self._common = {**options, "kafka.bootstrap.servers": bootstrap_servers}
         named = {} if sink_id is None else {"headwater.sink.id": sink_id}
         self._checked = sink_options({**self._common, **named})
         self._new_client = new_client
+        self._finished = finished
         self._runs: set[UUID] = set()
         """Runs of queries that have committed an epoch with this object."""
 
@@ -140,22 +145,29 @@ class ExactlyOnceBatch:
         writer = self._identity(df, epoch_id)
         table = DeltaDecisionTable(df.sparkSession, self._table, writer.sink)
         options = self._checked
-        with self._new_client(
-            options.bootstrap_servers,
-            client_id=options.client_id or CLIENT_ID,
-            request_timeout_s=options.timeouts.request_s,
-            retry_timeout_s=options.timeouts.retry_s,
-        ) as client:
+        self._finished.check(options.bootstrap_servers, writer)
+        with self._client() as client:
             epoch = DecidedEpoch(client, table, writer)
             if not epoch.settle_earlier(is_first_of_run=writer.run not in self._runs):
                 writes = EpochWrites(epoch_id)
                 self._batch(df, epoch_id, writes)
                 self._prepare_table(table, writes)
+                topics = [(rows, {**self._common, **own}) for rows, own in writes.topic_writes]
                 epoch.run(
-                    lambda w: self._write_topics(w, writes),
+                    lambda w: write_topics(w, topics, self._client),
                     lambda w: table.write(writes.table_write, w),
                 )
         self._runs.add(writer.run)
+        self._finished.finished(options.bootstrap_servers, writer)
+
+    def _client(self) -> EpochClient:
+        options = self._checked
+        return self._new_client(
+            options.bootstrap_servers,
+            client_id=options.client_id or CLIENT_ID,
+            request_timeout_s=options.timeouts.request_s,
+            retry_timeout_s=options.timeouts.retry_s,
+        )
 
     def _identity(self, df: DataFrame, epoch_id: int) -> EpochWriter:
         context = df.sparkSession.sparkContext
@@ -174,14 +186,3 @@ class ExactlyOnceBatch:
                 f"table {self._table} does not exist, and the first micro-batch has no tx.delta or"
                 " tx.merge to create it: create the table first"
             )
-
-    def _write_topics(self, writer: EpochWriter, writes: EpochWrites) -> TopicRows:
-        participants: list[Participant] = []
-        tasks = 0
-        for rows, options in writes.topic_writes:
-            written = write_epoch(rows, writer, {**self._common, **options}, first_task=tasks)
-            if written.is_committed:
-                return TopicRows((), is_committed=True)
-            participants += written.participants
-            tasks = written.tasks
-        return TopicRows(tuple(participants), is_committed=False)

@@ -78,7 +78,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     delivery = options.one_of("headwater.delivery", (EXACTLY_ONCE, AT_LEAST_ONCE), EXACTLY_ONCE)
     return SinkOptions(
         bootstrap_servers=options.servers(),
-        topic=options.text("topic"),
+        topic=_topic(options),
         compression_type=None if compression == "none" else compression,
         batch_bytes=options.positive("kafka.batch.size") or 1 << 20,
         delivery_timeout_ms=options.positive("kafka.delivery.timeout.ms") or 120_000,
@@ -87,6 +87,14 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         delivery=delivery,
         sink_id=_sink_id(options, delivery),
     )
+
+
+def _topic(options: OptionReader) -> str | None:
+    topic = options.text("topic")
+    fault = None if topic is None else topic_name_fault(topic)
+    if fault:
+        raise UsageError(f"option 'topic' is {topic!r}: {fault}")
+    return topic
 
 
 def _sink_id(options: OptionReader, delivery: str) -> str | None:
@@ -98,7 +106,9 @@ def _sink_id(options: OptionReader, delivery: str) -> str | None:
     if not fault and dot and last.isdecimal():
         fault = "the part after the last dot may not be a number"
     if fault:
-        raise UsageError(f"option 'headwater.sink.id' is {sink_id!r}: {fault}")
+        raise UsageError(
+            f"option 'headwater.sink.id' is {sink_id!r}, but needs a name as topics have: {fault}"
+        )
     if delivery == AT_LEAST_ONCE:
         raise UsageError(
             "option 'headwater.sink.id' names an exactly-once sink: leave it out, or leave out"

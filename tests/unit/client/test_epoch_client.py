@@ -162,7 +162,7 @@ def test_a_join_of_a_committed_epoch_gives_no_participant() -> None:
             "last committed epoch is 9.*takeover sink --owner query --last-epoch 4",
         ),
         (EpochStatus.SINK_OWNED, SinkOwnedError, "takeover sink --owner query --last-epoch 4"),
-        (EpochStatus.PREPARED, EpochPreparedError, "headwater sinks commit sink N"),
+        (EpochStatus.PREPARED, EpochPreparedError, "headwater sinks commit sink N --execute"),
     ],
 )
 def test_each_refusal_has_an_error_with_the_remedy(

@@ -6,6 +6,7 @@ import pytest
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.epoch_values import EpochState, EpochStatus, SinkKind
+from headwater_broker.coordinator.common.shard import Now
 from headwater_broker.coordinator.transaction import sink_administration
 from unit.coordinator.epoch_log import (
     CONFIG,
@@ -25,13 +26,25 @@ def test_a_batch_sink_is_forgotten_an_hour_after_its_commit() -> None:
     log.commit(of, named(0, one))
     log.wait(CONFIG.epoch_max_ms - 1)
     assert log.commit(of, named(0, one)).status is S.COMMITTED, "a repeated request"
+    log.wait(2)
+    assert log.shard.epochs.table.sinks == {}
+    assert log.shard.transactions == {}
+    assert EpochLog(log.log, compacted=True).shard.transactions == {}
+
+
+def test_a_batch_write_learns_its_outcome_after_a_long_outage() -> None:
+    """The reply was lost when the brokers stopped; its driver asks on until it knows."""
+    log, of = EpochLog(), writer(kind=SinkKind.BATCH)
+    one = log.joined(of)
+    log.commit(of, named(0, one))
+    log.now = Now(log.now.wall_ms + 2 * CONFIG.epoch_max_ms, log.now.steady_ms)
     found = log.restarted()
     found.shard.epochs.loaded(found.now)
-    for coordinator in (log, found):
-        coordinator.wait(2)
-        assert coordinator.shard.epochs.table.sinks == {}
-        assert coordinator.shard.transactions == {}
-    assert EpochLog(log.log, compacted=True).shard.transactions == {}
+    found.wait(CONFIG.epoch_max_ms - 1)
+    assert found.commit(of, named(0, one)).status is S.COMMITTED
+    found.wait(2)
+    assert found.shard.epochs.table.sinks == {}
+    assert found.shard.transactions == {}
 
 
 def test_the_sink_of_a_query_is_kept() -> None:

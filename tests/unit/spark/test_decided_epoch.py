@@ -156,7 +156,7 @@ def test_a_batch_that_raises_leaves_nothing_open() -> None:
 def test_a_history_that_is_cleaned_away_is_not_guessed() -> None:
     world = after_a_crash_when_prepared()
     world.table.is_history_gone = True
-    with pytest.raises(UndecidedEpochError, match="headwater sinks commit sink 1"):
+    with pytest.raises(UndecidedEpochError, match="headwater sinks commit sink 1 --execute"):
         world.attempt(1, 2)
     assert world.coordinator.prepared is not None
 
@@ -166,14 +166,16 @@ def test_an_epoch_that_was_aborted_by_hand_is_not_written_to_the_table_twice() -
     with pytest.raises(CrashError):
         world.attempt(1, 1, _crash_at("after write"))
     world.coordinator.prepared = None
-    with pytest.raises(DisagreementError, match="takeover sink --owner query --last-epoch 1"):
+    with pytest.raises(
+        DisagreementError, match="takeover sink --owner query --last-epoch 1 --execute"
+    ):
         world.attempt(1, 2)
 
 
 def test_an_epoch_that_was_committed_by_hand_is_not_lost_in_the_table() -> None:
     world = after_a_crash_when_prepared()
     world.coordinator.prepared, world.coordinator.last_epoch = None, 1
-    with pytest.raises(DisagreementError, match="--last-epoch 0 writes it to both"):
+    with pytest.raises(DisagreementError, match="--last-epoch 0 --execute writes it to both"):
         world.attempt(1, 2)
 
 

@@ -169,7 +169,8 @@ def test_sink_options() -> None:
     [
         ({"headwater.delivery": "at-most-once"}, "exactly-once, at-least-once"),
         ({"headwater.sink.id": "a b"}, "letters, digits"),
-        ({"headwater.sink.id": ""}, "empty"),
+        ({"headwater.sink.id": ""}, "needs a name as topics have.*empty"),
+        ({"topic": ""}, "option 'topic' is ''.*empty"),
         ({"headwater.sink.id": "x" * 250}, "249 are allowed"),
         ({"headwater.sink.id": "alerts.1"}, "may not be a number"),
         ({"headwater.sink.id": "x", "headwater.delivery": "at-least-once"}, "leave it out"),

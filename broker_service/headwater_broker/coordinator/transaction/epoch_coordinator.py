@@ -118,8 +118,8 @@ class EpochCoordinator:
         """The log is read to its end: the tasks of open epochs have a whole timeout again."""
         self.tickets.loaded()
         for sink in self.table.sinks.values():
-            if sink.kind is SinkKind.BATCH:
-                self._deadlines.set(sink.name, now.steady_ms)
+            if sink.kind is SinkKind.BATCH:  # after a long outage its commit may be asked for again
+                self._deadlines.set(sink.name, now.steady_ms + self._config.epoch_max_ms)
         for epochs in self.table.epochs.values():
             for epoch in epochs.values():
                 if epoch.is_decided:  # perhaps complete but for the tombstone

@@ -21,6 +21,7 @@ from types import TracebackType
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 FLUSH_S = 90.0
+UNKNOWN_OFFSET = -1
 READ_S = 60.0
 PRODUCER_SETTINGS = {
     "acks": "all",
@@ -80,6 +81,7 @@ class _Writer(threading.Thread):
         self.acks: list[Ack] = []
         self.failed: list[str] = []
         self.stopping = threading.Event()
+        self.is_done = False
         self._id = name
         self._pause_s = 1 / rate_per_s
         self._producer = Producer(
@@ -94,6 +96,7 @@ class _Writer(threading.Thread):
             sequence += 1
             self._producer.poll(self._pause_s)
         self._producer.flush(FLUSH_S)
+        self.is_done = True
         del self._producer  # ends it: it would have a later cluster on its ports make its topic
 
     def _send(self, partition: int, value: str) -> None:
@@ -115,7 +118,9 @@ class _Writer(threading.Thread):
             self.failed.append(f"{value}: {error}")
             return
         partition, offset = message.partition(), message.offset()
-        assert partition is not None and offset is not None
+        assert partition is not None
+        # A retry that the broker already had is acknowledged without an offset.
+        offset = UNKNOWN_OFFSET if offset is None else offset
         self.acks.append(Ack(value, partition, offset, time.monotonic()))
 
 
@@ -161,6 +166,7 @@ class Workload:
         for writer in self._writers:
             writer.join(FLUSH_S + 10)
             assert not writer.is_alive(), "a producer does not end"
+            assert writer.is_done, "a producer's thread has died: its ledger is not complete"
 
     @property
     def acks(self) -> list[Ack]:

@@ -8,6 +8,10 @@ SINK_ID_PREFIX = "__hw."
 """Transactional ids of sinks (`__hw.<sink>`) and of their participants (`__hw.<sink>.<slot>`)."""
 
 
+KEEP_LAST_EPOCH = -2
+"""TakeOverSink leaves the last committed epoch as it is when the request is decided."""
+
+
 class EpochStatus(IntEnum):
     """What a sink's coordinator answers about an epoch, beside Kafka's errors."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater.wire.epoch_values import EpochState, EpochStatus, SinkKind
+from headwater.wire.epoch_values import KEEP_LAST_EPOCH, EpochState, EpochStatus, SinkKind
 from headwater_broker.coordinator.common.shard import Now
 from headwater_broker.coordinator.transaction import sink_administration
 from unit.coordinator.epoch_log import (
@@ -82,6 +82,15 @@ def test_a_takeover_gives_the_sink_to_another_checkpoint() -> None:
     theirs = writer(8, 5, NEWER_RUN, owner="another")
     assert log.join(theirs).status is S.OPEN
     assert log.join(writer(7, 5, NEWER_RUN, owner="another")).status is S.COMMITTED
+
+
+def test_a_takeover_may_leave_the_last_epoch_as_it_is_when_it_is_decided() -> None:
+    log = EpochLog()
+    commit_empty(log, 0, 1)
+    commit_empty(log, 2)  # after the operator looked
+    assert log.take_over("another", KEEP_LAST_EPOCH) == ("query", 2)
+    assert log.sink.last_epoch == 2
+    assert log.restarted(compacted=True).sink.last_epoch == 2
 
 
 def test_a_takeover_without_an_owner_waits_for_the_next_query() -> None:

@@ -11,7 +11,7 @@ from headwater.wire.apis.k10006_describe_sinks import (
     DescribedParticipant,
     DescribedSink,
 )
-from headwater.wire.epoch_values import EpochState
+from headwater.wire.epoch_values import KEEP_LAST_EPOCH, EpochState
 from headwater_broker.coordinator.common.shard import Decision, Now, Token
 from headwater_broker.coordinator.transaction.epoch_coordinator import EpochCoordinator
 from headwater_broker.coordinator.transaction.epoch_records import sink_record
@@ -109,8 +109,8 @@ def take_over(
 ) -> Decision:
     """Give a sink to another query, or another checkpoint; replies the state before (TakenOver).
 
-    The present run is retired, and its open epoch aborted. Raises RESOURCE_NOT_FOUND;
-    INVALID_REQUEST while an epoch is prepared.
+    The present run is retired, and its open epoch aborted. `last_epoch`: KEEP_LAST_EPOCH leaves it.
+    Raises RESOURCE_NOT_FOUND; INVALID_REQUEST while an epoch is prepared.
     """
     sink = epochs.table.sinks.get(name)
     if sink is None:
@@ -126,13 +126,13 @@ def take_over(
     after = sink._replace(
         owner=owner,
         run=NO_RUN,
-        last_epoch=last_epoch,
+        last_epoch=sink.last_epoch if last_epoch == KEEP_LAST_EPOCH else last_epoch,
         retired=retired,
         last_update_ms=now.wall_ms,
     )
     logger.info(
         "sink %r is taken over: owner %r, last epoch %d; before: owner %r, last epoch %d",
-        name, owner, last_epoch, sink.owner, sink.last_epoch,
+        name, owner, after.last_epoch, sink.owner, sink.last_epoch,
     )  # fmt: skip
     decision = Decision()
     decision.records.append(sink_record(after))

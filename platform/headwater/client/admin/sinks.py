@@ -25,10 +25,8 @@ from headwater.wire.apis.k10003_abort_epoch import AbortEpochRequest, AbortEpoch
 from headwater.wire.apis.k10006_describe_sinks import DescribeSinksRequest, DescribeSinksResponse
 from headwater.wire.apis.k10007_delete_sinks import DeleteSinksRequest, DeleteSinksResponse
 from headwater.wire.apis.k10008_take_over_sink import TakeOverSinkRequest, TakeOverSinkResponse
-from headwater.wire.epoch_values import EpochState, EpochStatus, SinkKind
+from headwater.wire.epoch_values import KEEP_LAST_EPOCH, EpochState, EpochStatus, SinkKind
 from headwater.wire.schema import Message
-
-NONE = -1
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Message)
@@ -93,11 +91,11 @@ class SinkCalls:
     async def take_over(self, name: str, owner: str | None, last_epoch: int | None) -> SinkTakeover:
         """TakeOverSink; None keeps what the sink has."""
         before = await self._describe(name)
-        kept = NONE if before.last_epoch is None else before.last_epoch
         request = TakeOverSinkRequest(
             sink=name,
             owner=before.owner if owner is None else owner,
-            last_epoch=kept if last_epoch is None else last_epoch,
+            # Not the epoch described: a commit in between would be rewound and written again.
+            last_epoch=KEEP_LAST_EPOCH if last_epoch is None else last_epoch,
         )
 
         def result(reply: TakeOverSinkResponse, _node: int) -> None:

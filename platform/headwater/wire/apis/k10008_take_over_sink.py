@@ -19,7 +19,8 @@ class TakeOverSinkRequest(Message):
     owner: str = wire("string")
     """The query that owns the sink from now on; empty: the next one that joins."""
     last_epoch: int = wire("int64", default=-1)
-    """The last committed epoch from now on: that of the owner's checkpoint; -1: none."""
+    """The last committed epoch from now on: that of the owner's checkpoint; -1: none; -2
+    (`KEEP_LAST_EPOCH`): as it is then."""
 
 
 @wire_schema

@@ -93,6 +93,19 @@ def test_a_takeover_may_leave_the_last_epoch_as_it_is_when_it_is_decided() -> No
     assert log.restarted(compacted=True).sink.last_epoch == 2
 
 
+def test_a_new_run_that_repeats_the_last_epoch_is_recorded_with_the_ticket_of_its_write() -> None:
+    log = EpochLog()
+    commit_empty(log, 0)
+    first, second = writer(0, 5, NEWER_RUN), writer(0, 6, NEWER_RUN)
+    assert log.join(first).status is S.COMMITTED
+    assert (log.sink.run, log.sink.ticket) == (NEWER_RUN, 5)
+    assert log.join(second).status is S.COMMITTED
+    assert log.sink.ticket == 5, "the second write of the batch is told apart by its ticket"
+    assert log.restarted(compacted=True).sink.run == NEWER_RUN
+    assert log.join(writer(1, 1)).status is S.FENCED, "the run before is retired"
+    assert log.join(writer(1, 7, NEWER_RUN)).status is S.OPEN
+
+
 def test_a_takeover_without_an_owner_waits_for_the_next_query() -> None:
     log = EpochLog()
     commit_empty(log, 0, 1)

@@ -34,6 +34,11 @@ def is_fenced(sink: Sink, request: EpochRequest) -> bool:
     return request.ticket < sink.ticket or request.run != sink.run
 
 
+def is_newer_run(sink: Sink, request: EpochRequest) -> bool:
+    """True for a run that the sink has not seen, and that none has replaced."""
+    return sink.run != request.run and not is_fenced(sink, request)
+
+
 def is_foreign(sink: Sink, request: EpochRequest) -> bool:
     """True when another query owns the sink."""
     return bool(sink.owner) and sink.owner != request.owner

@@ -25,6 +25,7 @@ from headwater_broker.coordinator.transaction.epoch_admission import (
     commit_fault,
     is_fenced,
     is_foreign,
+    is_newer_run,
     overtaken,
     prepared,
     refusal,
@@ -134,6 +135,10 @@ class EpochCoordinator:
         of, decision = request.of, Decision()
         sink, epochs = self.table.sinks.get(of.sink), self.table.of(of.sink)
         status = refusal(sink, epochs, of)
+        if status is EpochStatus.COMMITTED and sink is not None and is_newer_run(sink, of):
+            # Its ticket tells this write from a second one of the same batch and run.
+            self._admit(sink, of, decision, now)
+            return decision.confirm(token, _answer(status, sink))
         if status is not None:
             return decision.reply_as_leader(token, _answer(status, sink))
         own = epochs.get(of.key)

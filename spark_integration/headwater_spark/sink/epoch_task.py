@@ -87,7 +87,8 @@ class _Joining:
         """Raise UsageError if this run committed the epoch with another write.
 
         A run repeats no batch that it committed, so its second write of one is another DataFrame of
-        the same foreachBatch: to drain it would lose its rows. Runs that follow are not told apart.
+        the same foreachBatch: to drain it would lose its rows. The
+        coordinator records the ticket of the first write of a run that repeats a batch.
         """
         writer = self._task.writer
         found = self._connections.epochs.describe(writer.sink)

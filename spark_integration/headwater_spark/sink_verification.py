@@ -143,7 +143,10 @@ def key_problems(counts: KeyCounts) -> list[str]:
 def duplicate_keys(counts: Mapping[object, int]) -> list[str]:
     """A problem for keys that should be there once."""
     twice = [key for key, times in counts.items() if times > 1]
-    return [f"{len(twice)} keys are there more than once: {_some(twice)}"] if twice else []
+    if not twice:
+        return []
+    shown = f"{len(twice)} keys are in the topics more than once: {_some(twice)}"
+    return [f"{shown}. Where keys may repeat, give --table and --key, or leave --topic out"]
 
 
 def _next(batch: int | None) -> int:

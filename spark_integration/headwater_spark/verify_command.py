@@ -95,6 +95,8 @@ def verify_sink(
     """
     if (key_column is not None) and (table is None or not topics):
         raise UsageError("--key compares a column of --table with the records of --topic: give all")
+    if merged and key_column is None:
+        raise UsageError("--merged says how --key compares: give --key, --table and --topic, too")
     part_of(match)
     servers = bootstrap_servers(bootstrap_server, directory)
     users_table = None if table is None else UsersTable(table, dict(storage_options(options)))

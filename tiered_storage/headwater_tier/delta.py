@@ -346,6 +346,10 @@ class UsersTable:
     def column(self, name: str) -> pa.ChunkedArray:
         """All values of a column. Raises TableAccessError when it does not exist."""
         with self._errors(f"reading column {name!r} of"):
+            names = [field.name for field in self._table.schema().fields]
+            if name not in names:
+                columns = ", ".join(names)
+                raise TableAccessError(f"{self.uri} has no column {name!r}, it has: {columns}")
             return self._table.to_pyarrow_table(columns=[name]).column(name)
 
     @contextmanager

@@ -7,13 +7,20 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from deltalake import write_deltalake
 from deltalake.transaction import CommitProperties, Transaction
 
 from headwater.errors import UsageError
 from headwater_spark.sink.commit_metadata import CommitMetadata, read_commit
 from headwater_spark.sink_verification import CheckpointFacts, TableCommit, TableFacts
-from headwater_spark.verify_command import counted, part_of, read_checkpoint, read_table
+from headwater_spark.verify_command import (
+    counted,
+    part_of,
+    read_checkpoint,
+    read_table,
+    verify_sink,
+)
 from headwater_tier.delta import TableAccessError, UsersTable
 
 
@@ -48,8 +55,14 @@ def test_a_table(tmp_path: Path) -> None:
     assert read_table(table, "mine") == TableFacts(commits, app_version=6)
     assert read_table(table, "nobody") == TableFacts((), None)
     assert counted(table.column("id")) == {"1": 7, "2": 14}
-    with pytest.raises(TableAccessError, match="column 'absent'"):
+    with pytest.raises(TableAccessError, match="no column 'absent', it has: id"):
         table.column("absent")
+
+
+def test_merged_without_a_key_is_refused() -> None:
+    found = CliRunner().invoke(verify_sink, ["--checkpoint", "c", "--topic", "t", "--merged"])
+    assert isinstance(found.exception, UsageError)
+    assert "give --key, --table and --topic" in str(found.exception)
 
 
 def test_a_table_that_does_not_exist(tmp_path: Path) -> None:

@@ -50,6 +50,8 @@ def backfill(
     job = settings("backfill", shared)
     if (to_topic is None) == (to_table is None):
         raise UsageError("give one of --to-topic and --to-table")
+    if to_topic == topic:
+        raise UsageError(f"--to-topic {topic} is the source itself: name another topic")
     if to_table is not None and run_id is None:
         raise UsageError("--to-table needs --id NAME: a second run of that name writes nothing")
     check_topics(job, topic, *([to_topic] if to_topic else []))

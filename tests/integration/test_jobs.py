@@ -216,6 +216,7 @@ def test_compact_rewrites_small_files_of_topics_and_tables(jobs: Jobs) -> None:
     [
         (bronze_to_silver, ("bronze-only",), "Missing argument"),
         (backfill, ("t",), "one of --to-topic and --to-table"),
+        (backfill, ("t", "--to-topic", "t"), "is the source itself"),
         (backfill, ("t", "--to-table", "/x"), "needs --id"),
         (compact, (), "give a TOPIC or --table"),
         (enrich, ("a", "b", "--on", "x"), "Missing option"),

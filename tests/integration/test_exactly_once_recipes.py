@@ -13,7 +13,11 @@ from suites.parts import MissingPartError
 
 WORKER_KILLS = 6
 BROKER_KILLS = 2
-PYTHON_RECIPES = [name for name in recipes.RECIPES if name != "Java"]
+PYTHON_RECIPES = [
+    pytest.param(name, marks=[] if name == "SDK" else pytest.mark.long)
+    for name in recipes.RECIPES
+    if name != "Java"
+]
 
 
 @pytest.mark.parametrize("recipe", PYTHON_RECIPES)

@@ -95,6 +95,7 @@ def hellos(shown: str) -> int:
     return sum(map(int, rows))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(TIMEOUT_S + 30)
 @pytest.mark.usefixtures("environment")
 def test_readmes_cell_runs_twice_and_in_the_next_session(

@@ -235,6 +235,7 @@ def test_an_operator_changes_brokers_through_the_folder_and_through_zookeeper(
             list(client.ask(LOG_TAIL, broker_id=1, size=100))
 
 
+@pytest.mark.long
 def test_a_cluster_has_one_driver(start: Any, spark: Any, tmp_path: Path) -> None:
     cluster = start(1)
     zookeeper = cluster.status()["zookeeper"]

@@ -111,6 +111,7 @@ def test_sql_views_and_history_with_tail(topics: Topics) -> None:
     assert table.count() == ROWS
 
 
+@pytest.mark.long
 def test_a_stream_goes_on_from_its_checkpoint(topics: Topics, tmp_path: Path) -> None:
     out = str(tmp_path / "out")
 
@@ -157,6 +158,7 @@ def test_a_streaming_sink_is_exactly_once_and_shows_its_lag(topics: Topics, tmp_
         query.stop()
 
 
+@pytest.mark.long
 def test_for_each_batch_writes_a_topic(topics: Topics, tmp_path: Path) -> None:
     servers, topic = topics.servers, topics.empty
 

@@ -319,6 +319,7 @@ def test_a_frame_in_an_epoch_of_the_caller(pipeline: Pipeline) -> None:
     assert pipeline.written("read_uncommitted") == list(range(60))
 
 
+@pytest.mark.long
 def test_a_million_rows_take_seconds(pipeline: Pipeline) -> None:
     rows = pipeline.spark.range(0, 1_000_000, 1, 2)
     rows = rows.selectExpr("cast(lpad(cast(id as string), 100, '0') as binary) as value")

@@ -214,6 +214,7 @@ def test_a_recreated_topic_is_an_error_or_read_from_its_start(topic: Topic, tmp_
     assert query.read() == expected(0, 90)
 
 
+@pytest.mark.long
 def test_an_unfinished_batch_of_a_replaced_topic_is_not_read(topic: Topic, tmp_path: Path) -> None:
     topic.produce(0, 30)
     query = Query(topic, tmp_path)
@@ -258,6 +259,7 @@ def test_a_query_goes_on_where_a_version_of_the_table_ends(topic: Topic, tmp_pat
         topic.read(fromDeltaVersion="99").count()
 
 
+@pytest.mark.long
 def test_a_deleted_topic_leaves_the_others_of_a_query_running(
     spark: Any, shared_cluster: LocalCluster
 ) -> None:

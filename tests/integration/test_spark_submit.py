@@ -41,6 +41,7 @@ def submit(folder: Path, script: Path, *arguments: str) -> subprocess.CompletedP
     )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(2 * TIMEOUT_S)
 def test_the_recipe_reads_a_topic_into_delta(shared_cluster: LocalCluster, tmp_path: Path) -> None:
     servers, script, table = shared_cluster.bootstrap, tmp_path / "job.py", tmp_path / "table"

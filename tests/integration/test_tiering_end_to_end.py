@@ -105,6 +105,7 @@ def test_the_whole_path_of_every_kind_of_record(cluster: LocalCluster) -> None:
     verify(cluster, topic)
 
 
+@pytest.mark.long
 def test_deleted_files_make_old_fetches_fail(cluster: LocalCluster, spark: Any) -> None:
     topic, other = "lost", cluster.create_topic("unharmed", 1, 3, retention_ms="-1")
     rows = tiered_and_cold(cluster, spark, topic)

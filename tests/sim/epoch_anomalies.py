@@ -21,6 +21,7 @@ from sim.epoch_requests import EpochRequests, Joined, TaskFailedError
 from sim.invariants import ViolationError
 from sim.plan import EPOCH_PROPERTIES, EPOCH_TIMEOUT_MS
 from sim.scripted import KEY, OTHER, Script
+from sim.transaction_clients import TRANSACTION
 
 SINK = "alerts"
 COORDINATOR = f"__hw.{SINK}"
@@ -53,7 +54,7 @@ class Run(EpochRequests):
 
     async def coordinator(self, script: Script) -> Broker:
         """The broker that decides."""
-        while (host := await self._find(COORDINATOR)) is None:
+        while (host := await self.find_coordinator((TRANSACTION, COORDINATOR))) is None:
             await self.pause()
         return script.broker(host)
 

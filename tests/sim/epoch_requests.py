@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from headwater.errors import ErrorCode
 from headwater.records.builder import BatchBuilder
 from headwater.wire.apis import k00_produce as k00
-from headwater.wire.apis import k10_find_coordinator as k10
 from headwater.wire.apis import k10000_allocate_epoch_ticket as k10000
 from headwater.wire.apis import k10001_join_epoch as k10001
 from headwater.wire.apis import k10002_commit_epoch as k10002
@@ -20,12 +19,12 @@ from headwater.wire.apis import k10004_prepare_epoch as k10004
 from headwater.wire.apis import k10005_epoch_heartbeat as k10005
 from headwater.wire.epoch_values import EpochStatus
 from headwater.wire.schema import Message
-from sim.clients import LOST, PRODUCE_TIMEOUT_MS, RETRIED, Client
+from sim.clients import LOST, PRODUCE_TIMEOUT_MS, RETRIED
 from sim.epoch_ledger import EpochAttempt, EpochFate
 from sim.invariants import ViolationError
 from sim.ledger import Acked, Key
 from sim.plan import EPOCH_MAX_MS, EPOCH_TIMEOUT_MS
-from sim.transaction_clients import MOVED, TRANSACTION, GaveUpError
+from sim.transaction_clients import MOVED, TRANSACTION, CoordinatorClient, GaveUpError
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -83,31 +82,30 @@ class Answer(NamedTuple, Generic[R]):
     """When the request was sent that got it."""
 
 
-class EpochRequests(Client):
+class EpochRequests(CoordinatorClient):
     """A process of Spark: a driver or a task."""
 
     def __init__(self, world: World, name: str, owner: str) -> None:
         super().__init__(world, name)
         self.ledger = world.epochs
         self.owner = owner
-        self._coordinators: dict[str, str] = {}
 
     # -- coordinators
 
     async def to_coordinator(self, key: str, request: Message, reply: type[R]) -> Answer[R]:
         """Send a request until its answer is final; BUSY is none. Raises GaveUpError,
         ViolationError."""
-        in_vain = 0
+        in_vain, found_by = 0, (TRANSACTION, key)
         while True:
             if self.world.has_given_up:
                 raise GaveUpError
-            host = self._coordinators.get(key) or await self._find(key)
+            host = self._coordinators.get(found_by) or await self.find_coordinator(found_by)
             if host is not None:
                 sent_s = self.world.scheduler.now
                 try:
                     found: Any = await self.ask(host, request, reply, 0)
                 except LOST:
-                    self._coordinators.pop(key, None)
+                    self._coordinators.pop(found_by, None)
                     in_vain += 1
                 else:
                     code = ErrorCode(found.error_code)
@@ -120,20 +118,8 @@ class EpochRequests(Client):
                     else:
                         in_vain += 1
                     if code in MOVED:
-                        self._coordinators.pop(key, None)
+                        self._coordinators.pop(found_by, None)
             await self.pause()
-
-    async def _find(self, key: str) -> str | None:
-        request = k10.FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=(key,))
-        try:
-            reply = await self.ask(await self.any_broker(), request, k10.FindCoordinatorResponse, 4)
-        except LOST:
-            return None
-        row = reply.coordinators[0]
-        if row.error_code:
-            return None
-        self._coordinators[key] = row.host
-        return row.host
 
     # -- requests
 

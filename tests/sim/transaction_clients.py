@@ -71,7 +71,28 @@ class FencedError(Exception):
     """This instance can do no more."""
 
 
-class TransactionalClient(Client):
+class CoordinatorClient(Client):
+    """Finds coordinators, and remembers them until one has moved."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self._coordinators: dict[tuple[int, str], str] = {}
+
+    async def find_coordinator(self, key: tuple[int, str]) -> str | None:
+        """The host of a key's coordinator, (type, key); None: there is none now."""
+        request = k10.FindCoordinatorRequest(key_type=key[0], coordinator_keys=(key[1],))
+        try:
+            reply = await self.ask(await self.any_broker(), request, k10.FindCoordinatorResponse, 4)
+        except LOST:
+            return None
+        row = reply.coordinators[0]
+        if row.error_code:
+            return None
+        self._coordinators[key] = row.host
+        return row.host
+
+
+class TransactionalClient(CoordinatorClient):
     """One instance of an application with a transactional id."""
 
     is_awaited = True
@@ -95,7 +116,6 @@ class TransactionalClient(Client):
         self._is_unresolved = False
         """Whether a batch has no reply: its sequence may be in the log or not."""
         self._leaders: dict[Key, str] = {}
-        self._coordinators: dict[tuple[int, str], str] = {}
 
     # -- work
 
@@ -184,18 +204,6 @@ class TransactionalClient(Client):
                     if code in MOVED:
                         self._coordinators.pop(key, None)
             await self.pause()
-
-    async def find_coordinator(self, key: tuple[int, str]) -> str | None:
-        request = k10.FindCoordinatorRequest(key_type=key[0], coordinator_keys=(key[1],))
-        try:
-            reply = await self.ask(await self.any_broker(), request, k10.FindCoordinatorResponse, 4)
-        except LOST:
-            return None
-        row = reply.coordinators[0]
-        if row.error_code:
-            return None
-        self._coordinators[key] = row.host
-        return row.host
 
     @property
     def own_coordinator(self) -> tuple[int, str]:

@@ -13,13 +13,10 @@ from headwater.wire.apis.k10003_abort_epoch import AbortEpochRequest
 from headwater.wire.apis.k10004_prepare_epoch import PrepareEpochRequest
 from headwater.wire.apis.k10005_epoch_heartbeat import EpochHeartbeatRequest
 from headwater.wire.epoch_values import SinkKind
+from headwater.wire.sink_names import sink_key
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.transaction_requests import require_transactional_id
-from headwater_broker.coordinator.transaction.epoch_values import (
-    EpochRequest,
-    NamedParticipant,
-    sink_key,
-)
+from headwater_broker.coordinator.transaction.epoch_values import EpochRequest, NamedParticipant
 
 EpochFields = (
     JoinEpochRequest

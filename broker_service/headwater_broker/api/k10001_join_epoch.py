@@ -14,11 +14,12 @@ from headwater.wire.apis.k10001_join_epoch import (
     JoinEpochTopic,
 )
 from headwater.wire.epoch_values import EpochStatus
+from headwater.wire.sink_names import sink_and_slot
 from headwater_broker.api.admin.forwarding import may_on_topic
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.epoch_requests import epoch_request
 from headwater_broker.api.registry import handles
-from headwater_broker.coordinator.transaction.epoch_values import JoinRequest, sink_and_slot
+from headwater_broker.coordinator.transaction.epoch_values import JoinRequest
 from headwater_broker.coordinator.transaction.transaction import ClientIdentity, Partition
 
 UNUSED = -1

@@ -13,10 +13,10 @@ from headwater.wire.apis.k10006_describe_sinks import (
     DescribeSinksResponse,
 )
 from headwater.wire.epoch_values import SinkKind
+from headwater.wire.sink_names import sink_key
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.epoch_requests import require_sink
 from headwater_broker.api.registry import handles
-from headwater_broker.coordinator.transaction.epoch_values import sink_key
 
 NO_RUN = UUID(int=0)
 

@@ -14,6 +14,7 @@ from headwater.wire.apis.k10_find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from headwater.wire.sink_names import TICKETS_KEY, coordinator_key
 from headwater_broker.api.admin.forwarding import await_view, have_leaders
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.epoch_requests import may_allocate_tickets
@@ -22,7 +23,6 @@ from headwater_broker.api.listener_endpoints import Endpoint, endpoints
 from headwater_broker.api.registry import handles
 from headwater_broker.coordinator.common.service import Coordinator as CoordinatorPort
 from headwater_broker.coordinator.common.service import CoordinatorType
-from headwater_broker.coordinator.transaction.epoch_values import TICKETS_KEY, coordinator_key
 from headwater_broker.coordinator.transaction.service import check_storable
 
 KEY_TYPES = frozenset(CoordinatorType)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
+from headwater.wire.sink_names import coordinator_key
 from headwater_broker.api.context import RequestContext
-from headwater_broker.coordinator.transaction.epoch_values import coordinator_key
 
 FENCED_SINCE = 2
 """Clients of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn know PRODUCER_FENCED from this version

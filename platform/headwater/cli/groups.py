@@ -12,6 +12,8 @@ from headwater.cli.console_tables import console, table
 from headwater.cli.existing_topics import check_partitions, existing_topics
 from headwater.cli.options import (
     bootstrap_options,
+    check_dry_run,
+    dry_run_option,
     echo_json,
     json_option,
     open_admin,
@@ -197,7 +199,7 @@ def _hint(error: KafkaError) -> str:
 @click.option("--shift-by", type=int, metavar="N", help="Forward by N, or back if N is negative.")
 @click.option("--to-datetime", callback=_datetime, metavar="ISO",
               help="To the first record at or after a time: 2026-11-21T10:00:00Z.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Show the new offsets only. This is the default.")
+@dry_run_option("the new offsets")
 @click.option("--execute", is_flag=True, help="Commit the new offsets.")
 @timeout_option
 @bootstrap_options
@@ -220,8 +222,7 @@ def reset_offsets(
     outside of the log becomes the nearest one inside.
     """
     target, value = _only_target(targets)
-    if dry_run and execute:
-        raise UsageError("give --dry-run or --execute, not both")
+    check_dry_run(dry_run, execute)
     if all_topics == bool(wanted):
         raise UsageError("give --topic TOPIC[:0,2] (repeatable), or --all-topics")
     with open_admin(bootstrap_server, directory, timeout_ms) as admin:

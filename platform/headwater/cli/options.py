@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from headwater.client.admin.client import BOOTSTRAP_TIMEOUT_MS, Admin
-from headwater.errors import UsageError
+from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.local import cluster_file
 from headwater.wire.primitives import INT32_MAX
 
@@ -26,6 +26,7 @@ WAITS_SHOWN_MAX = 3
 """Lines on stderr about what a command waits for; more would scroll the first ones away."""
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 def within(least: int, most: int) -> Callable[..., Any]:
@@ -52,6 +53,35 @@ def dir_option(function: F) -> F:
         metavar="D",
         help="Folder of the cluster.",
     )(function)
+
+
+execute_option = click.option("--execute", is_flag=True, help="Do it.")
+
+
+def dry_run_option(shown: str) -> Callable[[F], F]:
+    """`--dry-run`, the default of commands with `--execute`; `shown`: what is only shown."""
+    return click.option("--dry-run", is_flag=True, help=f"Show {shown} only. This is the default.")
+
+
+def check_dry_run(dry_run: bool, execute: bool) -> None:
+    """Raises UsageError for both options at once."""
+    if dry_run and execute:
+        raise UsageError("give --dry-run or --execute, not both")
+
+
+def found_and_unknown(
+    names: Iterable[str], describe: Callable[[str], T], unknown: ErrorCode
+) -> tuple[list[T], list[str]]:
+    """What `describe` says of each name, once each, and the names that it answers `unknown`."""
+    found, missing = [], []
+    for name in dict.fromkeys(names):
+        try:
+            found.append(describe(name))
+        except KafkaError as error:
+            if error.code is not unknown:
+                raise
+            missing.append(name)
+    return found, missing
 
 
 def json_option(function: F) -> F:

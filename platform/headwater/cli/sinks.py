@@ -9,7 +9,11 @@ import click
 from headwater.cli.console_tables import console
 from headwater.cli.options import (
     bootstrap_options,
+    check_dry_run,
+    dry_run_option,
     echo_json,
+    execute_option,
+    found_and_unknown,
     json_option,
     open_admin,
     timeout_option,
@@ -18,7 +22,7 @@ from headwater.cli.options import (
 from headwater.cli.sink_tables import description_table, epoch_table, sink_table
 from headwater.client.admin.client import Admin
 from headwater.client.sink_values import SinkDescription, SinkEpoch
-from headwater.errors import EXIT_FAILED, ErrorCode, KafkaError, UsageError
+from headwater.errors import EXIT_FAILED, ErrorCode, UsageError
 from headwater.system import SystemClock
 from headwater.wire.epoch_values import EpochState
 from headwater.wire.primitives import INT64_MAX
@@ -30,10 +34,6 @@ sink_argument = click.argument("name", metavar="SINK")
 epoch_argument = click.argument(
     "epoch", type=int, callback=within(0, INT64_MAX), metavar="EPOCH"
 )  # fmt: skip
-dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Show the sink only. This is the default."
-)
-execute_option = click.option("--execute", is_flag=True, help="Do it.")
 
 
 @click.group()
@@ -103,15 +103,10 @@ def show(
 ) -> int:
     """Show sinks: owner, run, last committed epoch; of each epoch that is not complete the state,
     deadline, tasks, producers and partitions. The exit code is 1 when one does not exist."""
-    found, unknown = [], []
     with open_admin(bootstrap_server, directory, timeout_ms) as admin:
-        for name in dict.fromkeys(names):
-            try:
-                found.append(_described(admin, name))
-            except KafkaError as error:
-                if error.code is not ErrorCode.RESOURCE_NOT_FOUND:
-                    raise
-                unknown.append(name)
+        found, unknown = found_and_unknown(
+            names, lambda name: _described(admin, name), ErrorCode.RESOURCE_NOT_FOUND
+        )
     if as_json:
         echo_json([_document(sink) for sink in found])
     else:
@@ -124,7 +119,7 @@ def show(
 
 @sinks.command("delete")
 @sink_argument
-@dry_run_option
+@dry_run_option("the sink")
 @execute_option
 @timeout_option
 @bootstrap_options
@@ -143,7 +138,7 @@ def delete(
     A query that goes on with a deleted sink begins it anew: epochs that it repeats from its
     checkpoint are written a second time. Refused while an epoch is not complete.
     """
-    _check_dry_run(dry_run, execute)
+    check_dry_run(dry_run, execute)
     with open_admin(bootstrap_server, directory, timeout_ms) as admin:
         before = _described(admin, name)
         if execute:
@@ -165,7 +160,7 @@ def delete(
               help="The last committed epoch from now on, that of the owner's checkpoint; -1: none."
               " Default: as before.",
               )  # fmt: skip
-@dry_run_option
+@dry_run_option("the sink")
 @execute_option
 @timeout_option
 @bootstrap_options
@@ -189,7 +184,7 @@ def takeover(
     sink's own, later epochs are written again: their rows are in the log twice. With one above,
     epochs up to it are not written. Refused while an epoch is prepared.
     """
-    _check_dry_run(dry_run, execute)
+    check_dry_run(dry_run, execute)
     if owner is not None and next_owner:
         raise UsageError("give --owner or --next-owner, not both")
     if owner == "":
@@ -209,7 +204,7 @@ def takeover(
 @sinks.command("commit")
 @sink_argument
 @epoch_argument
-@dry_run_option
+@dry_run_option("the sink")
 @execute_option
 @timeout_option
 @bootstrap_options
@@ -230,7 +225,7 @@ def commit(
     Do so only when the other half of it, the Delta commit of this epoch, has happened. A query
     that is started again decides it by itself.
     """
-    _check_dry_run(dry_run, execute)
+    check_dry_run(dry_run, execute)
     with open_admin(bootstrap_server, directory, timeout_ms) as admin:
         before = _described(admin, name)
         if execute:
@@ -244,7 +239,7 @@ def commit(
 @sinks.command("abort")
 @sink_argument
 @epoch_argument
-@dry_run_option
+@dry_run_option("the sink")
 @execute_option
 @timeout_option
 @bootstrap_options
@@ -265,7 +260,7 @@ def abort(
     Do so only when the other half of it, the Delta commit of this epoch, has not happened. An open
     epoch needs no command: the coordinator aborts it at its deadline.
     """
-    _check_dry_run(dry_run, execute)
+    check_dry_run(dry_run, execute)
     with open_admin(bootstrap_server, directory, timeout_ms) as admin:
         before = _described(admin, name)
         if execute:
@@ -284,11 +279,6 @@ def _prepared(sink: SinkDescription, epoch: int) -> SinkEpoch:
         known = ", ".join(str(e.epoch) for e in prepared) or "none"
         raise UsageError(f"epoch {epoch} of sink {sink.sink} is not prepared; prepared: {known}")
     return found
-
-
-def _check_dry_run(dry_run: bool, execute: bool) -> None:
-    if dry_run and execute:
-        raise UsageError("give --dry-run or --execute, not both")
 
 
 def _report(sink: SinkDescription, verb: str, done: str, *, executed: bool, as_json: bool) -> int:

@@ -7,7 +7,7 @@ from headwater.client.admin.client import Admin
 from headwater.client.transaction_values import ProducerIdAndEpoch, TransactionDescription
 from headwater.client.values import TopicPartition
 from headwater.errors import ErrorCode, KafkaError, UsageError
-from headwater.wire.epoch_values import SINK_ID_PREFIX
+from headwater.wire.sink_names import SINK_ID_PREFIX, is_participant
 
 OTHER_PRODUCER = frozenset(
     {
@@ -36,7 +36,7 @@ def abort_in_partition(admin: Admin, tp: TopicPartition, start_offset: int) -> N
 
 def check_own_transaction(name: str) -> None:
     """Raises UsageError for a participant of an epoch transaction: it ends with its epoch alone."""
-    if not name.startswith(SINK_ID_PREFIX):
+    if not is_participant(name):
         return
     sink = name.removeprefix(SINK_ID_PREFIX).rpartition(".")[0]
     raise UsageError(

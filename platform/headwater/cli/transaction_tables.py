@@ -12,7 +12,6 @@ from headwater.cli.console_tables import Cell, Column, fitting_table, table
 from headwater.cli.partition_arguments import name_of
 from headwater.client.admin.open_transactions import times_out_in_ms
 from headwater.client.admin.transactions import NO_TIMEOUT_MS
-from headwater.client.sink_values import is_participant
 from headwater.client.transaction_values import (
     HangingTransaction,
     MarkerFailure,
@@ -20,6 +19,7 @@ from headwater.client.transaction_values import (
     TransactionDescription,
 )
 from headwater.client.values import TopicPartition
+from headwater.wire.sink_names import is_participant
 
 PARTITIONS_SHOWN = 20
 UNKNOWN = "-"

@@ -10,7 +10,11 @@ from headwater.cli.console_tables import console, table
 from headwater.cli.existing_topics import check_partitions, existing_topics
 from headwater.cli.options import (
     bootstrap_options,
+    check_dry_run,
+    dry_run_option,
     echo_json,
+    execute_option,
+    found_and_unknown,
     json_option,
     open_admin,
     timeout_option,
@@ -51,10 +55,6 @@ producer_epoch_option = click.option(
     "--producer-epoch", type=int, callback=within(0, INT16_MAX), metavar="N",
     help="The epoch of --producer-id.",
 )  # fmt: skip
-execute_option = click.option("--execute", is_flag=True, help="Do it.")
-dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Show the transaction only. This is the default."
-)
 
 
 def _complete_state(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -132,15 +132,10 @@ def show(
 ) -> int:
     """Show transactional ids: state, producer, client, timeout, partitions, and why markers are not
     written. The exit code is 1 when one does not exist."""
-    found, unknown = [], []
     with open_admin(bootstrap_server, directory, timeout_ms) as admin:
-        for name in dict.fromkeys(names):
-            try:
-                found.append(_described(admin, name))
-            except KafkaError as error:
-                if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-                    raise
-                unknown.append(name)
+        found, unknown = found_and_unknown(
+            names, lambda name: _described(admin, name), ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        )
     if as_json:
         echo_json([_document(described) for described in found])
     else:
@@ -233,7 +228,7 @@ def find_hanging(
 @click.argument("name", metavar="TRANSACTIONAL-ID")
 @producer_id_option
 @producer_epoch_option
-@dry_run_option
+@dry_run_option("the transaction")
 @execute_option
 @timeout_option
 @bootstrap_options
@@ -256,7 +251,7 @@ def commit(
     visible, complete or not: only the application knows whether it had flushed.
     """
     named = _named(producer_id, producer_epoch)
-    _check_dry_run(dry_run, execute)
+    check_dry_run(dry_run, execute)
     check_own_transaction(name)
     with open_admin(bootstrap_server, directory, timeout_ms) as admin:
         described = _described(admin, name)
@@ -278,7 +273,7 @@ def commit(
               )  # fmt: skip
 @producer_id_option
 @producer_epoch_option
-@dry_run_option
+@dry_run_option("the transaction")
 @execute_option
 @timeout_option
 @bootstrap_options
@@ -306,7 +301,7 @@ def abort(
     With --partition and --start-offset (as `find-hanging` and `blockers` show them) an abort marker
     goes to that partition alone: for transactions that hang.
     """
-    _check_dry_run(dry_run, execute)
+    check_dry_run(dry_run, execute)
     named = _named(producer_id, producer_epoch)
     _check_choice(name, partition)
     if partition is None and (start_offset is not None or force):
@@ -393,11 +388,6 @@ def _check_choice(name: str | None, partition: str | None) -> None:
         raise UsageError("which transaction? Give TRANSACTIONAL-ID or --partition TOPIC:N")
     if name is not None and partition is not None:
         raise UsageError("give TRANSACTIONAL-ID or --partition, not both")
-
-
-def _check_dry_run(dry_run: bool, execute: bool) -> None:
-    if dry_run and execute:
-        raise UsageError("give --dry-run or --execute, not both")
 
 
 def _named(producer_id: int | None, producer_epoch: int | None) -> ProducerIdAndEpoch | None:

@@ -6,7 +6,8 @@ Times are ms since 1970.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, TypedDict
 from uuid import UUID
 
 from headwater.client.values import TopicPartition
@@ -17,19 +18,41 @@ from headwater.wire.apis.k10006_describe_sinks import (
 )
 from headwater.wire.epoch_values import EpochState, SinkKind
 
-TICKETS_KEY = "__hw"
-"""The key of the coordinator that allocates tickets."""
 COMPLETING_STATES = (EpochState.COMMITTING.label, EpochState.ABORTING.label)
 
 
-def sink_key(sink: str) -> str:
-    """The key of a sink's coordinator for FindCoordinator, and of its access rights."""
-    return f"{TICKETS_KEY}.{sink}"
+class WriterFields(TypedDict):
+    """The identity of an epoch's writer, as requests name it."""
+
+    sink: str
+    owner: str
+    run: UUID
+    ticket: int
+    epoch: int
 
 
-def is_participant(transactional_id: str) -> bool:
-    """True for the transactional id of a task's part of an epoch, `__hw.<sink>.<slot>`."""
-    return transactional_id.startswith(f"{TICKETS_KEY}.")
+@dataclass(frozen=True, slots=True)
+class EpochWriter:
+    """One run's identity as the writer of one epoch: every call names it."""
+
+    sink: str
+    owner: str
+    """The id of the streaming query, or of the batch write."""
+    run: UUID
+    ticket: int
+    """From `allocate_ticket`: orders the runs of a sink."""
+    epoch: int
+    """Spark's batch id."""
+    kind: SinkKind = SinkKind.QUERY
+
+    def fields(self) -> WriterFields:
+        """The fields that every request about the epoch begins with."""
+        return WriterFields(
+            sink=self.sink, owner=self.owner, run=self.run, ticket=self.ticket, epoch=self.epoch
+        )
+
+    def __str__(self) -> str:
+        return f"epoch {self.epoch} of sink {self.sink!r}"
 
 
 class SinkParticipant(NamedTuple):

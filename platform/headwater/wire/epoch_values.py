@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-SINK_ID_PREFIX = "__hw."
-"""Transactional ids of sinks (`__hw.<sink>`) and of their participants (`__hw.<sink>.<slot>`)."""
-
-
 KEEP_LAST_EPOCH = -2
 """TakeOverSink leaves the last committed epoch as it is when the request is decided."""
 

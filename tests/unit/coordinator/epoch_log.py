@@ -11,6 +11,7 @@ from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.epoch_values import EpochState, EpochStatus, SinkKind
+from headwater.wire.sink_names import sink_and_slot
 from headwater_broker.coordinator.common.shard import (
     Decision,
     Decisions,
@@ -28,7 +29,6 @@ from headwater_broker.coordinator.transaction.epoch_values import (
     NamedParticipant,
     Sink,
     TakenOver,
-    sink_and_slot,
 )
 from headwater_broker.coordinator.transaction.shard import TransactionShard
 from headwater_broker.coordinator.transaction.states import TransactionState

@@ -8,13 +8,13 @@ import pytest
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.epoch_values import EpochState, EpochStatus
+from headwater.wire.sink_names import coordinator_key
 from headwater_broker.coordinator.common.shard import Decision
 from headwater_broker.coordinator.transaction.epoch_values import (
     MARKERS_MAX,
     RETIRED_MAX,
     SLOTS_MAX,
     check_sink,
-    coordinator_key,
 )
 from headwater_broker.coordinator.transaction.records import read_transaction, transaction_key
 from headwater_broker.coordinator.transaction.shard import Unrecorded

@@ -18,6 +18,7 @@ from headwater.records.batch import (
     NO_PRODUCER_ID,
     TRANSACTIONAL_MASK,
 )
+from headwater.wire.sink_names import coordinator_key
 from headwater_broker.api.produce.answer import ACKS_NONE, answer, failure
 from headwater_broker.api.produce.rejection import (
     check_predecessor,
@@ -29,7 +30,6 @@ from headwater_broker.api.produce.request_codec import ProduceFrame
 from headwater_broker.api.produce.response_codec import Row
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.replies import Answer, ParkedReply
-from headwater_broker.coordinator.transaction.epoch_values import coordinator_key
 from headwater_broker.log.results import AppendOrigin, AppendResult
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.transaction_verification import TransactionGuard, is_open

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from headwater.wire.epoch_values import EpochState, EpochStatus, SinkKind
+from headwater.wire.sink_names import sink_and_slot
 from headwater_broker.coordinator.common.shard import Decision, Now, StoredRecord, Token
 from headwater_broker.coordinator.common.timers import Deadlines
 from headwater_broker.coordinator.transaction.config import TransactionConfig
@@ -57,7 +58,6 @@ from headwater_broker.coordinator.transaction.epoch_values import (
     JoinRequest,
     NamedParticipant,
     Sink,
-    sink_and_slot,
 )
 from headwater_broker.coordinator.transaction.sink_table import OpenEpoch, SinkTable
 from headwater_broker.coordinator.transaction.transaction import Partition, Transaction

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from headwater.wire.epoch_values import EpochState
-from headwater_broker.coordinator.transaction.epoch_values import (
-    EpochDecision,
-    JoinRequest,
-    participant_id,
-)
+from headwater.wire.sink_names import participant_id
+from headwater_broker.coordinator.transaction.epoch_values import EpochDecision, JoinRequest
 from headwater_broker.coordinator.transaction.states import (
     TransactionEvent,
     TransactionState,

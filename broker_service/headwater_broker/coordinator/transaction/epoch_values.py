@@ -13,17 +13,13 @@ from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.topic_names import topic_name_fault
-from headwater.wire.epoch_values import SINK_ID_PREFIX, EpochState, EpochStatus, SinkKind
+from headwater.wire.epoch_values import EpochState, EpochStatus, SinkKind
 from headwater_broker.coordinator.transaction.transaction import (
     ClientIdentity,
     Partition,
     Transaction,
 )
 
-RESERVED_PREFIX = SINK_ID_PREFIX
-"""No producer may initialize or end these transactional ids."""
-TICKETS_KEY = "__hw"
-"""The key of the coordinator that allocates tickets."""
 NO_RUN = UUID(int=0)
 NONE_YET = -1
 """No epoch is committed, no ticket is aborted."""
@@ -35,34 +31,6 @@ EPOCHS_IN_FLIGHT_MAX = 2
 """Epochs of a sink that are not complete; one more is BUSY."""
 RETIRED_MAX = 1_000
 """Retired runs that a sink remembers."""
-
-
-def coordinator_key(transactional_id: str) -> str:
-    """The part of a transactional id that decides its coordinator.
-
-    A participant `__hw.<sink>.<slot>` has that of its sink, `__hw.<sink>`: one log decides for all
-    of them. Any other transactional id is its own.
-    """
-    if not transactional_id.startswith(RESERVED_PREFIX):
-        return transactional_id
-    head, dot, slot = transactional_id[len(RESERVED_PREFIX) :].rpartition(".")
-    return RESERVED_PREFIX + head if dot and slot.isdecimal() else transactional_id
-
-
-def sink_key(sink: str) -> str:
-    """The transactional id that stands for a sink: its coordinator's key, the name in rights."""
-    return RESERVED_PREFIX + sink
-
-
-def participant_id(sink: str, slot: int) -> str:
-    """The transactional id of a participant."""
-    return f"{RESERVED_PREFIX}{sink}.{slot}"
-
-
-def sink_and_slot(transactional_id: str) -> tuple[str, int]:
-    """The sink and slot of a participant's transactional id."""
-    sink, _, slot = transactional_id[len(RESERVED_PREFIX) :].rpartition(".")
-    return sink, int(slot)
 
 
 def check_sink(sink: str) -> None:

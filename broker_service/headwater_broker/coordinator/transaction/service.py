@@ -9,16 +9,13 @@ from uuid import UUID
 from headwater.errors import ErrorCode, KafkaError
 from headwater.topic_names import TRANSACTION_TOPIC
 from headwater.wire.primitives import INT16_MAX
+from headwater.wire.sink_names import SINK_ID_PREFIX, coordinator_key
 from headwater_broker.coordinator.common.service import CoordinatorParts, CoordinatorService
 from headwater_broker.coordinator.common.shard import Command, Decision
 from headwater_broker.coordinator.transaction.config import TransactionConfig
 from headwater_broker.coordinator.transaction.decisions import (
     InitializedProducer,
     ProducerInit,
-)
-from headwater_broker.coordinator.transaction.epoch_values import (
-    RESERVED_PREFIX,
-    coordinator_key,
 )
 from headwater_broker.coordinator.transaction.marker_sender import MarkerSender, MarkerTransport
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
@@ -62,10 +59,10 @@ def check_transactional_id(transactional_id: str) -> None:
     participants JoinEpoch initializes and their epoch ends: librdkafka takes of all errors only an
     authorization error as final."""
     check_storable(transactional_id)
-    if transactional_id.startswith(RESERVED_PREFIX):
+    if transactional_id.startswith(SINK_ID_PREFIX):
         raise KafkaError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            f"transactional ids that begin with {RESERVED_PREFIX!r} belong to the sinks of epoch "
+            f"transactional ids that begin with {SINK_ID_PREFIX!r} belong to the sinks of epoch "
             "transactions (`headwater sinks`)",
         )
 

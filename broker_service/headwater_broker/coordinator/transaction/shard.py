@@ -15,6 +15,7 @@ from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.schema import SchemaError
+from headwater.wire.sink_names import SINK_ID_PREFIX
 from headwater_broker.coordinator.common.shard import (
     Decision,
     Decisions,
@@ -43,7 +44,6 @@ from headwater_broker.coordinator.transaction.decisions import (
 )
 from headwater_broker.coordinator.transaction.epoch_coordinator import EpochCoordinator
 from headwater_broker.coordinator.transaction.epoch_records import OWN_KIND
-from headwater_broker.coordinator.transaction.epoch_values import RESERVED_PREFIX
 from headwater_broker.coordinator.transaction.records import (
     read_transaction,
     read_transactional_id,
@@ -240,7 +240,7 @@ class TransactionShard:
         """Replies the producer's ProducerIdentity once the partitions are enlisted. `connection`:
         the number of the client's connection; None: a broker asks."""
 
-        is_of_epoch = transactional_id.startswith(RESERVED_PREFIX)
+        is_of_epoch = transactional_id.startswith(SINK_ID_PREFIX)
 
         def decide(known: Transaction | None, now_ms: int) -> Outcome:
             outcome = add_partitions(known, producer, partitions, now_ms)

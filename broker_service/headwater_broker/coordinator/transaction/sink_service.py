@@ -9,19 +9,18 @@ from typing import cast
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k10006_describe_sinks import DescribedSink
 from headwater.wire.epoch_values import EpochState, EpochStatus
+from headwater.wire.sink_names import TICKETS_KEY, sink_key
 from headwater_broker.coordinator.common.service import CoordinatorService
 from headwater_broker.coordinator.common.shard import Command, Decision
 from headwater_broker.coordinator.transaction import sink_administration
 from headwater_broker.coordinator.transaction.config import TransactionConfig
 from headwater_broker.coordinator.transaction.epoch_values import (
-    TICKETS_KEY,
     EpochReply,
     EpochRequest,
     JoinRequest,
     NamedParticipant,
     TakenOver,
     check_sink,
-    sink_key,
 )
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.coordinator.transaction.shard import TransactionShard

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from headwater.wire.epoch_values import EpochState
+from headwater.wire.sink_names import sink_and_slot
 from headwater_broker.coordinator.common.shard import Token
 from headwater_broker.coordinator.transaction.epoch_values import (
     SLOTS_MAX,
     EpochDecision,
     EpochKey,
     Sink,
-    sink_and_slot,
 )
 from headwater_broker.coordinator.transaction.transaction import Transaction
 

@@ -16,7 +16,6 @@ from headwater.client.admin.transactions import (
     TransactionFilter,
 )
 from headwater.client.cluster import Cluster
-from headwater.client.sink_values import is_participant
 from headwater.client.transaction_values import (
     HangingTransaction,
     ProducerIdAndEpoch,
@@ -25,6 +24,7 @@ from headwater.client.transaction_values import (
 )
 from headwater.client.values import ProducerDescription, TopicPartition
 from headwater.errors import ErrorCode, KafkaError
+from headwater.wire.sink_names import is_participant
 
 LATEST = -1
 """The timestamp of ListOffsets that stands for the end of what a reader may get."""

@@ -14,10 +14,10 @@ from headwater.client.cluster import KEY_TYPE_TRANSACTION, Cluster
 from headwater.client.epoch_errors import EpochsUnsupportedError, refusal
 from headwater.client.errors import kafka_error
 from headwater.client.sink_values import (
+    EpochWriter,
     SinkDescription,
     SinkTakeover,
     sink_description,
-    sink_key,
 )
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k10002_commit_epoch import CommitEpochRequest, CommitEpochResponse
@@ -27,6 +27,7 @@ from headwater.wire.apis.k10007_delete_sinks import DeleteSinksRequest, DeleteSi
 from headwater.wire.apis.k10008_take_over_sink import TakeOverSinkRequest, TakeOverSinkResponse
 from headwater.wire.epoch_values import KEEP_LAST_EPOCH, EpochState, EpochStatus, SinkKind
 from headwater.wire.schema import Message
+from headwater.wire.sink_names import sink_key
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Message)
@@ -119,6 +120,8 @@ class SinkCalls:
             last = "none" if sink.last_epoch is None else sink.last_epoch
             text = f"epoch {epoch} of sink {name} is not prepared; its last committed one is {last}"
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, text)
+        kind = SinkKind[sink.kind.upper()]
+        writer = EpochWriter(name, sink.owner, sink.run, sink.ticket, epoch, kind)
         wanted = EpochStatus.COMMITTED if commit else EpochStatus.ABORTED
 
         def result(reply: CommitEpochResponse | AbortEpochResponse, _node: int) -> None:
@@ -135,24 +138,16 @@ class SinkCalls:
 
         if commit:
             commits = CommitEpochRequest(
-                sink=name,
-                owner=sink.owner,
-                run=sink.run,
-                ticket=sink.ticket,
-                epoch=epoch,
-                kind=SinkKind[sink.kind.upper()],
+                **writer.fields(),
+                kind=writer.kind,
                 is_prepared=True,
                 participants=(),
             )
             await self._at(name, "commit an epoch of", commits, CommitEpochResponse, result)
         else:
             aborts = AbortEpochRequest(
-                sink=name,
-                owner=sink.owner,
-                run=sink.run,
-                ticket=sink.ticket,
-                epoch=epoch,
-                kind=SinkKind[sink.kind.upper()],
+                **writer.fields(),
+                kind=writer.kind,
                 is_prepared=True,
             )
             await self._at(name, "abort an epoch of", aborts, AbortEpochResponse, result)

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TypeVar
-from uuid import UUID
 
 from headwater.client.blocking.cluster import BlockingCluster
 from headwater.client.blocking.connection import BlockingConnection
@@ -35,12 +34,7 @@ from headwater.client.epoch_errors import (
     refusal,
 )
 from headwater.client.errors import kafka_error
-from headwater.client.sink_values import (
-    TICKETS_KEY,
-    SinkDescription,
-    sink_description,
-    sink_key,
-)
+from headwater.client.sink_values import EpochWriter, SinkDescription, sink_description
 from headwater.clock import Clock
 from headwater.errors import ErrorCode
 from headwater.ports.credentials import NO_CREDENTIALS, Credentials
@@ -66,8 +60,9 @@ from headwater.wire.apis.k10005_epoch_heartbeat import (
     EpochHeartbeatResponse,
 )
 from headwater.wire.apis.k10006_describe_sinks import DescribeSinksRequest, DescribeSinksResponse
-from headwater.wire.epoch_values import EpochStatus, SinkKind
+from headwater.wire.epoch_values import EpochStatus
 from headwater.wire.schema import Message
+from headwater.wire.sink_names import TICKETS_KEY, sink_key
 
 __all__ = [
     "CheckpointMismatchError",
@@ -102,24 +97,6 @@ E = TypeVar(
     PrepareEpochResponse,
     EpochHeartbeatResponse,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class EpochWriter:
-    """One run's identity as the writer of one epoch: every call names it."""
-
-    sink: str
-    owner: str
-    """The id of the streaming query, or of the batch write."""
-    run: UUID
-    ticket: int
-    """From `allocate_ticket`: orders the runs of a sink."""
-    epoch: int
-    """Spark's batch id."""
-    kind: SinkKind = SinkKind.QUERY
-
-    def __str__(self) -> str:
-        return f"epoch {self.epoch} of sink {self.sink!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +177,7 @@ class EpochClient:
         every other status.
         """
         request = JoinEpochRequest(
-            sink=writer.sink,
-            owner=writer.owner,
-            run=writer.run,
-            ticket=writer.ticket,
-            epoch=writer.epoch,
+            **writer.fields(),
             task=task,
             attempt=attempt,
             kind=writer.kind,
@@ -243,11 +216,7 @@ class EpochClient:
         The one exception is EpochOutcomeUnknownError: the brokers refuse to tell it.
         """
         request = CommitEpochRequest(
-            sink=writer.sink,
-            owner=writer.owner,
-            run=writer.run,
-            ticket=writer.ticket,
-            epoch=writer.epoch,
+            **writer.fields(),
             kind=writer.kind,
             is_prepared=is_prepared,
             participants=_rows(participants),
@@ -272,11 +241,7 @@ class EpochClient:
         """Make the epoch durable without deciding it; it then waits, without a time limit, for
         `commit` or `abort` with `is_prepared`. Participants that are not named are aborted."""
         request = PrepareEpochRequest(
-            sink=writer.sink,
-            owner=writer.owner,
-            run=writer.run,
-            ticket=writer.ticket,
-            epoch=writer.epoch,
+            **writer.fields(),
             kind=writer.kind,
             participants=_rows(participants),
         )
@@ -292,11 +257,7 @@ class EpochClient:
         writes the sink, and this run's rows are aborted. PREPARED: it waits for its decision.
         """
         request = AbortEpochRequest(
-            sink=writer.sink,
-            owner=writer.owner,
-            run=writer.run,
-            ticket=writer.ticket,
-            epoch=writer.epoch,
+            **writer.fields(),
             kind=writer.kind,
             is_prepared=is_prepared,
         )
@@ -304,13 +265,7 @@ class EpochClient:
 
     def heartbeat(self, writer: EpochWriter) -> EpochStatus:
         """Postpone the epoch's deadline. Every answer but OPEN: the task's rows do not count."""
-        request = EpochHeartbeatRequest(
-            sink=writer.sink,
-            owner=writer.owner,
-            run=writer.run,
-            ticket=writer.ticket,
-            epoch=writer.epoch,
-        )
+        request = EpochHeartbeatRequest(**writer.fields())
         return EpochStatus(self._ask(writer, request, EpochHeartbeatResponse).status)
 
     def describe(self, sink: str) -> SinkDescription | None:

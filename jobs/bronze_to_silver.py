@@ -15,32 +15,28 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 from pyspark.sql.types import StringType
 
 from headwater_spark.scheduled_job import (
+    MALFORMED,
     JobSettings,
     check_topics,
     ddl_schema,
     job_options,
     job_session,
+    max_offsets_option,
     run_available,
     run_job,
     settings,
     stream,
+    value_schema_option,
     waiting_offsets,
 )
 
-MALFORMED = "_malformed"
-"""The column with the text of a value that is no JSON of the schema."""
 OF_RECORD = ("_key", "_partition", "_offset", "_timestamp")
 
 
 @click.command("bronze_to_silver")
 @click.argument("topic")
 @click.argument("table")
-@click.option(
-    "--value-schema",
-    required=True,
-    metavar="DDL",
-    help="Fields of the JSON values, such as 'id INT, name STRING'.",
-)
+@value_schema_option
 @click.option("--checkpoint", metavar="URI", help="Default: TABLE/_checkpoint.")
 @click.option(
     "--malformed",
@@ -49,9 +45,7 @@ OF_RECORD = ("_key", "_partition", "_offset", "_timestamp")
     show_default=True,
     help=f"Values that are no JSON of the schema: keep their text in {MALFORMED}, drop, or fail.",
 )
-@click.option(
-    "--max-offsets", type=click.IntRange(min=1), metavar="N", help="Offsets per micro-batch."
-)
+@max_offsets_option
 @job_options
 def bronze_to_silver(
     topic: str,

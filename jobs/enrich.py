@@ -18,19 +18,21 @@ from pyspark.sql.types import StringType, StructType
 
 from headwater.errors import HeadwaterError, UsageError
 from headwater_spark.scheduled_job import (
+    MALFORMED,
     JobSettings,
     check_topics,
     ddl_schema,
     job_options,
     job_session,
+    max_offsets_option,
     run_available,
     run_job,
     settings,
     stream,
+    value_schema_option,
     waiting_offsets,
 )
 
-MALFORMED = "_malformed"
 OF_RECORD = ("key", "value", "headers")
 
 
@@ -43,16 +45,9 @@ class TableKeysError(HeadwaterError):
 @click.argument("target")
 @click.option("--table", required=True, metavar="URI", help="Delta table with one row per key.")
 @click.option("--on", required=True, metavar="COLUMN,...", help="The key: columns of both sides.")
-@click.option(
-    "--value-schema",
-    required=True,
-    metavar="DDL",
-    help="Fields of the JSON values, such as 'id INT, name STRING'.",
-)
+@value_schema_option
 @click.option("--checkpoint", required=True, metavar="URI", help="Where the next run goes on.")
-@click.option(
-    "--max-offsets", type=click.IntRange(min=1), metavar="N", help="Offsets per micro-batch."
-)
+@max_offsets_option
 @job_options
 def enrich(
     source: str,

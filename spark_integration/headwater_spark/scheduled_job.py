@@ -39,7 +39,19 @@ PROGRESS_KEPT = "spark.sql.streaming.numRecentProgressUpdates"
 PROGRESS_MAX = "100000"
 """Micro-batches of one run whose rows are counted."""
 
+MALFORMED = "_malformed"
+"""The column with the text of a value that is no JSON of the schema."""
+
 F = TypeVar("F", bound=Callable[..., Any])
+value_schema_option = click.option(
+    "--value-schema",
+    required=True,
+    metavar="DDL",
+    help="Fields of the JSON values, such as 'id INT, name STRING'.",
+)
+max_offsets_option = click.option(
+    "--max-offsets", type=click.IntRange(min=1), metavar="N", help="Offsets per micro-batch."
+)
 
 
 @dataclass(slots=True)

@@ -167,6 +167,8 @@ PLANTED_EPOCHS = (
         _QUERIES,
         name="say committed of an aborted epoch",
         plant=say_committed_of_an_aborted_epoch,
+        # A driver that believes in the commit goes on; a rewound one finds its epoch free.
+        seen_by=ROWS | {"RewoundCheckpointsAreRefused"},
         first_seed=7,
     ),
 )

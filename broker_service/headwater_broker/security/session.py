@@ -10,6 +10,7 @@ from itertools import count
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Authorizer, Operation, Principal, ResourceType
+from headwater.security.protocol import SecurityProtocol
 from headwater_broker.security.authentication_gate import AuthenticationGate
 
 DECISIONS_MAX = 1_000
@@ -29,9 +30,11 @@ class Session:
         "gate",
         "host",
         "is_authenticated",
+        "is_token",
         "listener",
         "number",
         "principal",
+        "security_protocol",
     )
 
     def __init__(
@@ -41,6 +44,7 @@ class Session:
         listener: str,
         host: str = "",
         principal: Principal | None = None,
+        security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT,
     ) -> None:
         self.listener = listener
         """Name of the listener that accepted the connection."""
@@ -49,8 +53,11 @@ class Session:
         self.number = next(_numbers)
         """Rises with each connection: of two, the one with the lower number is the older one."""
         self.principal = principal or Principal(listener=listener)
+        self.security_protocol = security_protocol
         self.is_authenticated = False
         """True once authentication has set the principal."""
+        self.is_token = False
+        """True when the client logged in with a delegation token: it may not make another one."""
         self.gate: AuthenticationGate | None = None
         """None where the listener requires no authentication."""
         self._authorizer = authorizer
@@ -87,7 +94,9 @@ class Session:
         """True when the authorizer allows `operation` on some resource of this type."""
         return self._authorizer.authorize_any(self, operation, resource)
 
-    def authenticate(self, principal: Principal, lifetime_ms: int | None = None) -> None:
+    def authenticate(
+        self, principal: Principal, lifetime_ms: int | None = None, *, is_token: bool = False
+    ) -> None:
         """The client has proved to be `principal`; after `lifetime_ms` it must do so again.
 
         Raises KafkaError(SASL_AUTHENTICATION_FAILED) when a re-authentication names another
@@ -101,6 +110,7 @@ class Session:
             )
         self.principal = principal
         self.is_authenticated = True
+        self.is_token = is_token
         self.forget_decisions()
         if self.gate is not None:
             self.gate.open(lifetime_ms)

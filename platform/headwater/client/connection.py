@@ -317,7 +317,7 @@ async def open_connection(
         try:
             if negotiate:
                 await connection.negotiate()
-            if (exchange := credentials.sasl()) is not None:
+            if (exchange := credentials.sasl(host)) is not None:
                 await _authenticate(connection, exchange)
         except BaseException:
             connection.close()

@@ -13,6 +13,7 @@ from typing import cast
 
 from headwater.config.row import ConfigKey, Kind, Scope, Value
 from headwater.config.rows_broker import BROKER_ROWS, DEPRECATED_UNITS
+from headwater.config.rows_security import SECURITY_ROWS
 from headwater.config.rows_topic import TOPIC_ROWS
 from headwater.config.rows_without_effect import ROWS_WITHOUT_EFFECT
 from headwater.errors import UsageError
@@ -39,10 +40,13 @@ def _topic_defaults() -> tuple[ConfigKey, ...]:
 
 
 UNLIMITED = -1
+LISTENER_PREFIX = "listener.name."
+"""Of keys for one listener: `headwater.config.listener_values` reads them."""
 
 TOPIC_KEYS: dict[str, ConfigKey] = {row.name: row for row in TOPIC_ROWS}
 BROKER_KEYS: dict[str, ConfigKey] = {
-    row.name: row for row in (*BROKER_ROWS, *_topic_defaults(), *ROWS_WITHOUT_EFFECT)
+    row.name: row
+    for row in (*BROKER_ROWS, *SECURITY_ROWS, *_topic_defaults(), *ROWS_WITHOUT_EFFECT)
 }
 
 
@@ -138,7 +142,8 @@ def broker_values(properties: Mapping[str, str]) -> Values:
     """A broker's properties over the defaults. Raises UsageError, also for unknown keys."""
     values: dict[str, Value] = {name: row.default for name, row in BROKER_KEYS.items()}
     for name, text in properties.items():
-        values[name] = broker_key(name).parse(text)
+        if not name.startswith(LISTENER_PREFIX):
+            values[name] = broker_key(name).parse(text)
     for row in TOPIC_ROWS:
         if row.broker_name:
             values[row.broker_name] = _broker_default(row, properties)

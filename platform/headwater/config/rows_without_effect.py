@@ -1,8 +1,8 @@
 """Broker keys of Kafka 4.3 that Headwater accepts, stores and shows, and that have no effect.
 
-Kafka's own properties files and tools use them. Keys that decide who may do what (ssl.*, sasl.*
-except Kerberos, authorizer.class.name), that name a Java class, or that make a process a KRaft
-controller are not among them: to accept these and do nothing would mislead, so they stay refused.
+Kafka's own properties files and tools use them. Keys that decide who may do what, that name a Java
+class, or that make a process a KRaft controller are not among them: to accept these and do nothing
+would mislead, so they are served (`rows_security`) or stay refused.
 """
 
 from __future__ import annotations
@@ -91,11 +91,9 @@ _METRICS = _rows(
 )
 
 _KERBEROS = _rows(
-    "Headwater has no Kerberos.",
+    "The Kerberos library renews tickets.",
     _dynamic("sasl.kerberos.kinit.cmd", Kind.STRING, "/usr/bin/kinit"),
     _dynamic("sasl.kerberos.min.time.before.relogin", Kind.LONG, 60000),
-    _dynamic("sasl.kerberos.principal.to.local.rules", Kind.LIST, ("DEFAULT",)),
-    _dynamic("sasl.kerberos.service.name", Kind.STRING, None),
     _dynamic("sasl.kerberos.ticket.renew.jitter", Kind.DOUBLE, 0.05),
     _dynamic("sasl.kerberos.ticket.renew.window.factor", Kind.DOUBLE, 0.8),
 )

@@ -10,6 +10,10 @@ from typing import Protocol
 class Operation(IntEnum):
     """Kafka's ACL operations (KIP-11), with their wire codes."""
 
+    UNKNOWN = 0
+    ANY = 1
+    """In filters: every operation."""
+    ALL = 2
     READ = 3
     WRITE = 4
     CREATE = 5
@@ -20,16 +24,23 @@ class Operation(IntEnum):
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
     TWO_PHASE_COMMIT = 15
 
 
 class ResourceType(IntEnum):
     """Kafka's ACL resource types, with their wire codes."""
 
+    UNKNOWN = 0
+    ANY = 1
+    """In filters: every resource type."""
     TOPIC = 2
     GROUP = 3
     CLUSTER = 4
     TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
 
 
 @dataclass(frozen=True, slots=True)

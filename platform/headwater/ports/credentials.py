@@ -38,8 +38,8 @@ class Credentials(Protocol):
         """Settings of the TLS handshake; None: no TLS."""
         ...
 
-    def sasl(self) -> SaslExchange | None:
-        """A new exchange for a new connection; None: no SASL."""
+    def sasl(self, host: str) -> SaslExchange | None:
+        """A new exchange for a new connection to the broker at `host`; None: no SASL."""
         ...
 
 
@@ -49,7 +49,7 @@ class NoCredentials:
     def tls(self) -> None:
         """No TLS."""
 
-    def sasl(self) -> None:
+    def sasl(self, host: str) -> None:
         """No SASL."""
 
 

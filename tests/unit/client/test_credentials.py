@@ -56,7 +56,7 @@ class User:
     def tls(self) -> ssl.SSLContext | None:
         return self._context
 
-    def sasl(self) -> TwoSteps:
+    def sasl(self, host: str) -> TwoSteps:
         return TwoSteps(self._name)
 
 

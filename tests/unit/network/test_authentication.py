@@ -310,7 +310,7 @@ class User:
 
     def tls(self) -> None: ...
 
-    def sasl(self) -> OneToken:
+    def sasl(self, host: str) -> OneToken:
         return OneToken(self._name)
 
 

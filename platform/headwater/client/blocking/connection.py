@@ -58,7 +58,7 @@ class BlockingConnection:
             if (tls := credentials.tls()) is not None:
                 self.socket = tls.wrap_socket(self.socket, server_hostname=host)
             self._negotiate()
-            if (exchange := credentials.sasl()) is not None:
+            if (exchange := credentials.sasl(host)) is not None:
                 self._authenticate(exchange)
             self.socket.settimeout(timeout_s)
         except BaseException:

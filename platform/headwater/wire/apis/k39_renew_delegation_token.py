@@ -1,0 +1,32 @@
+"""RenewDelegationToken (API key 39), from the published protocol of Apache Kafka 4.3."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from headwater.wire.schema import Message, wire, wire_schema
+
+
+@wire_schema
+class RenewDelegationTokenRequest(Message):
+    """API key 39, versions 1 to 2, flexible from 2."""
+
+    api_key: ClassVar[int] = 39
+    versions: ClassVar[tuple[int, int]] = (1, 2)
+    flexible: ClassVar[int] = 2
+
+    hmac: bytes = wire("bytes", "0+")
+    renew_period_ms: int = wire("int64", "0+")
+
+
+@wire_schema
+class RenewDelegationTokenResponse(Message):
+    """API key 39, versions 1 to 2, flexible from 2."""
+
+    api_key: ClassVar[int] = 39
+    versions: ClassVar[tuple[int, int]] = (1, 2)
+    flexible: ClassVar[int] = 2
+
+    error_code: int = wire("int16", "0+")
+    expiry_timestamp_ms: int = wire("int64", "0+")
+    throttle_time_ms: int = wire("int32", "0+")

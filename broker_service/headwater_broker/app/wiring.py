@@ -36,6 +36,7 @@ from headwater_broker.metadata.leader_lookup import LeaderLookup
 from headwater_broker.metadata.registration import RegistrationManager
 from headwater_broker.metadata.topic_lookup import TopicLookup
 from headwater_broker.network.http_server import HttpStatusServer
+from headwater_broker.network.listener import Listener
 from headwater_broker.network.page_cache import PageCache
 from headwater_broker.quota.rate import Windows
 from headwater_broker.replica.ports import ReplicationPorts
@@ -103,10 +104,7 @@ class BrokerServer:
         self.transaction_channel = plane.transaction_channel
         self.tiered = TieredOffsets(self.tiered_ranges, self.replicas)
         self.tls = TlsListeners(self.dynamic, clock)
-        self.listeners = [
-            build_listener(self.dynamic, self.services, name, self.tls.make_connection(name))
-            for name in config.protocols
-        ]
+        self.listeners = self._build_listeners()
         # What operators and the controller see and ask.
         self.log_dir_failures = LogDirFailures(
             self.logs,
@@ -123,6 +121,11 @@ class BrokerServer:
         self.control = environment.serve_control(self._control_table(stop), config.control)
         self.status_server = None if config.status is None else self._status_server()
         self._subscribe()
+
+    def _build_listeners(self) -> list[Listener]:
+        dynamic, services, transport = self.dynamic, self.services, self.tls.make_connection
+        names = self.config.protocols
+        return [build_listener(dynamic, services, name, transport(name)) for name in names]
 
     def broker_epoch(self) -> int:
         """The czxid of this broker's registration; -1 while it is not registered."""

@@ -312,10 +312,7 @@ class BrokerRegistration:
                 timestamp_ms=int(row.get("timestamp", -1)),
                 log_format=int(row["format"]),
                 session_password=str(row.get("session_password", "")),
-                protocols={
-                    str(name): str(protocol)
-                    for name, protocol in row.get("listener_security_protocol_map", {}).items()
-                },
+                protocols=dict(row.get("listener_security_protocol_map", {})),
             )
 
 

@@ -21,6 +21,7 @@ from headwater_broker.app.dynamic_config import DynamicConfigs
 from headwater_broker.app.environment import Environment
 from headwater_broker.app.log_dir_failures import LogDirFailures
 from headwater_broker.app.own_registration import BoundPorts, OwnRegistration
+from headwater_broker.app.sasl_listeners import SaslParts, sasl_authenticator
 from headwater_broker.app.tiered_offsets import TieredOffsets, TieredRanges
 from headwater_broker.app.tiered_topics import TieredTopics
 from headwater_broker.controller.controller import ControllerIdentity, ControllerService
@@ -66,6 +67,7 @@ class BrokerServer:
         cluster_id: str,
         environment: Environment,
         stop: Callable[[str], None],
+        scram_secret: bytes = b"",
     ) -> None:
         """`stop(reason)` asks for the end of the process."""
         v, clock, store = config.values, environment.clock, environment.store
@@ -101,9 +103,20 @@ class BrokerServer:
         self.replicas, self.services = plane.replicas, plane.services
         self.transaction_channel = plane.transaction_channel
         self.tiered = TieredOffsets(self.tiered_ranges, self.replicas)
+        sasl = SaslParts(
+            users=lambda: self.view.client_quotas,
+            secret=scram_secret,
+            clock=clock,
+            entropy=environment.entropy,
+        )
         self.listeners = [
-            build_listener(self.dynamic, self.services, address.name)
-            for address in config.listeners
+            build_listener(
+                self.dynamic,
+                self.services,
+                name,
+                make_authenticator=sasl_authenticator(config, name, sasl),
+            )
+            for name in config.protocols
         ]
         # What operators and the controller see and ask.
         self.log_dir_failures = LogDirFailures(
@@ -159,7 +172,7 @@ class BrokerServer:
         )
 
     def _metrics(self, connect: Connect) -> MetricsText:
-        elsewhere = LeaderEndOffsets(self.view, connect, inter_broker_listener(self.config))
+        elsewhere = LeaderEndOffsets(self.view, connect, self.config.inter_broker_listener)
         return MetricsText(
             BrokerCollector(self.services, self.environment.lag, self.controller, elsewhere)
         )
@@ -286,11 +299,6 @@ def _build_controller(
     )
 
 
-def inter_broker_listener(config: NodeConfig) -> str:
-    """The listener that brokers use among themselves."""
-    return config.values.string("inter.broker.listener.name") or config.listeners[0].name
-
-
 def replication_limits(config: NodeConfig) -> ReplicationLimits:
     """Replication's settings, out of a broker's."""
     v = config.values
@@ -304,7 +312,7 @@ def replication_limits(config: NodeConfig) -> ReplicationLimits:
         fetch_backoff_ms=v.integer("replica.fetch.backoff.ms"),
         quota_windows=_windows(v, ""),
         log_dirs_quota_windows=_windows(v, "alter.log.dirs."),
-        listener=inter_broker_listener(config),
+        listener=config.inter_broker_listener,
     )
 
 

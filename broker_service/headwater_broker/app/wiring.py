@@ -21,6 +21,7 @@ from headwater_broker.app.dynamic_config import DynamicConfigs
 from headwater_broker.app.environment import Environment
 from headwater_broker.app.log_dir_failures import LogDirFailures
 from headwater_broker.app.own_registration import BoundPorts, OwnRegistration
+from headwater_broker.app.sasl_listeners import SaslParts, sasl_authenticator
 from headwater_broker.app.tiered_offsets import TieredOffsets, TieredRanges
 from headwater_broker.app.tiered_topics import TieredTopics
 from headwater_broker.app.tls_listeners import TlsListeners
@@ -68,6 +69,7 @@ class BrokerServer:
         cluster_id: str,
         environment: Environment,
         stop: Callable[[str], None],
+        scram_secret: bytes = b"",
     ) -> None:
         """`stop(reason)` asks for the end of the process."""
         v, clock, store = config.values, environment.clock, environment.store
@@ -104,7 +106,13 @@ class BrokerServer:
         self.transaction_channel = plane.transaction_channel
         self.tiered = TieredOffsets(self.tiered_ranges, self.replicas)
         self.tls = TlsListeners(self.dynamic, clock)
-        self.listeners = self._build_listeners()
+        sasl = SaslParts(
+            users=lambda: self.view.client_quotas,
+            secret=scram_secret,
+            clock=clock,
+            entropy=environment.entropy,
+        )
+        self.listeners = self._build_listeners(sasl)
         # What operators and the controller see and ask.
         self.log_dir_failures = LogDirFailures(
             self.logs,
@@ -122,10 +130,17 @@ class BrokerServer:
         self.status_server = None if config.status is None else self._status_server()
         self._subscribe(stop)
 
-    def _build_listeners(self) -> list[Listener]:
-        dynamic, services, transport = self.dynamic, self.services, self.tls.make_connection
-        names = self.config.protocols
-        return [build_listener(dynamic, services, name, transport(name)) for name in names]
+    def _build_listeners(self, sasl: SaslParts) -> list[Listener]:
+        return [
+            build_listener(
+                self.dynamic,
+                self.services,
+                name,
+                self.tls.make_connection(name),
+                sasl_authenticator(self.config, name, sasl),
+            )
+            for name in self.config.protocols
+        ]
 
     def broker_epoch(self) -> int:
         """The czxid of this broker's registration; -1 while it is not registered."""

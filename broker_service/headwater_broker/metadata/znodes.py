@@ -312,7 +312,10 @@ class BrokerRegistration:
                 timestamp_ms=int(row.get("timestamp", -1)),
                 log_format=int(row["format"]),
                 session_password=str(row.get("session_password", "")),
-                protocols=dict(row.get("listener_security_protocol_map", {})),
+                protocols={
+                    str(name): str(protocol)
+                    for name, protocol in row.get("listener_security_protocol_map", {}).items()
+                },
             )
 
 

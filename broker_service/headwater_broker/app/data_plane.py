@@ -63,6 +63,7 @@ from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.read_service import ReadService
 from headwater_broker.replica.replication_limits import ReplicationLimits
 from headwater_broker.replica.transaction_verification import TransactionVerifier
+from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +83,7 @@ class DataPlaneParts:
     producer_ids: ProducerIds
     tiered_topic: Callable[[str, UUID], TieredTopic]
     remote_log: RemoteLog | None = None
+    tokens: TokenTable = field(default_factory=lambda: TokenTable(TokenSecrets()))
     cleaner: CleanerMeter = field(default_factory=CleanerMeter)
     disk_space: Callable[[str], tuple[int, int]] = disk_space
     is_topic_deleted: IsDeleted = deleted_for_all
@@ -149,6 +151,7 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         tiered_topic=parts.tiered_topic,
         tiered_end=ports.tiered_end,
         leads=parts.leads,
+        tokens=parts.tokens,
         cleaner=parts.cleaner,
     )
     _subscribe_to_configs(dynamic, parts.logs, replicas)

@@ -124,6 +124,7 @@ class Lifecycle:
         await server.registration.start()
         await server.controller.start()
         await self._first_view(stopping)
+        await server.token_watch.start()
         for listener in server.listeners:
             await listener.serve()
         self.schedule()
@@ -329,6 +330,7 @@ class Lifecycle:
         yield "control port", server.control.stop_async
         yield "controller channel", close_controller_channel
         yield "control calls", environment.control_calls.close
+        yield "delegation tokens", server.token_watch.stop
         yield "registration", server.registration.stop
         yield "files", settle_files
 

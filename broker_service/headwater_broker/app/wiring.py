@@ -35,6 +35,7 @@ from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.metadata.leader_lookup import LeaderLookup
 from headwater_broker.metadata.registration import RegistrationManager
+from headwater_broker.metadata.token_watch import TokenWatch
 from headwater_broker.metadata.topic_lookup import TopicLookup
 from headwater_broker.network.http_server import HttpStatusServer
 from headwater_broker.network.listener import Listener
@@ -42,6 +43,7 @@ from headwater_broker.network.page_cache import PageCache
 from headwater_broker.quota.rate import Windows
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
 from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
 from headwater_broker.telemetry.metrics import BrokerCollector, MetricsText
 from headwater_broker.telemetry.status_document import StatusDocument
@@ -74,8 +76,7 @@ class BrokerServer:
         """`stop(reason)` asks for the end of the process."""
         v, clock, store = config.values, environment.clock, environment.store
         connect = _connect_to_brokers(config, environment)
-        self.config = config
-        self.environment = environment
+        self.config, self.environment = config, environment
         self.readiness = Readiness()
         # Logs on disk, and this broker's place in the cluster.
         self.logs = _build_logs(config, cluster_id, environment)
@@ -89,6 +90,7 @@ class BrokerServer:
         )
         self.view = MetadataCache(cluster_id, self.broker_epoch)
         self.dynamic = DynamicConfigs(config, self.view)
+        self.token_watch = TokenWatch(store, TokenTable(token_secrets(v)))
         self.cleaner_processes = CleanerProcesses()
         self.cleaner = LogCleaner(
             self.logs, self.cleaner_processes, clock, lambda: cleaner_settings(self.dynamic)
@@ -224,6 +226,7 @@ class BrokerServer:
             producer_ids=ProducerIds(self.controller_channel.allocate_producer_ids),
             remote_log=environment.remote_log,
             tiered_topic=tiered_topics.locate,
+            tokens=self.token_watch.table,
             cleaner=self.cleaner.meter,
             is_topic_deleted=TopicLookup(environment.store).is_deleted,
         )
@@ -346,7 +349,17 @@ def controller_config(v: Values, file: Values | None = None) -> ControllerConfig
         leader_imbalance_per_broker_percentage=v.integer("leader.imbalance.per.broker.percentage"),
         leader_imbalance_check_interval_ms=1000
         * v.integer("leader.imbalance.check.interval.seconds"),
+        token_secrets=token_secrets(file or v),
+        token_lifetime_max_ms=v.integer("delegation.token.max.lifetime.ms"),
+        token_expiry_time_ms=v.integer("delegation.token.expiry.time.ms"),
+        token_expiry_check_interval_ms=v.integer("delegation.token.expiry.check.interval.ms"),
     )
+
+
+def token_secrets(v: Values) -> TokenSecrets:
+    """The keys that sign delegation tokens; none: there are no tokens."""
+    previous = v.strings("headwater.delegation.token.previous.secret.keys")
+    return TokenSecrets(v.string("delegation.token.secret.key") or "", previous)
 
 
 def _windows(v: Values, prefix: str) -> Windows:

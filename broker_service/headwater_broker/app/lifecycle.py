@@ -121,6 +121,8 @@ class Lifecycle:
         server.ports.control = server.control.start()
         if server.status_server is not None:
             await server.status_server.serve()
+        if server.acls is not None:
+            await server.acls.start()
         await server.registration.start()
         await server.controller.start()
         await self._first_view(stopping)
@@ -331,6 +333,8 @@ class Lifecycle:
         yield "controller channel", close_controller_channel
         yield "control calls", environment.control_calls.close
         yield "delegation tokens", server.token_watch.stop
+        if server.acls is not None:
+            yield "acls", server.acls.close
         yield "registration", server.registration.stop
         yield "files", settle_files
 

@@ -1,4 +1,4 @@
-"""The control plane's TLS: the inter-broker listener's keys, and its own `listener.name.control.ssl.*`.
+"""TLS of the control plane: keys of the inter-broker listener, and `listener.name.control.ssl.*`.
 
 Both sides show a certificate. Without TLS between brokers there is none here either.
 """

@@ -34,7 +34,10 @@ def sasl_calls(exchange: SaslExchange) -> Generator[SaslCall, SaslResponse, None
         raise kafka_error(response.error_code, f"{exchange.mechanism}: the broker has {known}")
     challenge = b""
     while not exchange.is_complete:
-        token = SaslAuthenticateRequest(auth_bytes=exchange.step(challenge))
+        step = exchange.step(challenge)
+        if step is None:
+            return
+        token = SaslAuthenticateRequest(auth_bytes=step)
         response = yield token, SaslAuthenticateResponse, AUTHENTICATE_VERSION
         assert isinstance(response, SaslAuthenticateResponse)
         if response.error_code:

@@ -109,14 +109,13 @@ def test_the_command_line_takes_the_file_of_kafkas_tools(kafka: KafkaPeer, tmp_p
     sent = headwater("produce", "orders", "v", *servers, "--producer.config", str(file))
     assert sent.returncode == 0, sent.stderr
     named = {**os.environ, "HEADWATER_COMMAND_CONFIG": str(file)}
-    read = headwater("consume", "orders", "--from-beginning", "--exit", *servers, env=named)
+    read = headwater("consume", "orders", "--from-beginning", "--exit-at-end", *servers, env=named)
     assert "v" in read.stdout.split(), read.stderr
 
 
 def headwater(
     *arguments: str, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "headwater.cli.main", *arguments]
     code = "import sys; from headwater.cli.main import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)

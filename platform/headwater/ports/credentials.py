@@ -24,8 +24,8 @@ class SaslExchange(Protocol):
         ...
 
     def step(self, challenge: bytes) -> bytes | None:
-        """The next token for the broker; None when its last one has ended the exchange. `challenge`
-        is its last one, empty at first.
+        """The next token for the broker; None: there is none to send. `challenge` is the broker's
+        last one, empty at first.
 
         Raises KafkaError(SASL_AUTHENTICATION_FAILED) when the broker does not prove itself.
         """

@@ -34,11 +34,11 @@ def sasl_calls(exchange: SaslExchange) -> Generator[SaslCall, SaslResponse, None
         raise kafka_error(response.error_code, f"{exchange.mechanism}: the broker has {known}")
     challenge = b""
     while not exchange.is_complete:
-        step = exchange.step(challenge)
-        if step is None:
+        token = exchange.step(challenge)
+        if token is None:
             return
-        token = SaslAuthenticateRequest(auth_bytes=step)
-        response = yield token, SaslAuthenticateResponse, AUTHENTICATE_VERSION
+        request = SaslAuthenticateRequest(auth_bytes=token)
+        response = yield request, SaslAuthenticateResponse, AUTHENTICATE_VERSION
         assert isinstance(response, SaslAuthenticateResponse)
         if response.error_code:
             raise kafka_error(response.error_code, response.error_message or exchange.mechanism)

@@ -12,6 +12,7 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Authorizer, Operation, Principal, ResourceType
 from headwater.ports.remote_log import RemoteLog, TieredTopic
 from headwater_broker.api.background_calls import Background
+from headwater_broker.api.broker_controls import BrokerControls
 from headwater_broker.api.failed_topic_creations import FailedTopicCreations
 from headwater_broker.api.fetch_session.cache import FetchSessionCache
 from headwater_broker.api.page_cache_port import Warmer
@@ -85,6 +86,7 @@ class Services:
     cleaner: CleanerMeter = field(default_factory=CleanerMeter)
     failed_topic_creations: FailedTopicCreations = field(default_factory=FailedTopicCreations)
     loggers: BrokerLoggers = field(default_factory=BrokerLoggers)
+    controls: BrokerControls = field(default_factory=BrokerControls)
 
     @property
     def config(self) -> ApiConfig:

@@ -118,9 +118,9 @@ class BrokerServer:
             self.services, clock, environment.lag, self.readiness, self.broker_epoch
         )
         self.metrics = self._metrics(connect)
-        self.control = environment.serve_control(self._control_table(stop), config.control)
+        self.control = environment.serve_control(self._control_table(), config.control)
         self.status_server = None if config.status is None else self._status_server()
-        self._subscribe()
+        self._subscribe(stop)
 
     def broker_epoch(self) -> int:
         """The czxid of this broker's registration; -1 while it is not registered."""
@@ -131,8 +131,14 @@ class BrokerServer:
         """True while the broker serves clients."""
         return self.readiness.is_ready
 
-    def _subscribe(self) -> None:
-        """Which part hears of which change, besides what `build_data_plane` subscribes."""
+    def _subscribe(self, stop: Callable[[str], None]) -> None:
+        """Which part hears of which change, besides what `build_data_plane` subscribes.
+
+        The actions of operators' requests need parts that are built out of the services.
+        """
+        controls = self.services.controls
+        controls.status, controls.is_ready = self.status.text, self.readiness
+        controls.read_table, controls.stop = self.tiered.refresh_topic, stop
         self.logs.on_offline = self.log_dir_failures.log_dir_failed
         self.replicas.leadership_listeners.append(self.tiered.leadership_changed)
         self.dynamic.on_change.append(
@@ -202,16 +208,14 @@ class BrokerServer:
             is_topic_deleted=TopicLookup(environment.store).is_deleted,
         )
 
-    def _control_table(self, stop: Callable[[str], None]) -> dict[type[Message], ControlHandler]:
+    def _control_table(self) -> dict[type[Message], ControlHandler]:
         handlers = ControlHandlers(
             ControlParts(
                 broker_id=self.config.broker_id,
                 view=self.view,
                 replicas=self.replicas,
-                tiered=self.tiered,
                 status=self.status.text,
                 is_ready=self.readiness,
-                stop=stop,
             )
         )
         sources = (handlers.table(), self.controller.handlers())

@@ -25,6 +25,7 @@ from headwater_broker.coordinator.transaction.service import TransactionService
 from headwater_broker.coordinator.transaction.sink_service import SinkService
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.log_manager import LogManager
+from headwater_broker.metadata.acl_store import AclStore
 from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.quota.client_quotas import ClientQuotas
@@ -85,6 +86,8 @@ class Services:
     """(topic, partition, leader epoch): whether this broker leads, as the metadata store says."""
     cleaner: CleanerMeter = field(default_factory=CleanerMeter)
     failed_topic_creations: FailedTopicCreations = field(default_factory=FailedTopicCreations)
+    acls: AclStore | None = None
+    """None where no authorizer is configured: everything is allowed."""
     loggers: BrokerLoggers = field(default_factory=BrokerLoggers)
     controls: BrokerControls = field(default_factory=BrokerControls)
 

@@ -116,6 +116,8 @@ class Lifecycle:
         server.ports.control = server.control.start()
         if server.status_server is not None:
             await server.status_server.serve()
+        if server.acls is not None:
+            await server.acls.start()
         await server.registration.start()
         await server.controller.start()
         await self._first_view(stopping)
@@ -322,6 +324,8 @@ class Lifecycle:
         yield "control port", server.control.stop_async
         yield "controller channel", close_controller_channel
         yield "control calls", environment.control_calls.close
+        if server.acls is not None:
+            yield "acls", server.acls.close
         yield "registration", server.registration.stop
         yield "files", settle_files
 

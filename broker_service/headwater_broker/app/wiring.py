@@ -9,7 +9,7 @@ from concurrent.futures import Future
 
 from headwater.client.connection import open_connection
 from headwater.config.keys import Values
-from headwater.ports.authorizer import AllowAll
+from headwater.ports.authorizer import AllowAll, Authorizer
 from headwater.ports.control import ControlHandler
 from headwater.ports.network import Connect, PeerConnection
 from headwater.wire.schema import Message
@@ -29,6 +29,7 @@ from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.log.cleaner import CleanerSettings, LogCleaner
 from headwater_broker.log.cleaner_process import CleanerProcesses
 from headwater_broker.log.log_manager import LogManager
+from headwater_broker.metadata.acl_store import AclStore
 from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.metadata.leader_lookup import LeaderLookup
@@ -39,6 +40,7 @@ from headwater_broker.network.page_cache import PageCache
 from headwater_broker.quota.rate import Windows
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.security.standard_authorizer import StandardAuthorizer
 from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
 from headwater_broker.telemetry.metrics import BrokerCollector, MetricsText
 from headwater_broker.telemetry.status_document import StatusDocument
@@ -73,6 +75,12 @@ class BrokerServer:
         self.config = config
         self.environment = environment
         self.readiness = Readiness()
+        # Rights. Raises UsageError when the authorizer would refuse everybody.
+        self.authorizer: Authorizer = AllowAll()
+        self.acls: AclStore | None = None
+        if v.string("authorizer.class.name"):
+            standard = StandardAuthorizer.from_values(v, clock)
+            self.authorizer, self.acls = standard, AclStore(store, standard)
         # Logs on disk, and this broker's place in the cluster.
         self.logs = _build_logs(config, cluster_id, environment)
         self.ports = BoundPorts()
@@ -198,7 +206,8 @@ class BrokerServer:
             limits=replication_limits(self.config),
             replication=replication,
             controller=self.controller_channel,
-            authorizer=AllowAll(),
+            authorizer=self.authorizer,
+            acls=self.acls,
             warmer=PageCache(loop, environment.pool),
             leads=LeaderLookup(environment.store, self.config.broker_id).is_leader,
             producer_ids=ProducerIds(self.controller_channel.allocate_producer_ids),

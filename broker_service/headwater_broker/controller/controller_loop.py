@@ -113,6 +113,11 @@ class ControllerLoop:
         self._closing = OrderedSet[asyncio.Task[None]]()
         self._balance = BalanceSchedule(clock.monotonic(), timings.first_balance_s)
 
+    @property
+    def store(self) -> MetadataStore:
+        """The metadata store: what no decision depends on is written there at once."""
+        return self._store
+
     async def ask(self, make: Callable[[int], Event]) -> Any:
         """Queue the event that `make` builds with a new token; the reply, once it is durable.
 

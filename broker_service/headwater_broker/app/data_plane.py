@@ -18,6 +18,7 @@ from headwater.config.layers import BrokerSettings
 from headwater.config.rows_broker import RACK_AWARE_SELECTOR
 from headwater.ports.authorizer import Authorizer
 from headwater.ports.remote_log import RemoteLog, TieredTopic
+from headwater.security.protocol import SecurityProtocol
 from headwater.system_files import disk_space
 from headwater.topic_names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from headwater_broker.api.background_calls import Background
@@ -276,6 +277,7 @@ def build_listener(
         load_handlers(),
         asyncio.get_running_loop(),
         name=name,
+        protocol=dynamic.config.protocols.get(name, SecurityProtocol.PLAINTEXT),
         make_connection=make_connection,
         request_bytes_max=values.integer("socket.request.max.bytes"),
         in_flight_max=values.integer("queued.max.requests"),

@@ -15,6 +15,7 @@ from headwater.ports.metadata_store import SessionState, StoreError
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.environment import Environment, system_environment
 from headwater_broker.app.scheduler import Scheduler
+from headwater_broker.app.tls_listeners import RENEWAL_CHECK_S
 from headwater_broker.app.wiring import BrokerServer
 from headwater_broker.log.folder_inspection import inspect
 from headwater_broker.metadata.registration import check_store_knows_broker, ensure_cluster_id
@@ -202,6 +203,7 @@ class Lifecycle:
         server.status.observe_brokers()
         server.services.view.on_brokers.append(server.status.observe_brokers)
         every("rates", RATES_EVERY_S, server.status.sample)
+        every("certificates", RENEWAL_CHECK_S, server.tls.check_files)
         every("log dir failures", LOG_DIR_FAILURES_EVERY_S, server.log_dir_failures.report)
         every("tiered offsets", TIERED_REFRESH_S, self._refresh_tiered)
         self._stock_producer_ids()
@@ -305,6 +307,7 @@ class Lifecycle:
 
         for listener in server.listeners:
             yield f"listener {listener.name}", listener.close
+        yield "tls", server.tls.close
         if server.status_server is not None:
             yield "status", server.status_server.close
         yield "groups", server.services.groups.close

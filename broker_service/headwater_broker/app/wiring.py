@@ -23,6 +23,7 @@ from headwater_broker.app.log_dir_failures import LogDirFailures
 from headwater_broker.app.own_registration import BoundPorts, OwnRegistration
 from headwater_broker.app.tiered_offsets import TieredOffsets, TieredRanges
 from headwater_broker.app.tiered_topics import TieredTopics
+from headwater_broker.app.tls_listeners import TlsListeners
 from headwater_broker.controller.controller import ControllerIdentity, ControllerService
 from headwater_broker.controller.state import ControllerConfig
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
@@ -109,9 +110,10 @@ class BrokerServer:
         self.replicas, self.services = plane.replicas, plane.services
         self.transaction_channel = plane.transaction_channel
         self.tiered = TieredOffsets(self.tiered_ranges, self.replicas)
+        self.tls = TlsListeners(self.dynamic, clock)
         self.listeners = [
-            build_listener(self.dynamic, self.services, address.name)
-            for address in config.listeners
+            build_listener(self.dynamic, self.services, name, self.tls.make_connection(name))
+            for name in config.protocols
         ]
         # What operators and the controller see and ask.
         self.log_dir_failures = LogDirFailures(
@@ -167,7 +169,7 @@ class BrokerServer:
         )
 
     def _metrics(self, connect: Connect) -> MetricsText:
-        elsewhere = LeaderEndOffsets(self.view, connect, inter_broker_listener(self.config))
+        elsewhere = LeaderEndOffsets(self.view, connect, self.config.inter_broker_listener)
         return MetricsText(
             BrokerCollector(self.services, self.environment.lag, self.controller, elsewhere)
         )
@@ -295,11 +297,6 @@ def _build_controller(
     )
 
 
-def inter_broker_listener(config: NodeConfig) -> str:
-    """The listener that brokers use among themselves."""
-    return config.values.string("inter.broker.listener.name") or config.listeners[0].name
-
-
 def replication_limits(config: NodeConfig) -> ReplicationLimits:
     """Replication's settings, out of a broker's."""
     v = config.values
@@ -313,7 +310,7 @@ def replication_limits(config: NodeConfig) -> ReplicationLimits:
         fetch_backoff_ms=v.integer("replica.fetch.backoff.ms"),
         quota_windows=_windows(v, ""),
         log_dirs_quota_windows=_windows(v, "alter.log.dirs."),
-        listener=inter_broker_listener(config),
+        listener=config.inter_broker_listener,
     )
 
 

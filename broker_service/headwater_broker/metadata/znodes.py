@@ -262,6 +262,8 @@ class BrokerRegistration:
     log_format: int = REGISTRATION_FORMAT
     session_password: str = ""
     """In hex. With it and the node's owner a peer can close the session of a dead process."""
+    protocols: Mapping[str, str] = field(default_factory=dict)
+    """The security protocol of each listener; a listener without one is named like its own."""
 
     def encode(self) -> bytes:
         """As JSON, with Kafka's keys and the additional ones."""
@@ -273,7 +275,9 @@ class BrokerRegistration:
                 "port": first.port if first else -1,
                 "timestamp": str(self.timestamp_ms),
                 "endpoints": [f"{e.listener}://{e.host}:{e.port}" for e in self.endpoints],
-                "listener_security_protocol_map": {e.listener: e.listener for e in self.endpoints},
+                "listener_security_protocol_map": {
+                    e.listener: self.protocols.get(e.listener, e.listener) for e in self.endpoints
+                },
                 "rack": self.rack,
                 "features": {},
                 "control_address": self.control_address,
@@ -308,6 +312,10 @@ class BrokerRegistration:
                 timestamp_ms=int(row.get("timestamp", -1)),
                 log_format=int(row["format"]),
                 session_password=str(row.get("session_password", "")),
+                protocols={
+                    str(name): str(protocol)
+                    for name, protocol in row.get("listener_security_protocol_map", {}).items()
+                },
             )
 
 

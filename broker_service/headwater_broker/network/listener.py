@@ -17,6 +17,7 @@ from headwater.config.keys import Values
 from headwater.config.quota_precedence import CONNECTION_RATE
 from headwater.errors import UsageError
 from headwater.ordered import OrderedSet
+from headwater.security.protocol import SecurityProtocol
 from headwater_broker.api.context import Services
 from headwater_broker.api.registry import ApiRow
 from headwater_broker.network.accept_queue import WAITING_MAX, AcceptQueue, QueuedConnection
@@ -51,8 +52,8 @@ UNLIMITED = 2**31 - 1
 
 logger = logging.getLogger(__name__)
 
-MakeConnection = Callable[[Acceptor], Connection]
-"""The connection class of a listener's security protocol: it brings its own send queue."""
+MakeConnection = Callable[[Acceptor], asyncio.BaseProtocol]
+"""Makes a connection of a listener's security protocol."""
 
 
 class Listener:
@@ -65,6 +66,7 @@ class Listener:
         loop: asyncio.AbstractEventLoop,
         *,
         name: str = "PLAINTEXT",
+        protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT,
         make_connection: MakeConnection = Connection,
         requires_authentication: bool = False,
         request_bytes_max: int = 100 * 1024 * 1024,
@@ -83,13 +85,14 @@ class Listener:
         self.rows = rows
         self.loop = loop
         self.name = name
+        self.protocol = protocol
         self.served = ServedRequests(rows, request_bytes_max)
         self.in_flight_max = in_flight_max
         self.tick = 0
         self.turn = turn or TurnBudget(loop)
         self.port = 0
         self._make_connection = make_connection
-        self._requires_authentication = requires_authentication
+        self._requires_authentication = requires_authentication or protocol.uses_sasl
         self._buffers = (
             (socket.SO_SNDBUF, send_buffer_bytes),
             (socket.SO_RCVBUF, receive_buffer_bytes),

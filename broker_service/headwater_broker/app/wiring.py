@@ -13,7 +13,7 @@ from headwater.ports.authorizer import AllowAll, Authorizer
 from headwater.ports.control import ControlHandler
 from headwater.ports.network import Connect, PeerConnection
 from headwater.wire.schema import Message
-from headwater_broker.app.config import NodeConfig
+from headwater_broker.app.config import NodeConfig, inter_broker_listener
 from headwater_broker.app.control_handlers import ControlHandlers, ControlParts
 from headwater_broker.app.data_plane import DataPlaneParts, build_data_plane, build_listener
 from headwater_broker.app.dead_brokers import DeadBrokers
@@ -146,6 +146,8 @@ class BrokerServer:
 
         The actions of operators' requests need parts that are built out of the services.
         """
+        if self.environment.control_admission is not None:
+            self.environment.control_admission.authorizer = self.services.authorizer
         controls = self.services.controls
         controls.status, controls.is_ready = self.status.text, self.readiness
         controls.read_table, controls.stop = self.tiered.refresh_topic, stop

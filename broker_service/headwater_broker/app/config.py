@@ -70,11 +70,6 @@ def load(path: str | None, overrides: Iterable[str]) -> NodeConfig:
     return from_properties(properties)
 
 
-def inter_broker_listener(config: NodeConfig) -> str:
-    """The listener that brokers use among themselves."""
-    return config.values.string("inter.broker.listener.name") or config.listeners[0].name
-
-
 def parse_properties(text: str, where: str) -> dict[str, str]:
     """Java properties as Kafka's files use them: `key=value`, `#` or `!` comments."""
     found: dict[str, str] = {}

@@ -25,7 +25,7 @@ from headwater.ports.metadata_store import MetadataStore
 from headwater.ports.remote_log import RemoteLog
 from headwater.system import SystemClock, SystemEntropy
 from headwater.wire.schema import Message
-from headwater_broker.app.config import Address, NodeConfig, inter_broker_listener
+from headwater_broker.app.config import Address, NodeConfig
 from headwater_broker.app.control_security import ControlSecurity, control_security
 from headwater_broker.app.zookeeper_security import zookeeper_security
 from headwater_broker.controller import control_client
@@ -122,7 +122,7 @@ class Environment:
 async def system_environment(config: NodeConfig) -> Environment:
     """The environment of this machine, with a session on the metadata store. Raises UsageError."""
     values, loop = config.values, asyncio.get_running_loop()
-    security = control_security(config, inter_broker_listener(config))
+    security = control_security(config, config.inter_broker_listener)
     at_store = zookeeper_security(values)
     session_timeout_ms = values.integer("zookeeper.session.timeout.ms")
     store = ZooKeeperStore(config.zookeeper, session_timeout_ms, security=at_store)

@@ -13,7 +13,7 @@ from headwater.ports.authorizer import AllowAll, Authorizer
 from headwater.ports.control import ControlHandler
 from headwater.ports.network import Connect, PeerConnection
 from headwater.wire.schema import Message
-from headwater_broker.app.config import NodeConfig, inter_broker_listener
+from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.control_handlers import ControlHandlers, ControlParts
 from headwater_broker.app.data_plane import DataPlaneParts, build_data_plane, build_listener
 from headwater_broker.app.dead_brokers import DeadBrokers

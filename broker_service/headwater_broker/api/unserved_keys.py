@@ -10,11 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater.wire.apis import k17_sasl_handshake as k17
-from headwater.wire.apis import k29_describe_acls as k29
-from headwater.wire.apis import k30_create_acls as k30
-from headwater.wire.apis import k31_delete_acls as k31
-from headwater.wire.apis import k36_sasl_authenticate as k36
 from headwater.wire.apis import k50_describe_user_scram_credentials as k50
 from headwater.wire.apis import k51_alter_user_scram_credentials as k51
 from headwater.wire.schema import Message
@@ -30,23 +25,6 @@ UNSUPPORTED = ErrorCode.UNSUPPORTED_VERSION
 def refuse(ctx: RequestContext, request: Message) -> Message:
     """Raise UNSUPPORTED_VERSION: the response has one error for all of the request."""
     raise KafkaError(UNSUPPORTED, UNSERVED)
-
-
-def refuse_sasl(ctx: RequestContext, request: Message) -> Message:
-    """Raise ILLEGAL_SASL_STATE, as Kafka does on a listener without SASL."""
-    raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, f"listener {ctx.listener} has no SASL")
-
-
-def create_acls(ctx: RequestContext, request: k30.CreateAclsRequest) -> k30.CreateAclsResponse:
-    """One error per ACL."""
-    row = k30.AclCreationResult(error_code=UNSUPPORTED, error_message=UNSERVED)
-    return k30.CreateAclsResponse(results=(row,) * len(request.creations))
-
-
-def delete_acls(ctx: RequestContext, request: k31.DeleteAclsRequest) -> k31.DeleteAclsResponse:
-    """One error per filter."""
-    row = k31.DeleteAclsFilterResult(error_code=UNSUPPORTED, error_message=UNSERVED)
-    return k31.DeleteAclsResponse(filter_results=(row,) * len(request.filters))
 
 
 def alter_user_scram_credentials(
@@ -82,11 +60,6 @@ def _row(request: type[Message], response: type[Message], handler: Handler[Any, 
 UNSERVED_ROWS = {
     row.key: row
     for row in (
-        _row(k17.SaslHandshakeRequest, k17.SaslHandshakeResponse, refuse_sasl),
-        _row(k29.DescribeAclsRequest, k29.DescribeAclsResponse, refuse),
-        _row(k30.CreateAclsRequest, k30.CreateAclsResponse, create_acls),
-        _row(k31.DeleteAclsRequest, k31.DeleteAclsResponse, delete_acls),
-        _row(k36.SaslAuthenticateRequest, k36.SaslAuthenticateResponse, refuse_sasl),
         _row(
             k50.DescribeUserScramCredentialsRequest,
             k50.DescribeUserScramCredentialsResponse,

@@ -14,6 +14,7 @@
     /config/changes/config_change_0000000001      a tool edited configs
     /log_dir_event_notification/log_dir_event_000  a disk of a running broker failed (KIP-112)
     /latest_producer_id_block                     ProducerIdBlock
+    /delegation_token/...                         see token_znodes
     /headwater/lives/1                            LastRegistration: as the controller last saw it
     /headwater/deletions/<topic id>               Deletion: replicas that are still to be deleted
 
@@ -67,6 +68,8 @@ PERSISTENT_PATHS = (
     *QUOTA_CONFIGS,
     CONFIG_CHANGES,
     LOG_DIR_EVENTS,
+    "/delegation_token/tokens",
+    "/delegation_token/token_changes",
     LAST_REGISTRATIONS,
     DELETIONS,
 )
@@ -312,7 +315,10 @@ class BrokerRegistration:
                 timestamp_ms=int(row.get("timestamp", -1)),
                 log_format=int(row["format"]),
                 session_password=str(row.get("session_password", "")),
-                protocols=dict(row.get("listener_security_protocol_map", {})),
+                protocols={
+                    str(name): str(protocol)
+                    for name, protocol in row.get("listener_security_protocol_map", {}).items()
+                },
             )
 
 

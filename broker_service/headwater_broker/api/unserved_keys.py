@@ -13,8 +13,6 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis import k29_describe_acls as k29
 from headwater.wire.apis import k30_create_acls as k30
 from headwater.wire.apis import k31_delete_acls as k31
-from headwater.wire.apis import k50_describe_user_scram_credentials as k50
-from headwater.wire.apis import k51_alter_user_scram_credentials as k51
 from headwater.wire.schema import Message
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import ApiRow, Handler
@@ -42,21 +40,6 @@ def delete_acls(ctx: RequestContext, request: k31.DeleteAclsRequest) -> k31.Dele
     return k31.DeleteAclsResponse(filter_results=(row,) * len(request.filters))
 
 
-def alter_user_scram_credentials(
-    ctx: RequestContext, request: k51.AlterUserScramCredentialsRequest
-) -> k51.AlterUserScramCredentialsResponse:
-    """One error per user."""
-    users = [row.name for row in request.deletions] + [row.name for row in request.upsertions]
-    return k51.AlterUserScramCredentialsResponse(
-        results=tuple(
-            k51.AlterUserScramCredentialsResult(
-                user=user, error_code=UNSUPPORTED, error_message=UNSERVED
-            )
-            for user in dict.fromkeys(users)
-        )
-    )
-
-
 def _row(request: type[Message], response: type[Message], handler: Handler[Any, Any]) -> ApiRow:
     low, high = request.versions
     return ApiRow(
@@ -78,16 +61,6 @@ UNSERVED_ROWS = {
         _row(k29.DescribeAclsRequest, k29.DescribeAclsResponse, refuse),
         _row(k30.CreateAclsRequest, k30.CreateAclsResponse, create_acls),
         _row(k31.DeleteAclsRequest, k31.DeleteAclsResponse, delete_acls),
-        _row(
-            k50.DescribeUserScramCredentialsRequest,
-            k50.DescribeUserScramCredentialsResponse,
-            refuse,
-        ),
-        _row(
-            k51.AlterUserScramCredentialsRequest,
-            k51.AlterUserScramCredentialsResponse,
-            alter_user_scram_credentials,
-        ),
     )
 }
 """By API key. A key that is registered (`headwater_broker.api.registry`) is served instead."""

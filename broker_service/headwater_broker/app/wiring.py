@@ -36,6 +36,7 @@ from headwater_broker.metadata.leader_lookup import LeaderLookup
 from headwater_broker.metadata.registration import RegistrationManager
 from headwater_broker.metadata.topic_lookup import TopicLookup
 from headwater_broker.network.http_server import HttpStatusServer
+from headwater_broker.network.listener import Listener
 from headwater_broker.network.page_cache import PageCache
 from headwater_broker.quota.rate import Windows
 from headwater_broker.replica.ports import ReplicationPorts
@@ -103,21 +104,7 @@ class BrokerServer:
         self.replicas, self.services = plane.replicas, plane.services
         self.transaction_channel = plane.transaction_channel
         self.tiered = TieredOffsets(self.tiered_ranges, self.replicas)
-        sasl = SaslParts(
-            users=lambda: self.view.client_quotas,
-            secret=scram_secret,
-            clock=clock,
-            entropy=environment.entropy,
-        )
-        self.listeners = [
-            build_listener(
-                self.dynamic,
-                self.services,
-                name,
-                make_authenticator=sasl_authenticator(config, name, sasl),
-            )
-            for name in config.protocols
-        ]
+        self.listeners = self._build_listeners(scram_secret)
         # What operators and the controller see and ask.
         self.log_dir_failures = LogDirFailures(
             self.logs,
@@ -159,6 +146,24 @@ class BrokerServer:
                 controller_config(now.values, self.config.values)
             )
         )
+
+    def _build_listeners(self, scram_secret: bytes) -> list[Listener]:
+        config, environment = self.config, self.environment
+        sasl = SaslParts(
+            users=lambda: self.view.client_quotas,
+            secret=scram_secret,
+            clock=environment.clock,
+            entropy=environment.entropy,
+        )
+        return [
+            build_listener(
+                self.dynamic,
+                self.services,
+                name,
+                make_authenticator=sasl_authenticator(config, name, sasl),
+            )
+            for name in config.protocols
+        ]
 
     def _controller_channel(self) -> ControllerChannel:
         environment = self.environment

@@ -21,6 +21,7 @@ from headwater.wire.control import AllocateProducerIdsReply
 from headwater_broker.controller.decisions import (
     broker_changes,
     config_changes,
+    credential_changes,
     isr_changes,
     leader_balance,
     leader_elections,
@@ -35,6 +36,7 @@ from headwater_broker.controller.events import (
     AlterClientQuotas,
     AlterConfigs,
     AlterPartition,
+    AlterUserCredentials,
     AssignReplicaToDir,
     AutoPreferredLeaderElection,
     BrokerChange,
@@ -221,6 +223,7 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     CreatePartitions: _without_entropy(topic_changes.on_create_partitions),
     AlterConfigs: _without_entropy(config_changes.on_alter_configs),
     AlterClientQuotas: _without_entropy(quota_changes.on_alter_client_quotas),
+    AlterUserCredentials: _without_entropy(credential_changes.on_alter_user_credentials),
     DeleteTopics: _without_entropy(topic_deletion.on_delete_topics),
     AlterPartition: _without_entropy(isr_changes.on_alter_partition),
     AssignReplicaToDir: _without_entropy(isr_changes.on_assign_replica_to_dir),

@@ -25,6 +25,7 @@ from headwater_broker.coordinator.transaction.service import TransactionService
 from headwater_broker.coordinator.transaction.sink_service import SinkService
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.log_manager import LogManager
+from headwater_broker.metadata.acl_store import AclStore
 from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.quota.client_quotas import ClientQuotas
@@ -37,6 +38,7 @@ from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.read_service import ReadService
 from headwater_broker.replica.transaction_verification import Enlistment, TransactionVerifier
 from headwater_broker.runtime.broker_loggers import BrokerLoggers
+from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
 from headwater_broker.security.session import Session
 
 
@@ -83,8 +85,12 @@ class Services:
     """(topic id, partition) -> the offset after the last one in the table; None while unknown."""
     leads: Callable[[str, int, int], Awaitable[bool]]
     """(topic, partition, leader epoch): whether this broker leads, as the metadata store says."""
+    tokens: TokenTable = field(default_factory=lambda: TokenTable(TokenSecrets()))
+    """Delegation tokens, as the metadata store has them."""
     cleaner: CleanerMeter = field(default_factory=CleanerMeter)
     failed_topic_creations: FailedTopicCreations = field(default_factory=FailedTopicCreations)
+    acls: AclStore | None = None
+    """None where no authorizer is configured: everything is allowed."""
     loggers: BrokerLoggers = field(default_factory=BrokerLoggers)
     controls: BrokerControls = field(default_factory=BrokerControls)
 

@@ -48,6 +48,7 @@ from headwater_broker.coordinator.transaction.service import TransactionService
 from headwater_broker.coordinator.transaction.sink_service import SinkService
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.log_manager import LogManager
+from headwater_broker.metadata.acl_store import AclStore
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.network.connection import Connection
@@ -63,6 +64,7 @@ from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.read_service import ReadService
 from headwater_broker.replica.replication_limits import ReplicationLimits
 from headwater_broker.replica.transaction_verification import TransactionVerifier
+from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +84,11 @@ class DataPlaneParts:
     producer_ids: ProducerIds
     tiered_topic: Callable[[str, UUID], TieredTopic]
     remote_log: RemoteLog | None = None
+    tokens: TokenTable = field(default_factory=lambda: TokenTable(TokenSecrets()))
     cleaner: CleanerMeter = field(default_factory=CleanerMeter)
     disk_space: Callable[[str], tuple[int, int]] = disk_space
     is_topic_deleted: IsDeleted = deleted_for_all
+    acls: AclStore | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +153,14 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         tiered_topic=parts.tiered_topic,
         tiered_end=ports.tiered_end,
         leads=parts.leads,
+        tokens=parts.tokens,
         cleaner=parts.cleaner,
+        acls=parts.acls,
     )
     _subscribe_to_configs(dynamic, parts.logs, replicas)
     _subscribe_to_metadata(view, services)
+    if parts.acls is not None:
+        parts.acls.on_change.append(purgatories.fetch.recheck_all)
     return DataPlane(purgatories, appends, replicas, services, coordinators.channel)
 
 

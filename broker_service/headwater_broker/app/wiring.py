@@ -9,7 +9,7 @@ from concurrent.futures import Future
 
 from headwater.client.connection import open_connection
 from headwater.config.keys import Values
-from headwater.ports.authorizer import AllowAll
+from headwater.ports.authorizer import AllowAll, Authorizer
 from headwater.ports.control import ControlHandler
 from headwater.ports.network import Connect, PeerConnection
 from headwater.wire.schema import Message
@@ -24,16 +24,19 @@ from headwater_broker.app.own_registration import BoundPorts, OwnRegistration
 from headwater_broker.app.sasl_listeners import SaslParts, sasl_authenticator
 from headwater_broker.app.tiered_offsets import TieredOffsets, TieredRanges
 from headwater_broker.app.tiered_topics import TieredTopics
+from headwater_broker.app.tls_listeners import TlsListeners
 from headwater_broker.controller.controller import ControllerIdentity, ControllerService
 from headwater_broker.controller.state import ControllerConfig
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.log.cleaner import CleanerSettings, LogCleaner
 from headwater_broker.log.cleaner_process import CleanerProcesses
 from headwater_broker.log.log_manager import LogManager
+from headwater_broker.metadata.acl_store import AclStore
 from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.metadata.leader_lookup import LeaderLookup
 from headwater_broker.metadata.registration import RegistrationManager
+from headwater_broker.metadata.token_watch import TokenWatch
 from headwater_broker.metadata.topic_lookup import TopicLookup
 from headwater_broker.network.http_server import HttpStatusServer
 from headwater_broker.network.listener import Listener
@@ -41,6 +44,8 @@ from headwater_broker.network.page_cache import PageCache
 from headwater_broker.quota.rate import Windows
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
+from headwater_broker.security.standard_authorizer import StandardAuthorizer
 from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
 from headwater_broker.telemetry.metrics import BrokerCollector, MetricsText
 from headwater_broker.telemetry.status_document import StatusDocument
@@ -73,9 +78,14 @@ class BrokerServer:
         """`stop(reason)` asks for the end of the process."""
         v, clock, store = config.values, environment.clock, environment.store
         connect = _connect_to_brokers(config, environment)
-        self.config = config
-        self.environment = environment
+        self.config, self.environment = config, environment
         self.readiness = Readiness()
+        # Rights. Raises UsageError when the authorizer would refuse everybody.
+        self.authorizer: Authorizer = AllowAll()
+        self.acls: AclStore | None = None
+        if v.string("authorizer.class.name"):
+            standard = StandardAuthorizer.from_values(v, clock)
+            self.authorizer, self.acls = standard, AclStore(store, standard)
         # Logs on disk, and this broker's place in the cluster.
         self.logs = _build_logs(config, cluster_id, environment)
         self.ports = BoundPorts()
@@ -88,6 +98,7 @@ class BrokerServer:
         )
         self.view = MetadataCache(cluster_id, self.broker_epoch)
         self.dynamic = DynamicConfigs(config, self.view)
+        self.token_watch = TokenWatch(store, TokenTable(token_secrets(v)))
         self.cleaner_processes = CleanerProcesses()
         self.cleaner = LogCleaner(
             self.logs, self.cleaner_processes, clock, lambda: cleaner_settings(self.dynamic)
@@ -104,16 +115,10 @@ class BrokerServer:
         self.replicas, self.services = plane.replicas, plane.services
         self.transaction_channel = plane.transaction_channel
         self.tiered = TieredOffsets(self.tiered_ranges, self.replicas)
+        self.tls = TlsListeners(self.dynamic, clock)
         self.listeners = self._build_listeners(scram_secret)
         # What operators and the controller see and ask.
-        self.log_dir_failures = LogDirFailures(
-            self.logs,
-            self.replicas,
-            self.registration,
-            self.services.background,
-            self.readiness,
-            stop,
-        )
+        self.log_dir_failures = self._log_dir_failures(stop)
         self.status = StatusDocument(
             self.services, clock, environment.lag, self.readiness, self.broker_epoch
         )
@@ -121,6 +126,35 @@ class BrokerServer:
         self.control = environment.serve_control(self._control_table(), config.control)
         self.status_server = None if config.status is None else self._status_server()
         self._subscribe(stop)
+
+    def _build_listeners(self, scram_secret: bytes) -> list[Listener]:
+        sasl = SaslParts(
+            users=lambda: self.view.client_quotas,
+            secret=scram_secret,
+            clock=self.environment.clock,
+            entropy=self.environment.entropy,
+            find_token=self.token_watch.table.find_token,
+        )
+        return [
+            build_listener(
+                self.dynamic,
+                self.services,
+                name,
+                self.tls.make_connection(name),
+                sasl_authenticator(self.config, name, sasl),
+            )
+            for name in self.config.protocols
+        ]
+
+    def _log_dir_failures(self, stop: Callable[[str], None]) -> LogDirFailures:
+        return LogDirFailures(
+            self.logs,
+            self.replicas,
+            self.registration,
+            self.services.background,
+            self.readiness,
+            stop,
+        )
 
     def broker_epoch(self) -> int:
         """The czxid of this broker's registration; -1 while it is not registered."""
@@ -136,6 +170,8 @@ class BrokerServer:
 
         The actions of operators' requests need parts that are built out of the services.
         """
+        if self.environment.control_admission is not None:
+            self.environment.control_admission.authorizer = self.services.authorizer
         controls = self.services.controls
         controls.status, controls.is_ready = self.status.text, self.readiness
         controls.read_table, controls.stop = self.tiered.refresh_topic, stop
@@ -146,24 +182,6 @@ class BrokerServer:
                 controller_config(now.values, self.config.values)
             )
         )
-
-    def _build_listeners(self, scram_secret: bytes) -> list[Listener]:
-        config, environment = self.config, self.environment
-        sasl = SaslParts(
-            users=lambda: self.view.client_quotas,
-            secret=scram_secret,
-            clock=environment.clock,
-            entropy=environment.entropy,
-        )
-        return [
-            build_listener(
-                self.dynamic,
-                self.services,
-                name,
-                make_authenticator=sasl_authenticator(config, name, sasl),
-            )
-            for name in config.protocols
-        ]
 
     def _controller_channel(self) -> ControllerChannel:
         environment = self.environment
@@ -216,12 +234,14 @@ class BrokerServer:
             limits=replication_limits(self.config),
             replication=replication,
             controller=self.controller_channel,
-            authorizer=AllowAll(),
+            authorizer=self.authorizer,
+            acls=self.acls,
             warmer=PageCache(loop, environment.pool),
             leads=LeaderLookup(environment.store, self.config.broker_id).is_leader,
             producer_ids=ProducerIds(self.controller_channel.allocate_producer_ids),
             remote_log=environment.remote_log,
             tiered_topic=tiered_topics.locate,
+            tokens=self.token_watch.table,
             cleaner=self.cleaner.meter,
             is_topic_deleted=TopicLookup(environment.store).is_deleted,
         )
@@ -344,7 +364,17 @@ def controller_config(v: Values, file: Values | None = None) -> ControllerConfig
         leader_imbalance_per_broker_percentage=v.integer("leader.imbalance.per.broker.percentage"),
         leader_imbalance_check_interval_ms=1000
         * v.integer("leader.imbalance.check.interval.seconds"),
+        token_secrets=token_secrets(file or v),
+        token_lifetime_max_ms=v.integer("delegation.token.max.lifetime.ms"),
+        token_expiry_time_ms=v.integer("delegation.token.expiry.time.ms"),
+        token_expiry_check_interval_ms=v.integer("delegation.token.expiry.check.interval.ms"),
     )
+
+
+def token_secrets(v: Values) -> TokenSecrets:
+    """The keys that sign delegation tokens; none: there are no tokens."""
+    previous = v.strings("headwater.delegation.token.previous.secret.keys")
+    return TokenSecrets(v.string("delegation.token.secret.key") or "", previous)
 
 
 def _windows(v: Values, prefix: str) -> Windows:

@@ -10,13 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater.wire.apis import k17_sasl_handshake as k17
 from headwater.wire.apis import k29_describe_acls as k29
 from headwater.wire.apis import k30_create_acls as k30
 from headwater.wire.apis import k31_delete_acls as k31
-from headwater.wire.apis import k36_sasl_authenticate as k36
-from headwater.wire.apis import k50_describe_user_scram_credentials as k50
-from headwater.wire.apis import k51_alter_user_scram_credentials as k51
 from headwater.wire.schema import Message
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import ApiRow, Handler
@@ -32,11 +28,6 @@ def refuse(ctx: RequestContext, request: Message) -> Message:
     raise KafkaError(UNSUPPORTED, UNSERVED)
 
 
-def refuse_sasl(ctx: RequestContext, request: Message) -> Message:
-    """Raise ILLEGAL_SASL_STATE, as Kafka does on a listener without SASL."""
-    raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, f"listener {ctx.listener} has no SASL")
-
-
 def create_acls(ctx: RequestContext, request: k30.CreateAclsRequest) -> k30.CreateAclsResponse:
     """One error per ACL."""
     row = k30.AclCreationResult(error_code=UNSUPPORTED, error_message=UNSERVED)
@@ -47,21 +38,6 @@ def delete_acls(ctx: RequestContext, request: k31.DeleteAclsRequest) -> k31.Dele
     """One error per filter."""
     row = k31.DeleteAclsFilterResult(error_code=UNSUPPORTED, error_message=UNSERVED)
     return k31.DeleteAclsResponse(filter_results=(row,) * len(request.filters))
-
-
-def alter_user_scram_credentials(
-    ctx: RequestContext, request: k51.AlterUserScramCredentialsRequest
-) -> k51.AlterUserScramCredentialsResponse:
-    """One error per user."""
-    users = [row.name for row in request.deletions] + [row.name for row in request.upsertions]
-    return k51.AlterUserScramCredentialsResponse(
-        results=tuple(
-            k51.AlterUserScramCredentialsResult(
-                user=user, error_code=UNSUPPORTED, error_message=UNSERVED
-            )
-            for user in dict.fromkeys(users)
-        )
-    )
 
 
 def _row(request: type[Message], response: type[Message], handler: Handler[Any, Any]) -> ApiRow:
@@ -82,21 +58,9 @@ def _row(request: type[Message], response: type[Message], handler: Handler[Any, 
 UNSERVED_ROWS = {
     row.key: row
     for row in (
-        _row(k17.SaslHandshakeRequest, k17.SaslHandshakeResponse, refuse_sasl),
         _row(k29.DescribeAclsRequest, k29.DescribeAclsResponse, refuse),
         _row(k30.CreateAclsRequest, k30.CreateAclsResponse, create_acls),
         _row(k31.DeleteAclsRequest, k31.DeleteAclsResponse, delete_acls),
-        _row(k36.SaslAuthenticateRequest, k36.SaslAuthenticateResponse, refuse_sasl),
-        _row(
-            k50.DescribeUserScramCredentialsRequest,
-            k50.DescribeUserScramCredentialsResponse,
-            refuse,
-        ),
-        _row(
-            k51.AlterUserScramCredentialsRequest,
-            k51.AlterUserScramCredentialsResponse,
-            alter_user_scram_credentials,
-        ),
     )
 }
 """By API key. A key that is registered (`headwater_broker.api.registry`) is served instead."""

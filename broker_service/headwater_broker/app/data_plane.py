@@ -18,6 +18,7 @@ from headwater.config.layers import BrokerSettings
 from headwater.config.rows_broker import RACK_AWARE_SELECTOR
 from headwater.ports.authorizer import Authorizer
 from headwater.ports.remote_log import RemoteLog, TieredTopic
+from headwater.security.protocol import SecurityProtocol
 from headwater.system_files import disk_space
 from headwater.topic_names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from headwater_broker.api.background_calls import Background
@@ -50,7 +51,7 @@ from headwater_broker.log.log_manager import LogManager
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.network.connection import Connection
-from headwater_broker.network.listener import Listener, MakeConnection
+from headwater_broker.network.listener import Listener, MakeAuthenticator, MakeConnection
 from headwater_broker.quota.client_quotas import ClientQuotas
 from headwater_broker.quota.rate import Windows
 from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
@@ -266,6 +267,7 @@ def build_listener(
     services: Services,
     name: str,
     make_connection: MakeConnection = Connection,
+    make_authenticator: MakeAuthenticator | None = None,
 ) -> Listener:
     """One listener by name; it is not bound yet. `make_connection` is its transport."""
     values = dynamic.config.values
@@ -274,7 +276,9 @@ def build_listener(
         load_handlers(),
         asyncio.get_running_loop(),
         name=name,
+        protocol=dynamic.config.protocols.get(name, SecurityProtocol.PLAINTEXT),
         make_connection=make_connection,
+        make_authenticator=make_authenticator,
         request_bytes_max=values.integer("socket.request.max.bytes"),
         in_flight_max=values.integer("queued.max.requests"),
         send_buffer_bytes=values.integer("socket.send.buffer.bytes"),

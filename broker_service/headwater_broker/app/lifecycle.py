@@ -18,6 +18,7 @@ from headwater_broker.app.scheduler import Scheduler
 from headwater_broker.app.wiring import BrokerServer
 from headwater_broker.log.folder_inspection import inspect
 from headwater_broker.metadata.registration import check_store_knows_broker, ensure_cluster_id
+from headwater_broker.metadata.scram_secret import ensure_scram_secret
 from headwater_broker.runtime import process
 
 ISR_TICK_MAX_S = 1.0
@@ -67,7 +68,10 @@ async def build(
         )
         known = config.cluster_id or next((f.cluster_id for f in folders if f.cluster_id), None)
         cluster_id = await ensure_cluster_id(environment.store, environment.entropy, known)
-        return BrokerServer(config, cluster_id, environment, stop)
+        secret = b""
+        if any(protocol.uses_sasl for protocol in config.protocols.values()):
+            secret = await ensure_scram_secret(environment.store, environment.entropy)
+        return BrokerServer(config, cluster_id, environment, stop, secret)
     except BaseException:
         await environment.store.close()
         raise

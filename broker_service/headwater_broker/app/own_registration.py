@@ -54,6 +54,7 @@ class OwnRegistration:
             min_insync_replicas=config.values.integer("min.insync.replicas"),
             timestamp_ms=environment.clock.now_ms(),
             session_password=environment.store.session().password.hex(),
+            protocols={name: protocol.name for name, protocol in config.protocols.items()},
         )
 
     @property

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 
 from headwater.client.connection import open_connection
+from headwater.clock import Clock
 from headwater.config.keys import Values
 from headwater.ports.authorizer import AllowAll
 from headwater.ports.control import ControlHandler
@@ -21,6 +23,7 @@ from headwater_broker.app.dynamic_config import DynamicConfigs
 from headwater_broker.app.environment import Environment
 from headwater_broker.app.log_dir_failures import LogDirFailures
 from headwater_broker.app.own_registration import BoundPorts, OwnRegistration
+from headwater_broker.app.sasl_listeners import SaslParts, sasl_authenticator
 from headwater_broker.app.tiered_offsets import TieredOffsets, TieredRanges
 from headwater_broker.app.tiered_topics import TieredTopics
 from headwater_broker.controller.controller import ControllerIdentity, ControllerService
@@ -36,11 +39,13 @@ from headwater_broker.metadata.registration import RegistrationManager
 from headwater_broker.metadata.token_watch import TokenWatch
 from headwater_broker.metadata.topic_lookup import TopicLookup
 from headwater_broker.network.http_server import HttpStatusServer
+from headwater_broker.network.listener import Listener
 from headwater_broker.network.page_cache import PageCache
 from headwater_broker.quota.rate import Windows
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.replication_limits import ReplicationLimits
 from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
+from headwater_broker.security.scram_mechanism import FindToken, TokenEntry
 from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
 from headwater_broker.telemetry.metrics import BrokerCollector, MetricsText
 from headwater_broker.telemetry.status_document import StatusDocument
@@ -68,6 +73,7 @@ class BrokerServer:
         cluster_id: str,
         environment: Environment,
         stop: Callable[[str], None],
+        scram_secret: bytes = b"",
     ) -> None:
         """`stop(reason)` asks for the end of the process."""
         v, clock, store = config.values, environment.clock, environment.store
@@ -103,10 +109,7 @@ class BrokerServer:
         self.replicas, self.services = plane.replicas, plane.services
         self.transaction_channel = plane.transaction_channel
         self.tiered = TieredOffsets(self.tiered_ranges, self.replicas)
-        self.listeners = [
-            build_listener(self.dynamic, self.services, address.name)
-            for address in config.listeners
-        ]
+        self.listeners = self._build_listeners(scram_secret)
         # What operators and the controller see and ask.
         self.log_dir_failures = LogDirFailures(
             self.logs,
@@ -149,6 +152,25 @@ class BrokerServer:
             )
         )
 
+    def _build_listeners(self, scram_secret: bytes) -> list[Listener]:
+        config, environment = self.config, self.environment
+        sasl = SaslParts(
+            users=lambda: self.view.client_quotas,
+            secret=scram_secret,
+            clock=environment.clock,
+            entropy=environment.entropy,
+            find_token=scram_tokens(self.token_watch.table, environment.clock),
+        )
+        return [
+            build_listener(
+                self.dynamic,
+                self.services,
+                name,
+                make_authenticator=sasl_authenticator(config, name, sasl),
+            )
+            for name in config.protocols
+        ]
+
     def _controller_channel(self) -> ControllerChannel:
         environment = self.environment
         return ControllerChannel(
@@ -161,7 +183,7 @@ class BrokerServer:
         )
 
     def _metrics(self, connect: Connect) -> MetricsText:
-        elsewhere = LeaderEndOffsets(self.view, connect, inter_broker_listener(self.config))
+        elsewhere = LeaderEndOffsets(self.view, connect, self.config.inter_broker_listener)
         return MetricsText(
             BrokerCollector(self.services, self.environment.lag, self.controller, elsewhere)
         )
@@ -289,11 +311,6 @@ def _build_controller(
     )
 
 
-def inter_broker_listener(config: NodeConfig) -> str:
-    """The listener that brokers use among themselves."""
-    return config.values.string("inter.broker.listener.name") or config.listeners[0].name
-
-
 def replication_limits(config: NodeConfig) -> ReplicationLimits:
     """Replication's settings, out of a broker's."""
     v = config.values
@@ -307,7 +324,7 @@ def replication_limits(config: NodeConfig) -> ReplicationLimits:
         fetch_backoff_ms=v.integer("replica.fetch.backoff.ms"),
         quota_windows=_windows(v, ""),
         log_dirs_quota_windows=_windows(v, "alter.log.dirs."),
-        listener=inter_broker_listener(config),
+        listener=config.inter_broker_listener,
     )
 
 
@@ -339,6 +356,18 @@ def controller_config(v: Values, file: Values | None = None) -> ControllerConfig
         token_expiry_time_ms=v.integer("delegation.token.expiry.time.ms"),
         token_expiry_check_interval_ms=v.integer("delegation.token.expiry.check.interval.ms"),
     )
+
+
+def scram_tokens(table: TokenTable, clock: Clock) -> FindToken:
+    """Finds the delegation tokens that clients may log in with."""
+
+    def find(token_id: str) -> TokenEntry | None:
+        found = table.find_token(token_id)
+        if found is None or found.expiry_ms < clock.now_ms():
+            return None
+        return found.owner, base64.b64encode(found.hmac).decode(), found.expiry_ms
+
+    return find
 
 
 def token_secrets(v: Values) -> TokenSecrets:

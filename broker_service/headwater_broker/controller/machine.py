@@ -21,6 +21,7 @@ from headwater.wire.control import AllocateProducerIdsReply
 from headwater_broker.controller.decisions import (
     broker_changes,
     config_changes,
+    credential_changes,
     isr_changes,
     leader_balance,
     leader_elections,
@@ -36,6 +37,7 @@ from headwater_broker.controller.events import (
     AlterClientQuotas,
     AlterConfigs,
     AlterPartition,
+    AlterUserCredentials,
     AssignReplicaToDir,
     AutoPreferredLeaderElection,
     BrokerChange,
@@ -230,6 +232,7 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     RenewToken: _without_entropy(token_changes.on_renew_token),
     ExpireToken: _without_entropy(token_changes.on_expire_token),
     ExpireTokens: _without_entropy(token_changes.on_expire_tokens),
+    AlterUserCredentials: _without_entropy(credential_changes.on_alter_user_credentials),
     DeleteTopics: _without_entropy(topic_deletion.on_delete_topics),
     AlterPartition: _without_entropy(isr_changes.on_alter_partition),
     AssignReplicaToDir: _without_entropy(isr_changes.on_assign_replica_to_dir),

@@ -14,7 +14,6 @@
     /config/changes/config_change_0000000001      a tool edited configs
     /log_dir_event_notification/log_dir_event_000  a disk of a running broker failed (KIP-112)
     /latest_producer_id_block                     ProducerIdBlock
-    /delegation_token/...                         see token_znodes
     /headwater/lives/1                            LastRegistration: as the controller last saw it
     /headwater/deletions/<topic id>               Deletion: replicas that are still to be deleted
 
@@ -55,6 +54,7 @@ ALL_BROKERS = "<default>"
 CONFIG_CHANGES = "/config/changes"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 PRODUCER_IDS = "/latest_producer_id_block"
+DELEGATION_TOKENS = ("/delegation_token/tokens", "/delegation_token/token_changes")
 LAST_REGISTRATIONS = "/headwater/lives"
 DELETIONS = "/headwater/deletions"
 
@@ -68,8 +68,7 @@ PERSISTENT_PATHS = (
     *QUOTA_CONFIGS,
     CONFIG_CHANGES,
     LOG_DIR_EVENTS,
-    "/delegation_token/tokens",
-    "/delegation_token/token_changes",
+    *DELEGATION_TOKENS,
     LAST_REGISTRATIONS,
     DELETIONS,
 )
@@ -155,11 +154,8 @@ def last_registration_path(broker_id: int) -> str:
 
 @lru_cache(maxsize=1024)
 def uuid_from_text(text: str) -> UUID:
-    """The inverse of `id_text`. Raises ZnodeError.
-
-    Equal ids give the same object, which makes comparisons cheap: thousands of partitions name the
-    same few directories.
-    """
+    """The inverse of `id_text`. Raises ZnodeError. Equal ids give the same object: comparisons are
+    cheap, and thousands of partitions name the same few directories."""
     try:
         return id_from_text(text)
     except ValueError as e:
@@ -225,12 +221,9 @@ class ControllerClaim:
 
     def encode(self) -> bytes:
         """As JSON."""
-        row = {
-            "version": CONTROLLER_VERSION,
-            "brokerid": self.broker_id,
-            "timestamp": str(self.timestamp_ms),
-        }
-        return dump({**row, "control_address": self.control_address})
+        row = {"version": CONTROLLER_VERSION, "brokerid": self.broker_id}
+        when, address = str(self.timestamp_ms), self.control_address
+        return dump({**row, "timestamp": when, "control_address": address})
 
     @classmethod
     def decode(cls, data: bytes) -> ControllerClaim:
@@ -265,6 +258,8 @@ class BrokerRegistration:
     log_format: int = REGISTRATION_FORMAT
     session_password: str = ""
     """In hex. With it and the node's owner a peer can close the session of a dead process."""
+    protocols: Mapping[str, str] = field(default_factory=dict)
+    """The security protocol of each listener; a listener without one is named like its own."""
 
     def encode(self) -> bytes:
         """As JSON, with Kafka's keys and the additional ones."""
@@ -276,7 +271,9 @@ class BrokerRegistration:
                 "port": first.port if first else -1,
                 "timestamp": str(self.timestamp_ms),
                 "endpoints": [f"{e.listener}://{e.host}:{e.port}" for e in self.endpoints],
-                "listener_security_protocol_map": {e.listener: e.listener for e in self.endpoints},
+                "listener_security_protocol_map": {
+                    e.listener: self.protocols.get(e.listener, e.listener) for e in self.endpoints
+                },
                 "rack": self.rack,
                 "features": {},
                 "control_address": self.control_address,
@@ -311,6 +308,10 @@ class BrokerRegistration:
                 timestamp_ms=int(row.get("timestamp", -1)),
                 log_format=int(row["format"]),
                 session_password=str(row.get("session_password", "")),
+                protocols={
+                    str(name): str(protocol)
+                    for name, protocol in row.get("listener_security_protocol_map", {}).items()
+                },
             )
 
 

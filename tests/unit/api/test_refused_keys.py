@@ -14,8 +14,6 @@ from headwater.wire.apis import k29_describe_acls as k29
 from headwater.wire.apis import k30_create_acls as k30
 from headwater.wire.apis import k31_delete_acls as k31
 from headwater.wire.apis import k36_sasl_authenticate as k36
-from headwater.wire.apis import k50_describe_user_scram_credentials as k50
-from headwater.wire.apis import k51_alter_user_scram_credentials as k51
 from headwater.wire.apis import k68_consumer_group_heartbeat as k68
 from headwater.wire.apis import k76_share_group_heartbeat as k76
 from headwater.wire.apis import k78_share_fetch as k78
@@ -27,18 +25,11 @@ from unit.network.test_data_plane import serve
 
 UNSUPPORTED, NO_SASL = ErrorCode.UNSUPPORTED_VERSION, ErrorCode.ILLEGAL_SASL_STATE
 ACL = k30.AclCreation(resource_name="t", principal="User:alice", host="*")
-UPSERTION = k51.ScramCredentialUpsertion(name="alice", salt=b"s", salted_password=b"p")
-DELETION = k51.ScramCredentialDeletion(name="bob")
 
 WHOLE: list[tuple[Message, type[Message], ErrorCode]] = [
     (k17.SaslHandshakeRequest(mechanism="PLAIN"), k17.SaslHandshakeResponse, NO_SASL),
     (k36.SaslAuthenticateRequest(auth_bytes=b"x"), k36.SaslAuthenticateResponse, NO_SASL),
     (k29.DescribeAclsRequest(), k29.DescribeAclsResponse, UNSUPPORTED),
-    (
-        k50.DescribeUserScramCredentialsRequest(),
-        k50.DescribeUserScramCredentialsResponse,
-        UNSUPPORTED,
-    ),
     (k68.ConsumerGroupHeartbeatRequest(), k68.ConsumerGroupHeartbeatResponse, UNSUPPORTED),
     (k76.ShareGroupHeartbeatRequest(), k76.ShareGroupHeartbeatResponse, UNSUPPORTED),
     (k78.ShareFetchRequest(), k78.ShareFetchResponse, UNSUPPORTED),
@@ -70,12 +61,6 @@ def test_a_refusal_of_each_element(tmp_path: Path) -> None:
             delete = k31.DeleteAclsRequest(filters=(k31.DeleteAclsFilter(),) * 3)
             deleted = await c.call(delete, k31.DeleteAclsResponse, version=version)
             assert [row.error_code for row in deleted.filter_results] == [UNSUPPORTED] * 3
-        alter = k51.AlterUserScramCredentialsRequest(
-            deletions=(DELETION,), upsertions=(UPSERTION, UPSERTION)
-        )
-        altered = await c.call(alter, k51.AlterUserScramCredentialsResponse, version=0)
-        rows = [(row.user, row.error_code) for row in altered.results]
-        assert rows == [("bob", UNSUPPORTED), ("alice", UNSUPPORTED)]
 
     serve(tmp_path, story)
 

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Literal, Never, TypeVar
 
 from headwater.client.admin import arguments
+from headwater.client.admin.acls import AclAdmin, AclCalls
 from headwater.client.admin.groups import GroupCalls
 from headwater.client.admin.open_transactions import OpenTransactionCalls
 from headwater.client.admin.options import AdminOptions, OnWait
@@ -71,7 +72,7 @@ IsolationLevel = Literal["read_committed", "read_uncommitted"]
 ElectionType = Literal["preferred", "unclean"]
 
 
-class Admin(SinkAdmin):
+class Admin(SinkAdmin, AclAdmin):
     """Administers one cluster.
 
     Options have Kafka's names with underscores for dots; times are milliseconds.
@@ -108,6 +109,7 @@ class Admin(SinkAdmin):
         self._quotas = QuotaCalls(self._cluster)
         self._transactions = TransactionCalls(self._cluster)
         self._sinks = SinkCalls(self._cluster)
+        self._acls = AclCalls(self._cluster)
         self._open = OpenTransactionCalls(self._cluster, self._topics, self._transactions)
         try:
             self._call(self._cluster.bootstrap(options.bootstrap_timeout_ms))

@@ -1,4 +1,4 @@
-"""ACLs on a real cluster: the SDK and kafka-acls.sh change them, and clients feel it in a second."""
+"""ACLs on a real cluster: the SDK and kafka-acls.sh change them, and clients feel it at once."""
 
 from __future__ import annotations
 

@@ -38,6 +38,7 @@ from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.read_service import ReadService
 from headwater_broker.replica.transaction_verification import Enlistment, TransactionVerifier
 from headwater_broker.runtime.broker_loggers import BrokerLoggers
+from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
 from headwater_broker.security.session import Session
 
 
@@ -84,6 +85,8 @@ class Services:
     """(topic id, partition) -> the offset after the last one in the table; None while unknown."""
     leads: Callable[[str, int, int], Awaitable[bool]]
     """(topic, partition, leader epoch): whether this broker leads, as the metadata store says."""
+    tokens: TokenTable = field(default_factory=lambda: TokenTable(TokenSecrets()))
+    """Delegation tokens, as the metadata store has them."""
     cleaner: CleanerMeter = field(default_factory=CleanerMeter)
     failed_topic_creations: FailedTopicCreations = field(default_factory=FailedTopicCreations)
     acls: AclStore | None = None

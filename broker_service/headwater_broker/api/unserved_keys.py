@@ -10,8 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater.wire.apis import k17_sasl_handshake as k17
-from headwater.wire.apis import k36_sasl_authenticate as k36
 from headwater.wire.apis import k50_describe_user_scram_credentials as k50
 from headwater.wire.apis import k51_alter_user_scram_credentials as k51
 from headwater.wire.schema import Message
@@ -27,11 +25,6 @@ UNSUPPORTED = ErrorCode.UNSUPPORTED_VERSION
 def refuse(ctx: RequestContext, request: Message) -> Message:
     """Raise UNSUPPORTED_VERSION: the response has one error for all of the request."""
     raise KafkaError(UNSUPPORTED, UNSERVED)
-
-
-def refuse_sasl(ctx: RequestContext, request: Message) -> Message:
-    """Raise ILLEGAL_SASL_STATE, as Kafka does on a listener without SASL."""
-    raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, f"listener {ctx.listener} has no SASL")
 
 
 def alter_user_scram_credentials(
@@ -67,8 +60,6 @@ def _row(request: type[Message], response: type[Message], handler: Handler[Any, 
 UNSERVED_ROWS = {
     row.key: row
     for row in (
-        _row(k17.SaslHandshakeRequest, k17.SaslHandshakeResponse, refuse_sasl),
-        _row(k36.SaslAuthenticateRequest, k36.SaslAuthenticateResponse, refuse_sasl),
         _row(
             k50.DescribeUserScramCredentialsRequest,
             k50.DescribeUserScramCredentialsResponse,

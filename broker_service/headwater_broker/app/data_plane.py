@@ -52,7 +52,7 @@ from headwater_broker.metadata.acl_store import AclStore
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.network.connection import Connection
-from headwater_broker.network.listener import Listener, MakeConnection
+from headwater_broker.network.listener import Listener, MakeAuthenticator, MakeConnection
 from headwater_broker.quota.client_quotas import ClientQuotas
 from headwater_broker.quota.rate import Windows
 from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
@@ -64,6 +64,7 @@ from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.read_service import ReadService
 from headwater_broker.replica.replication_limits import ReplicationLimits
 from headwater_broker.replica.transaction_verification import TransactionVerifier
+from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +84,7 @@ class DataPlaneParts:
     producer_ids: ProducerIds
     tiered_topic: Callable[[str, UUID], TieredTopic]
     remote_log: RemoteLog | None = None
+    tokens: TokenTable = field(default_factory=lambda: TokenTable(TokenSecrets()))
     cleaner: CleanerMeter = field(default_factory=CleanerMeter)
     disk_space: Callable[[str], tuple[int, int]] = disk_space
     is_topic_deleted: IsDeleted = deleted_for_all
@@ -151,6 +153,7 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         tiered_topic=parts.tiered_topic,
         tiered_end=ports.tiered_end,
         leads=parts.leads,
+        tokens=parts.tokens,
         cleaner=parts.cleaner,
         acls=parts.acls,
     )
@@ -269,6 +272,7 @@ def build_listener(
     services: Services,
     name: str,
     make_connection: MakeConnection = Connection,
+    make_authenticator: MakeAuthenticator | None = None,
 ) -> Listener:
     """One listener by name; it is not bound yet. `make_connection` is its transport."""
     values = dynamic.config.values
@@ -279,6 +283,7 @@ def build_listener(
         name=name,
         protocol=dynamic.config.protocols.get(name, SecurityProtocol.PLAINTEXT),
         make_connection=make_connection,
+        make_authenticator=make_authenticator,
         request_bytes_max=values.integer("socket.request.max.bytes"),
         in_flight_max=values.integer("queued.max.requests"),
         send_buffer_bytes=values.integer("socket.send.buffer.bytes"),

@@ -27,6 +27,7 @@ from headwater.system import SystemClock, SystemEntropy
 from headwater.wire.schema import Message
 from headwater_broker.app.config import Address, NodeConfig
 from headwater_broker.app.control_security import ControlSecurity, control_security
+from headwater_broker.app.zookeeper_security import zookeeper_security
 from headwater_broker.controller import control_client
 from headwater_broker.controller.control_client import GrpcControlCalls
 from headwater_broker.controller.loopback_channel import LoopbackControlCalls
@@ -48,6 +49,10 @@ CACHE_FOLDER = "remote-log-cache"
 
 class Store(MetadataStore, Protocol):
     """The metadata store, with its `close`."""
+
+    async def secure(self) -> int:
+        """Give the cluster's nodes their ACLs (zookeeper.set.acl); how many changed."""
+        ...
 
     async def close(self) -> None:
         """End the session: its ephemeral nodes are deleted at once."""
@@ -118,7 +123,9 @@ async def system_environment(config: NodeConfig) -> Environment:
     """The environment of this machine, with a session on the metadata store. Raises UsageError."""
     values, loop = config.values, asyncio.get_running_loop()
     security = control_security(config, config.inter_broker_listener)
-    store = ZooKeeperStore(config.zookeeper, values.integer("zookeeper.session.timeout.ms"))
+    at_store = zookeeper_security(values)
+    session_timeout_ms = values.integer("zookeeper.session.timeout.ms")
+    store = ZooKeeperStore(config.zookeeper, session_timeout_ms, security=at_store)
     await store.start(values.integer("zookeeper.connection.timeout.ms"))
     pool = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
     for _ in range(DISK_THREADS):  # start them now, so that the loop need not wait for one later
@@ -136,7 +143,7 @@ async def system_environment(config: NodeConfig) -> Environment:
         control_calls=calls,
         serve_control=serve_control,
         remote_log=DeltaRemoteLog(str(Path(config.log_dirs[0], CACHE_FOLDER))),
-        close_session=partial(close_session, config.zookeeper),
+        close_session=partial(close_session, config.zookeeper, security=at_store),
         boot_id=BOOT_ID.read_text().strip() if BOOT_ID.exists() else "",
         lag=LagProbe(loop),
         process=InterpreterTuning(),

@@ -17,8 +17,10 @@ from headwater_broker.app.environment import Environment, system_environment
 from headwater_broker.app.scheduler import Scheduler
 from headwater_broker.app.tls_listeners import RENEWAL_CHECK_S
 from headwater_broker.app.wiring import BrokerServer
+from headwater_broker.app.zookeeper_security import SET_ACL, check_brokers_have_credentials
 from headwater_broker.log.folder_inspection import inspect
 from headwater_broker.metadata.registration import check_store_knows_broker, ensure_cluster_id
+from headwater_broker.metadata.scram_secret import ensure_scram_secret
 from headwater_broker.runtime import process
 
 ISR_TICK_MAX_S = 1.0
@@ -67,8 +69,14 @@ async def build(
             environment.store, config.zookeeper, config.broker_id, folders
         )
         known = config.cluster_id or next((f.cluster_id for f in folders if f.cluster_id), None)
+        if config.values.boolean(SET_ACL):
+            await check_brokers_have_credentials(environment.store, config.broker_id)
+            logger.info("%d nodes of ZooKeeper secured", await environment.store.secure())
         cluster_id = await ensure_cluster_id(environment.store, environment.entropy, known)
-        return BrokerServer(config, cluster_id, environment, stop)
+        secret = b""
+        if any(protocol.uses_sasl for protocol in config.protocols.values()):
+            secret = await ensure_scram_secret(environment.store, environment.entropy)
+        return BrokerServer(config, cluster_id, environment, stop, secret)
     except BaseException:
         await environment.store.close()
         raise
@@ -122,6 +130,7 @@ class Lifecycle:
         await server.registration.start()
         await server.controller.start()
         await self._first_view(stopping)
+        await server.token_watch.start()
         for listener in server.listeners:
             await listener.serve()
         self.schedule()
@@ -327,6 +336,7 @@ class Lifecycle:
         yield "control port", server.control.stop_async
         yield "controller channel", close_controller_channel
         yield "control calls", environment.control_calls.close
+        yield "delegation tokens", server.token_watch.stop
         if server.acls is not None:
             yield "acls", server.acls.close
         yield "registration", server.registration.stop

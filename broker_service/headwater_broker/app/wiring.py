@@ -21,6 +21,7 @@ from headwater_broker.app.dynamic_config import DynamicConfigs
 from headwater_broker.app.environment import Environment
 from headwater_broker.app.log_dir_failures import LogDirFailures
 from headwater_broker.app.own_registration import BoundPorts, OwnRegistration
+from headwater_broker.app.sasl_listeners import SaslParts, sasl_authenticator
 from headwater_broker.app.tiered_offsets import TieredOffsets, TieredRanges
 from headwater_broker.app.tiered_topics import TieredTopics
 from headwater_broker.app.tls_listeners import TlsListeners
@@ -35,12 +36,15 @@ from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.metadata.leader_lookup import LeaderLookup
 from headwater_broker.metadata.registration import RegistrationManager
+from headwater_broker.metadata.token_watch import TokenWatch
 from headwater_broker.metadata.topic_lookup import TopicLookup
 from headwater_broker.network.http_server import HttpStatusServer
+from headwater_broker.network.listener import Listener
 from headwater_broker.network.page_cache import PageCache
 from headwater_broker.quota.rate import Windows
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
 from headwater_broker.security.standard_authorizer import StandardAuthorizer
 from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
 from headwater_broker.telemetry.metrics import BrokerCollector, MetricsText
@@ -69,12 +73,12 @@ class BrokerServer:
         cluster_id: str,
         environment: Environment,
         stop: Callable[[str], None],
+        scram_secret: bytes = b"",
     ) -> None:
         """`stop(reason)` asks for the end of the process."""
         v, clock, store = config.values, environment.clock, environment.store
         connect = _connect_to_brokers(config, environment)
-        self.config = config
-        self.environment = environment
+        self.config, self.environment = config, environment
         self.readiness = Readiness()
         # Rights. Raises UsageError when the authorizer would refuse everybody.
         self.authorizer: Authorizer = AllowAll()
@@ -94,6 +98,7 @@ class BrokerServer:
         )
         self.view = MetadataCache(cluster_id, self.broker_epoch)
         self.dynamic = DynamicConfigs(config, self.view)
+        self.token_watch = TokenWatch(store, TokenTable(token_secrets(v)))
         self.cleaner_processes = CleanerProcesses()
         self.cleaner = LogCleaner(
             self.logs, self.cleaner_processes, clock, lambda: cleaner_settings(self.dynamic)
@@ -111,10 +116,13 @@ class BrokerServer:
         self.transaction_channel = plane.transaction_channel
         self.tiered = TieredOffsets(self.tiered_ranges, self.replicas)
         self.tls = TlsListeners(self.dynamic, clock)
-        self.listeners = [
-            build_listener(self.dynamic, self.services, name, self.tls.make_connection(name))
-            for name in config.protocols
-        ]
+        sasl = SaslParts(
+            users=lambda: self.view.client_quotas,
+            secret=scram_secret,
+            clock=clock,
+            entropy=environment.entropy,
+        )
+        self.listeners = self._build_listeners(sasl)
         # What operators and the controller see and ask.
         self.log_dir_failures = LogDirFailures(
             self.logs,
@@ -131,6 +139,18 @@ class BrokerServer:
         self.control = environment.serve_control(self._control_table(), config.control)
         self.status_server = None if config.status is None else self._status_server()
         self._subscribe(stop)
+
+    def _build_listeners(self, sasl: SaslParts) -> list[Listener]:
+        return [
+            build_listener(
+                self.dynamic,
+                self.services,
+                name,
+                self.tls.make_connection(name),
+                sasl_authenticator(self.config, name, sasl),
+            )
+            for name in self.config.protocols
+        ]
 
     def broker_epoch(self) -> int:
         """The czxid of this broker's registration; -1 while it is not registered."""
@@ -217,6 +237,7 @@ class BrokerServer:
             producer_ids=ProducerIds(self.controller_channel.allocate_producer_ids),
             remote_log=environment.remote_log,
             tiered_topic=tiered_topics.locate,
+            tokens=self.token_watch.table,
             cleaner=self.cleaner.meter,
             is_topic_deleted=TopicLookup(environment.store).is_deleted,
         )
@@ -339,7 +360,17 @@ def controller_config(v: Values, file: Values | None = None) -> ControllerConfig
         leader_imbalance_per_broker_percentage=v.integer("leader.imbalance.per.broker.percentage"),
         leader_imbalance_check_interval_ms=1000
         * v.integer("leader.imbalance.check.interval.seconds"),
+        token_secrets=token_secrets(file or v),
+        token_lifetime_max_ms=v.integer("delegation.token.max.lifetime.ms"),
+        token_expiry_time_ms=v.integer("delegation.token.expiry.time.ms"),
+        token_expiry_check_interval_ms=v.integer("delegation.token.expiry.check.interval.ms"),
     )
+
+
+def token_secrets(v: Values) -> TokenSecrets:
+    """The keys that sign delegation tokens; none: there are no tokens."""
+    previous = v.strings("headwater.delegation.token.previous.secret.keys")
+    return TokenSecrets(v.string("delegation.token.secret.key") or "", previous)
 
 
 def _windows(v: Values, prefix: str) -> Windows:

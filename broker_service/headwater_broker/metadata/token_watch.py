@@ -30,7 +30,7 @@ class TokenWatch:
 
     def __init__(self, store: MetadataStore, table: TokenTable) -> None:
         self._store = store
-        self._table = table
+        self.table = table
         self._changed = asyncio.Event()
         self._reads_all = True
         self._seen: frozenset[str] = frozenset()
@@ -43,7 +43,7 @@ class TokenWatch:
 
         Raises StoreError.
         """
-        if not self._table.secrets.is_enabled:
+        if not self.table.secrets.is_enabled:
             return
         for path in (TOKENS, TOKEN_CHANGES):
             await self._store.ensure_path(path)
@@ -86,11 +86,11 @@ class TokenWatch:
         stored = set(await self._store.children(TOKENS))
         wanted = stored if reads_all else stored - self._known() | await self._named(changes)
         found, removed = await self._tokens(sorted(wanted))
-        self._table.update(found, removed | (self._known() - stored))
+        self.table.update(found, removed | (self._known() - stored))
         self._seen = changes
 
     def _known(self) -> set[str]:
-        return {token.token_id for token in self._table.tokens()}
+        return {token.token_id for token in self.table.tokens()}
 
     async def _named(self, changes: frozenset[str]) -> set[str]:
         paths = [f"{TOKEN_CHANGES}/{name}" for name in sorted(changes - self._seen)]

@@ -34,8 +34,10 @@ from headwater_broker.security.authentication_gate import (
     AUTHENTICATION_KEYS,
     UNAUTHENTICATED_REQUEST_BYTES_MAX,
     AuthenticationGate,
+    Authenticator,
     GateActions,
 )
+from headwater_broker.security.session import Session
 
 BACKLOG = 512
 SYSTEM_BUFFER = -1
@@ -52,6 +54,8 @@ UNLIMITED = 2**31 - 1
 
 logger = logging.getLogger(__name__)
 
+MakeAuthenticator = Callable[[Session], Authenticator]
+"""The SASL authenticator of a new connection."""
 MakeConnection = Callable[[Acceptor], asyncio.BaseProtocol]
 """Makes a connection of a listener's security protocol."""
 
@@ -69,6 +73,7 @@ class Listener:
         protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT,
         make_connection: MakeConnection = Connection,
         requires_authentication: bool = False,
+        make_authenticator: MakeAuthenticator | None = None,
         request_bytes_max: int = 100 * 1024 * 1024,
         in_flight_max: int = 500,
         send_buffer_bytes: int = SYSTEM_BUFFER,
@@ -93,6 +98,7 @@ class Listener:
         self.port = 0
         self._make_connection = make_connection
         self._requires_authentication = requires_authentication or protocol.uses_sasl
+        self._make_authenticator = make_authenticator
         self._buffers = (
             (socket.SO_SNDBUF, send_buffer_bytes),
             (socket.SO_RCVBUF, receive_buffer_bytes),
@@ -227,6 +233,8 @@ class Listener:
 
     def guard(self, connection: GatedConnection) -> AuthenticationGate | None:
         """The gate of a new connection; None where no authentication is required."""
+        if self._make_authenticator is not None:
+            connection.session.authenticator = self._make_authenticator(connection.session)
         if not self._requires_authentication:
             return None
         rows = {key: self.rows[key] for key in AUTHENTICATION_KEYS if key in self.rows}

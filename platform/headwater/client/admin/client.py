@@ -20,6 +20,7 @@ from headwater.client.admin.options import AdminOptions, OnWait
 from headwater.client.admin.quotas import QuotaCalls
 from headwater.client.admin.replicas import ELECTION_TYPES, Outcomes, ReplicaCalls
 from headwater.client.admin.sinks import SinkAdmin, SinkCalls
+from headwater.client.admin.tokens import TokenAdmin, TokenCalls
 from headwater.client.admin.topics import ISOLATION_LEVELS, RESOURCE_TYPES, TopicCalls
 from headwater.client.admin.transactions import TransactionCalls
 from headwater.client.cluster import Cluster
@@ -72,7 +73,7 @@ IsolationLevel = Literal["read_committed", "read_uncommitted"]
 ElectionType = Literal["preferred", "unclean"]
 
 
-class Admin(SinkAdmin):
+class Admin(SinkAdmin, TokenAdmin):
     """Administers one cluster.
 
     Options have Kafka's names with underscores for dots; times are milliseconds.
@@ -109,6 +110,7 @@ class Admin(SinkAdmin):
         self._quotas = QuotaCalls(self._cluster)
         self._transactions = TransactionCalls(self._cluster)
         self._sinks = SinkCalls(self._cluster)
+        self._tokens = TokenCalls(self._cluster)
         self._open = OpenTransactionCalls(self._cluster, self._topics, self._transactions)
         try:
             self._call(self._cluster.bootstrap(options.bootstrap_timeout_ms))

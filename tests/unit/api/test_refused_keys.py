@@ -25,6 +25,7 @@ from headwater_broker.api.unserved_keys import UNSERVED_ROWS
 from solo_broker import SoloBroker
 from unit.network.test_data_plane import serve
 
+NO_AUTHORIZER = ErrorCode.SECURITY_DISABLED
 UNSUPPORTED, NO_SASL = ErrorCode.UNSUPPORTED_VERSION, ErrorCode.ILLEGAL_SASL_STATE
 ACL = k30.AclCreation(resource_name="t", principal="User:alice", host="*")
 UPSERTION = k51.ScramCredentialUpsertion(name="alice", salt=b"s", salted_password=b"p")
@@ -33,7 +34,7 @@ DELETION = k51.ScramCredentialDeletion(name="bob")
 WHOLE: list[tuple[Message, type[Message], ErrorCode]] = [
     (k17.SaslHandshakeRequest(mechanism="PLAIN"), k17.SaslHandshakeResponse, NO_SASL),
     (k36.SaslAuthenticateRequest(auth_bytes=b"x"), k36.SaslAuthenticateResponse, NO_SASL),
-    (k29.DescribeAclsRequest(), k29.DescribeAclsResponse, UNSUPPORTED),
+    (k29.DescribeAclsRequest(), k29.DescribeAclsResponse, NO_AUTHORIZER),
     (
         k50.DescribeUserScramCredentialsRequest(),
         k50.DescribeUserScramCredentialsResponse,
@@ -66,10 +67,10 @@ def test_a_refusal_of_each_element(tmp_path: Path) -> None:
         for version in versions(k30.CreateAclsRequest):
             create = k30.CreateAclsRequest(creations=(ACL, ACL))
             created = await c.call(create, k30.CreateAclsResponse, version=version)
-            assert [row.error_code for row in created.results] == [UNSUPPORTED] * 2
+            assert [row.error_code for row in created.results] == [NO_AUTHORIZER] * 2
             delete = k31.DeleteAclsRequest(filters=(k31.DeleteAclsFilter(),) * 3)
             deleted = await c.call(delete, k31.DeleteAclsResponse, version=version)
-            assert [row.error_code for row in deleted.filter_results] == [UNSUPPORTED] * 3
+            assert [row.error_code for row in deleted.filter_results] == [NO_AUTHORIZER] * 3
         alter = k51.AlterUserScramCredentialsRequest(
             deletions=(DELETION,), upsertions=(UPSERTION, UPSERTION)
         )
@@ -81,8 +82,7 @@ def test_a_refusal_of_each_element(tmp_path: Path) -> None:
 
 
 def test_only_refusals_that_clients_must_read_are_advertised(tmp_path: Path) -> None:
-    """A client that finds 68 there and uses it learns of the refusal; with 30 listed, tools would
-    offer ACLs."""
+    """A client that finds 68 there and uses it learns of the refusal."""
 
     async def story(broker: SoloBroker, c: Connection) -> None:
         reply = await c.call(ApiVersionsRequest(), ApiVersionsResponse, version=0)

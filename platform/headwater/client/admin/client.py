@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar, Unpack
 
 from headwater.client.admin import arguments
+from headwater.client.admin.acls import AclAdmin, AclCalls
 from headwater.client.admin.groups import GroupCalls
 from headwater.client.admin.open_transactions import OpenTransactionCalls
 from headwater.client.admin.options import AdminOptions, OnWait
@@ -73,7 +74,7 @@ IsolationLevel = Literal["read_committed", "read_uncommitted"]
 ElectionType = Literal["preferred", "unclean"]
 
 
-class Admin(SinkAdmin, TokenAdmin):
+class Admin(SinkAdmin, TokenAdmin, AclAdmin):
     """Administers one cluster.
 
     Options have Kafka's names with underscores for dots; times are milliseconds.
@@ -111,6 +112,7 @@ class Admin(SinkAdmin, TokenAdmin):
         self._transactions = TransactionCalls(self._cluster)
         self._sinks = SinkCalls(self._cluster)
         self._tokens = TokenCalls(self._cluster)
+        self._acls = AclCalls(self._cluster)
         self._open = OpenTransactionCalls(self._cluster, self._topics, self._transactions)
         try:
             self._call(self._cluster.bootstrap(options.bootstrap_timeout_ms))

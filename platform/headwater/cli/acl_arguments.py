@@ -165,11 +165,10 @@ def consumer_bindings(resources: Resources, entries: Entries) -> list[AclBinding
 def filters(resources: Resources, principals: Iterable[str] = ()) -> list[AclFilter]:
     """Filters for the named resources, or for all, and for these principals, or for all."""
     named: list[tuple[ResourceType, str | None]] = [*resources.named()]
+    whose: list[str | None] = [*map(principal, principals)]
     return [
         AclFilter(kind, name, resources.pattern_type, who)
-        for (kind, name), who in product(
-            named or [(ResourceType.ANY, None)], [*map(principal, principals)] or [None]
-        )
+        for (kind, name), who in product(named or [(ResourceType.ANY, None)], whose or [None])
     ]
 
 

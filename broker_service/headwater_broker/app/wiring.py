@@ -116,22 +116,9 @@ class BrokerServer:
         self.transaction_channel = plane.transaction_channel
         self.tiered = TieredOffsets(self.tiered_ranges, self.replicas)
         self.tls = TlsListeners(self.dynamic, clock)
-        sasl = SaslParts(
-            users=lambda: self.view.client_quotas,
-            secret=scram_secret,
-            clock=clock,
-            entropy=environment.entropy,
-        )
-        self.listeners = self._build_listeners(sasl)
+        self.listeners = self._build_listeners(scram_secret)
         # What operators and the controller see and ask.
-        self.log_dir_failures = LogDirFailures(
-            self.logs,
-            self.replicas,
-            self.registration,
-            self.services.background,
-            self.readiness,
-            stop,
-        )
+        self.log_dir_failures = self._log_dir_failures(stop)
         self.status = StatusDocument(
             self.services, clock, environment.lag, self.readiness, self.broker_epoch
         )
@@ -140,7 +127,14 @@ class BrokerServer:
         self.status_server = None if config.status is None else self._status_server()
         self._subscribe(stop)
 
-    def _build_listeners(self, sasl: SaslParts) -> list[Listener]:
+    def _build_listeners(self, scram_secret: bytes) -> list[Listener]:
+        sasl = SaslParts(
+            users=lambda: self.view.client_quotas,
+            secret=scram_secret,
+            clock=self.environment.clock,
+            entropy=self.environment.entropy,
+            find_token=self.token_watch.table.find_token,
+        )
         return [
             build_listener(
                 self.dynamic,
@@ -151,6 +145,16 @@ class BrokerServer:
             )
             for name in self.config.protocols
         ]
+
+    def _log_dir_failures(self, stop: Callable[[str], None]) -> LogDirFailures:
+        return LogDirFailures(
+            self.logs,
+            self.replicas,
+            self.registration,
+            self.services.background,
+            self.readiness,
+            stop,
+        )
 
     def broker_epoch(self) -> int:
         """The czxid of this broker's registration; -1 while it is not registered."""

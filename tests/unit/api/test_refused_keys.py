@@ -47,7 +47,8 @@ def test_a_refusal_of_the_whole_request(
 
 
 def test_only_refusals_that_clients_must_read_are_advertised(tmp_path: Path) -> None:
-    """A client that finds 68 there and uses it learns of the refusal."""
+    """A client that finds 68 there and uses it learns of the refusal; with 30 listed, tools would
+    offer ACLs."""
 
     async def story(broker: SoloBroker, c: Connection) -> None:
         reply = await c.call(ApiVersionsRequest(), ApiVersionsResponse, version=0)

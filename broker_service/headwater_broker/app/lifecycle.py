@@ -17,6 +17,7 @@ from headwater_broker.app.environment import Environment, system_environment
 from headwater_broker.app.scheduler import Scheduler
 from headwater_broker.app.tls_listeners import RENEWAL_CHECK_S
 from headwater_broker.app.wiring import BrokerServer
+from headwater_broker.app.zookeeper_security import SET_ACL, check_brokers_have_credentials
 from headwater_broker.log.folder_inspection import inspect
 from headwater_broker.metadata.registration import check_store_knows_broker, ensure_cluster_id
 from headwater_broker.metadata.scram_secret import ensure_scram_secret
@@ -68,6 +69,9 @@ async def build(
             environment.store, config.zookeeper, config.broker_id, folders
         )
         known = config.cluster_id or next((f.cluster_id for f in folders if f.cluster_id), None)
+        if config.values.boolean(SET_ACL):
+            await check_brokers_have_credentials(environment.store, config.broker_id)
+            logger.info("%d nodes of ZooKeeper secured", await environment.store.secure())
         cluster_id = await ensure_cluster_id(environment.store, environment.entropy, known)
         secret = b""
         if any(protocol.uses_sasl for protocol in config.protocols.values()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from headwater.security.protocol import SecurityProtocol
 from headwater.security.scram_credential import ScramMechanism
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.network.listener import MakeAuthenticator
+from headwater_broker.security.delegation_tokens import TokenTable
 from headwater_broker.security.mechanism import Mechanism
 from headwater_broker.security.plain_mechanism import PlainMechanism
 from headwater_broker.security.sasl_server_authenticator import (
@@ -29,6 +31,7 @@ from headwater_broker.security.scram_mechanism import (
     FindToken,
     ScramParts,
     ScramServerMechanism,
+    TokenEntry,
     no_tokens,
 )
 
@@ -65,6 +68,14 @@ class _Source:
     def jaas_key(self) -> str:
         """The key to set, for errors."""
         return f"listener.name.{self.listener.lower()}.{self.mechanism.lower()}.{JAAS}"
+
+
+def token_password(table: TokenTable, token_id: str) -> TokenEntry | None:
+    """Owner, password and expiry of a delegation token: its password is its HMAC (KIP-48)."""
+    login = table.find_token(token_id)
+    if login is None:
+        return None
+    return login.owner, base64.b64encode(login.hmac).decode(), login.expiry_ms
 
 
 def _plain(source: _Source) -> Mechanism:

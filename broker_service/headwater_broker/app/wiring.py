@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 
 from headwater.client.connection import open_connection
 from headwater.config.keys import Values
@@ -21,7 +22,7 @@ from headwater_broker.app.dynamic_config import DynamicConfigs
 from headwater_broker.app.environment import Environment
 from headwater_broker.app.log_dir_failures import LogDirFailures
 from headwater_broker.app.own_registration import BoundPorts, OwnRegistration
-from headwater_broker.app.sasl_listeners import SaslParts, sasl_authenticator
+from headwater_broker.app.sasl_listeners import SaslParts, sasl_authenticator, token_password
 from headwater_broker.app.tiered_offsets import TieredOffsets, TieredRanges
 from headwater_broker.app.tiered_topics import TieredTopics
 from headwater_broker.app.tls_listeners import TlsListeners
@@ -80,12 +81,7 @@ class BrokerServer:
         connect = _connect_to_brokers(config, environment)
         self.config, self.environment = config, environment
         self.readiness = Readiness()
-        # Rights. Raises UsageError when the authorizer would refuse everybody.
-        self.authorizer: Authorizer = AllowAll()
-        self.acls: AclStore | None = None
-        if v.string("authorizer.class.name"):
-            standard = StandardAuthorizer.from_values(v, clock)
-            self.authorizer, self.acls = standard, AclStore(store, standard)
+        self.authorizer, self.acls = _build_authorizer(v, environment)
         # Logs on disk, and this broker's place in the cluster.
         self.logs = _build_logs(config, cluster_id, environment)
         self.ports = BoundPorts()
@@ -116,13 +112,7 @@ class BrokerServer:
         self.transaction_channel = plane.transaction_channel
         self.tiered = TieredOffsets(self.tiered_ranges, self.replicas)
         self.tls = TlsListeners(self.dynamic, clock)
-        sasl = SaslParts(
-            users=lambda: self.view.client_quotas,
-            secret=scram_secret,
-            clock=clock,
-            entropy=environment.entropy,
-        )
-        self.listeners = self._build_listeners(sasl)
+        self.listeners = self._build_listeners(scram_secret)
         # What operators and the controller see and ask.
         self.log_dir_failures = LogDirFailures(
             self.logs,
@@ -140,7 +130,14 @@ class BrokerServer:
         self.status_server = None if config.status is None else self._status_server()
         self._subscribe(stop)
 
-    def _build_listeners(self, sasl: SaslParts) -> list[Listener]:
+    def _build_listeners(self, scram_secret: bytes) -> list[Listener]:
+        sasl = SaslParts(
+            users=lambda: self.view.client_quotas,
+            secret=scram_secret,
+            clock=self.environment.clock,
+            entropy=self.environment.entropy,
+            find_token=partial(token_password, self.token_watch.table),
+        )
         return [
             build_listener(
                 self.dynamic,
@@ -166,6 +163,8 @@ class BrokerServer:
 
         The actions of operators' requests need parts that are built out of the services.
         """
+        if self.environment.control_admission is not None:
+            self.environment.control_admission.authorizer = self.services.authorizer
         controls = self.services.controls
         controls.status, controls.is_ready = self.status.text, self.readiness
         controls.read_table, controls.stop = self.tiered.refresh_topic, stop
@@ -281,6 +280,14 @@ def _connect_to_brokers(config: NodeConfig, environment: Environment) -> Connect
         )
 
     return connect
+
+
+def _build_authorizer(v: Values, environment: Environment) -> tuple[Authorizer, AclStore | None]:
+    """Raises UsageError when the authorizer would refuse everybody."""
+    if not v.string("authorizer.class.name"):
+        return AllowAll(), None
+    authorizer = StandardAuthorizer.from_values(v, environment.clock)
+    return authorizer, AclStore(environment.store, authorizer)
 
 
 def _build_logs(config: NodeConfig, cluster_id: str, environment: Environment) -> LogManager:

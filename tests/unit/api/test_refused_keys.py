@@ -26,6 +26,7 @@ from solo_broker import SoloBroker
 from unit.network.test_data_plane import serve
 
 UNSUPPORTED, NO_SASL = ErrorCode.UNSUPPORTED_VERSION, ErrorCode.ILLEGAL_SASL_STATE
+NO_ACLS = ErrorCode.SECURITY_DISABLED
 ACL = k30.AclCreation(resource_name="t", principal="User:alice", host="*")
 UPSERTION = k51.ScramCredentialUpsertion(name="alice", salt=b"s", salted_password=b"p")
 DELETION = k51.ScramCredentialDeletion(name="bob")
@@ -33,7 +34,7 @@ DELETION = k51.ScramCredentialDeletion(name="bob")
 WHOLE: list[tuple[Message, type[Message], ErrorCode]] = [
     (k17.SaslHandshakeRequest(mechanism="PLAIN"), k17.SaslHandshakeResponse, NO_SASL),
     (k36.SaslAuthenticateRequest(auth_bytes=b"x"), k36.SaslAuthenticateResponse, NO_SASL),
-    (k29.DescribeAclsRequest(), k29.DescribeAclsResponse, UNSUPPORTED),
+    (k29.DescribeAclsRequest(), k29.DescribeAclsResponse, NO_ACLS),
     (
         k50.DescribeUserScramCredentialsRequest(),
         k50.DescribeUserScramCredentialsResponse,
@@ -66,10 +67,10 @@ def test_a_refusal_of_each_element(tmp_path: Path) -> None:
         for version in versions(k30.CreateAclsRequest):
             create = k30.CreateAclsRequest(creations=(ACL, ACL))
             created = await c.call(create, k30.CreateAclsResponse, version=version)
-            assert [row.error_code for row in created.results] == [UNSUPPORTED] * 2
+            assert [row.error_code for row in created.results] == [NO_ACLS] * 2
             delete = k31.DeleteAclsRequest(filters=(k31.DeleteAclsFilter(),) * 3)
             deleted = await c.call(delete, k31.DeleteAclsResponse, version=version)
-            assert [row.error_code for row in deleted.filter_results] == [UNSUPPORTED] * 3
+            assert [row.error_code for row in deleted.filter_results] == [NO_ACLS] * 3
         alter = k51.AlterUserScramCredentialsRequest(
             deletions=(DELETION,), upsertions=(UPSERTION, UPSERTION)
         )

@@ -23,7 +23,7 @@ from headwater.system import SystemClock
 from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
 from headwater_broker.app.data_plane import build_listener
 from headwater_broker.app.tls_listeners import TlsListeners
-from headwater_broker.network import tls_connection
+from headwater_broker.network import unauthenticated
 from headwater_broker.network.listener import Listener
 from solo_broker import SoloBroker
 from tls_authority import Authority, Leaf
@@ -196,7 +196,7 @@ def test_bytes_that_are_no_handshake_close_the_connection(tmp_path: Path, sent: 
 
 def test_a_silent_client_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
-        monkeypatch.setattr(tls_connection, "HANDSHAKE_S", 0.05)
+        monkeypatch.setattr(unauthenticated, "PLACE_S", 0.05)
         async with secure(tmp_path) as given:
             with socket.create_connection(("127.0.0.1", given.listener.port)):
                 await given.until(lambda: bool(given.listener.connections))

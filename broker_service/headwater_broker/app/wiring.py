@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial
 
 from headwater.client.connection import open_connection
 from headwater.config.keys import Values
@@ -22,7 +21,7 @@ from headwater_broker.app.dynamic_config import DynamicConfigs
 from headwater_broker.app.environment import Environment
 from headwater_broker.app.log_dir_failures import LogDirFailures
 from headwater_broker.app.own_registration import BoundPorts, OwnRegistration
-from headwater_broker.app.sasl_listeners import SaslParts, sasl_authenticator, token_password
+from headwater_broker.app.sasl_listeners import SaslParts, sasl_authenticator
 from headwater_broker.app.tiered_offsets import TieredOffsets, TieredRanges
 from headwater_broker.app.tiered_topics import TieredTopics
 from headwater_broker.app.tls_listeners import TlsListeners
@@ -115,14 +114,7 @@ class BrokerServer:
         self.tls = TlsListeners(self.dynamic, clock)
         self.listeners = self._build_listeners(scram_secret)
         # What operators and the controller see and ask.
-        self.log_dir_failures = LogDirFailures(
-            self.logs,
-            self.replicas,
-            self.registration,
-            self.services.background,
-            self.readiness,
-            stop,
-        )
+        self.log_dir_failures = self._log_dir_failures(stop)
         self.status = StatusDocument(
             self.services, clock, environment.lag, self.readiness, self.broker_epoch
         )
@@ -137,7 +129,7 @@ class BrokerServer:
             secret=scram_secret,
             clock=self.environment.clock,
             entropy=self.environment.entropy,
-            find_token=partial(token_password, self.token_watch.table),
+            find_token=self.token_watch.table.find_token,
             failure_delay=FailureDelays(
                 self.environment.clock,
                 self.config.values.integer("connection.failed.authentication.delay.ms"),
@@ -153,6 +145,16 @@ class BrokerServer:
             )
             for name in self.config.protocols
         ]
+
+    def _log_dir_failures(self, stop: Callable[[str], None]) -> LogDirFailures:
+        return LogDirFailures(
+            self.logs,
+            self.replicas,
+            self.registration,
+            self.services.background,
+            self.readiness,
+            stop,
+        )
 
     def broker_epoch(self) -> int:
         """The czxid of this broker's registration; -1 while it is not registered."""

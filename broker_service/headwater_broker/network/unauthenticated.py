@@ -12,17 +12,9 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
-PLACES = 1_000
-"""Connections of one listener that are not authenticated."""
-PLACES_PER_HOST = 50
-PLACE_S = 10.0
-"""Time to authenticate; the connection is closed then."""
-CONTENDED_PLACE_S = 1.0
-"""The same while other connections wait."""
-WAITING_MAX = 512
-"""Connections beyond these push out the one that has waited longest: each costs a descriptor."""
 CHECK_S = 0.1
 """Interval of the checks while there are connections here."""
 
@@ -31,6 +23,22 @@ logger = logging.getLogger(__name__)
 MakeProtocol = Callable[[], asyncio.BaseProtocol]
 Peer = object
 """The client's address and port, as the socket names them: the key of a connection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnauthenticatedLimits:
+    """The limits of one listener."""
+
+    places: int = 1_000
+    """Connections that are not authenticated."""
+    places_per_host: int = 50
+    place_s: float = 10.0
+    """Time to authenticate; the connection is closed then."""
+    contended_place_s: float = 1.0
+    """The same while other connections wait."""
+    waiting_max: int = 512
+    """Connections beyond these push out the one that has waited longest: each costs a
+    descriptor."""
 
 
 class _Waiting(asyncio.Protocol):
@@ -60,10 +68,16 @@ def host_of(peer: Peer) -> str:
 class UnauthenticatedConnections:
     """Those of one listener."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, serve: MakeProtocol) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        serve: MakeProtocol,
+        limits: UnauthenticatedLimits | None = None,
+    ) -> None:
         """`serve` makes the protocol of a connection that has got a place."""
         self._loop = loop
         self._serve = serve
+        self.limits = limits or UnauthenticatedLimits()
         self._places: dict[Peer, tuple[asyncio.Transport, float]] = {}
         """(connection, when it got its place), the oldest first."""
         self._hosts: Counter[str] = Counter()
@@ -91,7 +105,7 @@ class UnauthenticatedConnections:
         self._waiting.appendleft(connection)
         # Not within connection_made: the first releases of Python 3.11 would read all the same.
         self._loop.call_soon(self._pause, connection)
-        if len(self._waiting) > WAITING_MAX:
+        if len(self._waiting) > self.limits.waiting_max:
             self._waiting[-1].transport.abort()
             self._waiting.pop()
 
@@ -120,7 +134,8 @@ class UnauthenticatedConnections:
         self._waiting.clear()
 
     def _has_place(self, host: str) -> bool:
-        return len(self._places) < PLACES and self._hosts[host] < PLACES_PER_HOST
+        limits = self.limits
+        return len(self._places) < limits.places and self._hosts[host] < limits.places_per_host
 
     def _serve_waiting(self) -> None:
         found = next(
@@ -156,10 +171,11 @@ class UnauthenticatedConnections:
         """Close the connections whose time is up."""
         now, ended = self._loop.time(), []
         contended = {one.host for one in self._waiting}
-        is_full = len(self._places) >= PLACES
+        is_full = len(self._places) >= self.limits.places
         for peer, (transport, since) in self._places.items():
             is_contended = is_full or host_of(peer) in contended
-            if now - since > (CONTENDED_PLACE_S if is_contended else PLACE_S):
+            time_s = self.limits.contended_place_s if is_contended else self.limits.place_s
+            if now - since > time_s:
                 logger.info("closing connection of %s: not authenticated in time", host_of(peer))
                 transport.abort()
                 ended.append(peer)

@@ -8,12 +8,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from headwater.client.connection import open_connection
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest
 from headwater.wire.framing import encode_request
-from headwater_broker.network import unauthenticated
+from headwater_broker.network.unauthenticated import UnauthenticatedLimits
 from headwater_broker.security.authentication_gate import UNAUTHENTICATED_REQUESTS_MAX
 from solo_broker import SoloBroker
 from unit.network.test_tls_connection import Secure, Shown, secure
@@ -41,13 +39,10 @@ async def silent(given: Secure, count: int, host: str = "127.0.0.1") -> AsyncIte
             writer.close()
 
 
-def test_silent_connections_of_one_address_keep_no_other_address_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silent_connections_of_one_address_keep_no_other_address_out(tmp_path: Path) -> None:
     async def story() -> None:
-        monkeypatch.setattr(unauthenticated, "PLACES_PER_HOST", 5)
-        monkeypatch.setattr(unauthenticated, "CONTENDED_PLACE_S", 60.0)
-        async with secure(tmp_path) as given, silent(given, 40, "127.0.0.2"):
+        limits = UnauthenticatedLimits(places_per_host=5, contended_place_s=60.0)
+        async with secure(tmp_path, limits=limits) as given, silent(given, 40, "127.0.0.2"):
             async with asyncio.timeout(5):
                 good = await given.connect(Shown())
             assert len(given.listener.connections) <= 6
@@ -56,14 +51,10 @@ def test_silent_connections_of_one_address_keep_no_other_address_out(
     run(story())
 
 
-def test_silent_connections_give_way_to_a_good_one_of_the_same_address(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silent_connections_give_way_to_a_good_one_of_the_same_address(tmp_path: Path) -> None:
     async def story() -> None:
-        monkeypatch.setattr(unauthenticated, "PLACES_PER_HOST", 5)
-        monkeypatch.setattr(unauthenticated, "CONTENDED_PLACE_S", 0.05)
-        monkeypatch.setattr(unauthenticated, "CHECK_S", 0.01)
-        async with secure(tmp_path) as given, silent(given, 40):
+        limits = UnauthenticatedLimits(places_per_host=5, contended_place_s=0.05)
+        async with secure(tmp_path, limits=limits) as given, silent(given, 40):
             async with asyncio.timeout(5):
                 good = await given.connect(Shown())
             good.close()
@@ -71,14 +62,10 @@ def test_silent_connections_give_way_to_a_good_one_of_the_same_address(
     run(story())
 
 
-def test_more_than_can_wait_push_out_the_oldest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_than_can_wait_push_out_the_oldest(tmp_path: Path) -> None:
     async def story() -> None:
-        monkeypatch.setattr(unauthenticated, "PLACES", 3)
-        monkeypatch.setattr(unauthenticated, "WAITING_MAX", 4)
-        monkeypatch.setattr(unauthenticated, "CONTENDED_PLACE_S", 60.0)
-        async with secure(tmp_path) as given, silent(given, 12):
+        limits = UnauthenticatedLimits(places=3, waiting_max=4, contended_place_s=60.0)
+        async with secure(tmp_path, limits=limits) as given, silent(given, 12):
             await given.until(lambda: len(given.listener.connections) == 3)
             queue = given.listener.unauthenticated
             assert queue is not None
@@ -88,12 +75,10 @@ def test_more_than_can_wait_push_out_the_oldest(
     run(story())
 
 
-def test_authenticated_connections_need_no_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_authenticated_connections_need_no_place(tmp_path: Path) -> None:
     async def story() -> None:
-        monkeypatch.setattr(unauthenticated, "PLACES", 2)
-        async with secure(tmp_path) as given, AsyncExitStack() as stack:
+        limits = UnauthenticatedLimits(places=2)
+        async with secure(tmp_path, limits=limits) as given, AsyncExitStack() as stack:
             for _ in range(6):
                 client = await given.connect(Shown())
                 stack.callback(client.close)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from headwater.testing.clocks import ManualClock
-
 from headwater_broker.security.failure_delays import (
     DELAY_MAX_S,
     FORGIVEN_AFTER_S,

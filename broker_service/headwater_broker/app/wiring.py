@@ -80,12 +80,7 @@ class BrokerServer:
         connect = _connect_to_brokers(config, environment)
         self.config, self.environment = config, environment
         self.readiness = Readiness()
-        # Rights. Raises UsageError when the authorizer would refuse everybody.
-        self.authorizer: Authorizer = AllowAll()
-        self.acls: AclStore | None = None
-        if v.string("authorizer.class.name"):
-            standard = StandardAuthorizer.from_values(v, clock)
-            self.authorizer, self.acls = standard, AclStore(store, standard)
+        self.authorizer, self.acls = _build_authorizer(v, environment)
         # Logs on disk, and this broker's place in the cluster.
         self.logs = _build_logs(config, cluster_id, environment)
         self.ports = BoundPorts()
@@ -287,6 +282,14 @@ def _connect_to_brokers(config: NodeConfig, environment: Environment) -> Connect
         )
 
     return connect
+
+
+def _build_authorizer(v: Values, environment: Environment) -> tuple[Authorizer, AclStore | None]:
+    """Raises UsageError when the authorizer would refuse everybody."""
+    if not v.string("authorizer.class.name"):
+        return AllowAll(), None
+    authorizer = StandardAuthorizer.from_values(v, environment.clock)
+    return authorizer, AclStore(environment.store, authorizer)
 
 
 def _build_logs(config: NodeConfig, cluster_id: str, environment: Environment) -> LogManager:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
+from headwater.security.acl import CLUSTER_NAME
 from headwater.topic_names import INTERNAL_TOPICS, KRAFT_TOPIC, is_legal_name
 from headwater.wire.apis.k03_metadata import (
     MetadataRequest,
@@ -24,33 +25,16 @@ from headwater.wire.apis.k19_create_topics import (
 )
 from headwater.wire.control import PartitionState
 from headwater.wire.schema import decode, encode
+from headwater_broker.api.authorized_operations import (
+    NOT_REQUESTED,
+    authorized_operations,
+    cluster_operations,
+)
 from headwater_broker.api.context import RequestContext, Services
 from headwater_broker.api.listener_endpoints import endpoints
 from headwater_broker.api.registry import handles
 from headwater_broker.metadata.cache import TopicMetadata
 
-NO_OPERATIONS = -(2**31)
-"""authorized_operations when the request does not ask for them."""
-TOPIC_OPERATIONS = (
-    Operation.READ,
-    Operation.WRITE,
-    Operation.CREATE,
-    Operation.DELETE,
-    Operation.ALTER,
-    Operation.DESCRIBE,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-)
-CLUSTER_OPERATIONS = (
-    Operation.CREATE,
-    Operation.ALTER,
-    Operation.DESCRIBE,
-    Operation.CLUSTER_ACTION,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-    Operation.IDEMPOTENT_WRITE,
-)
-CLUSTER = "kafka-cluster"
 ZERO = UUID(int=0)
 CREATE_KEY = 19
 CREATE_VERSION = 7
@@ -95,9 +79,9 @@ def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
         ]
     if to_create:
         create_on_demand(services, list(to_create)[:CREATED_AT_ONCE], str(ctx.principal.name))
-    cluster_operations = NO_OPERATIONS
-    if request.include_cluster_authorized_operations:
-        cluster_operations = operations(ctx, ResourceType.CLUSTER, CLUSTER, CLUSTER_OPERATIONS)
+    on_cluster = NOT_REQUESTED
+    if request.include_cluster_authorized_operations and 8 <= version <= 10:
+        on_cluster = cluster_operations(ctx)
     return MetadataResponse(
         brokers=tuple(
             MetadataResponseBroker(node_id=e.node_id, host=e.host, port=e.port, rack=e.rack)
@@ -106,15 +90,8 @@ def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
         cluster_id=services.cluster_id,
         controller_id=services.view.controller_id,
         topics=tuple(topics),
-        cluster_authorized_operations=cluster_operations if 8 <= version <= 10 else NO_OPERATIONS,
+        cluster_authorized_operations=on_cluster,
     )
-
-
-def operations(
-    ctx: RequestContext, resource: ResourceType, name: str, candidates: Iterable[Operation]
-) -> int:
-    """The allowed operations as the protocol's bit field (KIP-430)."""
-    return sum(1 << operation for operation in candidates if ctx.allowed(operation, resource, name))
 
 
 def _by_id(ctx: RequestContext, request: MetadataRequest, topic_id: UUID) -> MetadataResponseTopic:
@@ -138,8 +115,15 @@ def _by_name(
     view = services.view.topics.get(name)
     if view is not None:
         return _known(ctx, request, view)
+    if not ctx.allowed(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        return _denied(name)
     code = _missing(ctx, request, name, to_create)
     return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+
+
+def _denied(name: str) -> MetadataResponseTopic:
+    """The same row for a topic that exists and for one that does not."""
+    return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
 
 
 def _missing(
@@ -147,8 +131,6 @@ def _missing(
 ) -> ErrorCode:
     if not is_legal_name(name):
         return ErrorCode.INVALID_TOPIC_EXCEPTION
-    if not ctx.allowed(Operation.DESCRIBE, ResourceType.TOPIC, name):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     config = ctx.broker.config
     wanted = request.allow_auto_topic_creation or ctx.api_version < 4
     may_be_made = name in INTERNAL_TOPICS or (config.auto_create_topics and name != KRAFT_TOPIC)
@@ -156,7 +138,7 @@ def _missing(
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not ctx.broker.view.is_complete:
         return ErrorCode.LEADER_NOT_AVAILABLE  # the topic may exist: the cache is not loaded yet
-    may_create = ctx.allowed(Operation.CREATE, ResourceType.CLUSTER, CLUSTER)
+    may_create = ctx.allowed(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
     if not may_create and not ctx.allowed(Operation.CREATE, ResourceType.TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     refused = ctx.broker.failed_topic_creations.find(name, ctx.broker.clock)
@@ -231,10 +213,10 @@ def _known(
 ) -> MetadataResponseTopic:
     name, version = view.name, ctx.api_version
     if not ctx.allowed(Operation.DESCRIBE, ResourceType.TOPIC, name):
-        return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
-    allowed = NO_OPERATIONS
+        return _denied(name)
+    allowed = NOT_REQUESTED
     if request.include_topic_authorized_operations:
-        allowed = operations(ctx, ResourceType.TOPIC, name, TOPIC_OPERATIONS)
+        allowed = authorized_operations(ctx, ResourceType.TOPIC, name)
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=name,

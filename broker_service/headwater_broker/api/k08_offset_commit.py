@@ -38,15 +38,18 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
         if code is ErrorCode.NONE:
             rows += commits(ctx, name, topic.partitions)
     codes = {}
-    failed = ErrorCode.NONE
+    denied = ErrorCode.NONE
     try:
         require_group(ctx, Operation.READ, request.group_id)
-        if rows:
-            codes = await ctx.broker.groups.commit(_commit_request(request, tuple(rows)))
     except KafkaError as error:
-        failed = error.code
-        if failed is ErrorCode.GROUP_ID_NOT_FOUND and ctx.api_version < UNKNOWN_GROUP_SINCE:
-            failed = ErrorCode.ILLEGAL_GENERATION
+        denied = error.code
+    if rows and not denied:
+        try:
+            codes = await ctx.broker.groups.commit(_commit_request(request, tuple(rows)))
+        except KafkaError as error:
+            # Rows that were refused before keep their own codes, as in Kafka.
+            code = client_code(error.code, ctx.api_version)
+            codes = {(row.topic, row.partition): code for row in rows}
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return OffsetCommitResponse(
         topics=tuple(
@@ -56,7 +59,7 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
                 partitions=tuple(
                     OffsetCommitResponsePartition(
                         partition_index=p.partition_index,
-                        error_code=failed or code or codes.get((name, p.partition_index), unknown),
+                        error_code=denied or code or codes.get((name, p.partition_index), unknown),
                     )
                     for p in topic.partitions
                 ),
@@ -64,6 +67,13 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
             for topic, name, code in zip(request.topics, names, refused, strict=True)
         )
     )
+
+
+def client_code(code: ErrorCode, version: int) -> ErrorCode:
+    """The code that a client of this version understands."""
+    if code is ErrorCode.GROUP_ID_NOT_FOUND and version < UNKNOWN_GROUP_SINCE:
+        return ErrorCode.ILLEGAL_GENERATION
+    return code
 
 
 def _commit_request(request: OffsetCommitRequest, rows: tuple[Commit, ...]) -> OffsetCommit:

@@ -12,18 +12,11 @@ from headwater.wire.apis.k15_describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from headwater_broker.api.authorized_operations import authorized_operations
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.group_authorization import each_group, require_group
-from headwater_broker.api.k03_metadata import operations
 from headwater_broker.api.registry import handles
 
-GROUP_OPERATIONS = (
-    Operation.READ,
-    Operation.DELETE,
-    Operation.DESCRIBE,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-)
 NOT_FOUND_SINCE = 6
 
 
@@ -54,5 +47,5 @@ async def _describe(ctx: RequestContext, group_id: str) -> DescribedGroup:
 def _with_operations(ctx: RequestContext, row: DescribedGroup) -> DescribedGroup:
     if row.error_code:
         return row
-    allowed = operations(ctx, ResourceType.GROUP, row.group_id, GROUP_OPERATIONS)
+    allowed = authorized_operations(ctx, ResourceType.GROUP, row.group_id)
     return replace(row, authorized_operations=allowed)

@@ -62,14 +62,12 @@ def _refusal(ctx: RequestContext, row: DeleteTopicState) -> DeletableTopicResult
         if view is None:
             return None
         name = view.name
-    if may_on_cluster(ctx, Operation.DELETE):
+    if may_on_cluster(ctx, Operation.DELETE) or may_on_topic(ctx, Operation.DELETE, name):
         return None
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if row.name is None and not may_on_topic(ctx, Operation.DESCRIBE, name):
         return _failed(row, denied, None)  # Kafka: the name is secret, the id is not
-    if may_on_topic(ctx, Operation.DELETE, name):
-        return None
-    return _failed(row, denied, f"no DELETE on {name}")
+    return _failed(replace(row, name=name), denied, f"no DELETE on {name}")
 
 
 async def _forwarded(

@@ -7,20 +7,13 @@ of their own.
 from __future__ import annotations
 
 from headwater.errors import ErrorCode
-from headwater.ports.authorizer import Operation, ResourceType
 from headwater.wire.apis.k60_describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from headwater_broker.api.admin.forwarding import may_on_cluster
+from headwater_broker.api.authorized_operations import NOT_REQUESTED, cluster_operations
 from headwater_broker.api.context import RequestContext
-from headwater_broker.api.k03_metadata import (
-    CLUSTER,
-    CLUSTER_OPERATIONS,
-    NO_OPERATIONS,
-    operations,
-)
 from headwater_broker.api.listener_endpoints import endpoints
 from headwater_broker.api.registry import handles
 
@@ -47,11 +40,9 @@ def describe_cluster(
             endpoint_type=request.endpoint_type,
             cluster_id=services.cluster_id,
         )
-    allowed = NO_OPERATIONS
+    allowed = NOT_REQUESTED
     if request.include_cluster_authorized_operations:
-        allowed = 0
-        if may_on_cluster(ctx, Operation.DESCRIBE):
-            allowed = operations(ctx, ResourceType.CLUSTER, CLUSTER, CLUSTER_OPERATIONS)
+        allowed = cluster_operations(ctx)
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         cluster_id=services.cluster_id,

@@ -21,12 +21,9 @@ from headwater.wire.apis.k75_describe_topic_partitions import (
 )
 from headwater.wire.control import PartitionState
 from headwater_broker.api.admin.forwarding import may_on_topic
+from headwater_broker.api.authorized_operations import authorized_operations
 from headwater_broker.api.context import RequestContext
-from headwater_broker.api.k03_metadata import (
-    TOPIC_OPERATIONS,
-    operations,
-    partition_row,
-)
+from headwater_broker.api.k03_metadata import partition_row
 from headwater_broker.api.registry import handles
 from headwater_broker.api.request_limits import PARTITIONS_PER_REPLY_MAX
 
@@ -84,7 +81,7 @@ def _topic(ctx: RequestContext, name: str, first: int, room: int) -> Topic:
         topic_id=view.topic_id,
         is_internal=name in INTERNAL_TOPICS,
         partitions=tuple(_partition(ctx, view.partitions[index]) for index in indexes),
-        topic_authorized_operations=operations(ctx, ResourceType.TOPIC, name, TOPIC_OPERATIONS),
+        topic_authorized_operations=authorized_operations(ctx, ResourceType.TOPIC, name),
     )
 
 

@@ -48,6 +48,7 @@ from headwater_broker.coordinator.transaction.service import TransactionService
 from headwater_broker.coordinator.transaction.sink_service import SinkService
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.log_manager import LogManager
+from headwater_broker.metadata.acl_store import AclStore
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.network.connection import Connection
@@ -87,6 +88,7 @@ class DataPlaneParts:
     cleaner: CleanerMeter = field(default_factory=CleanerMeter)
     disk_space: Callable[[str], tuple[int, int]] = disk_space
     is_topic_deleted: IsDeleted = deleted_for_all
+    acls: AclStore | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +155,12 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         leads=parts.leads,
         tokens=parts.tokens,
         cleaner=parts.cleaner,
+        acls=parts.acls,
     )
     _subscribe_to_configs(dynamic, parts.logs, replicas)
     _subscribe_to_metadata(view, services)
+    if parts.acls is not None:
+        parts.acls.on_change.append(purgatories.fetch.recheck_all)
     return DataPlane(purgatories, appends, replicas, services, coordinators.channel)
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 
 from headwater.client.connection import open_connection
-from headwater.clock import Clock
 from headwater.config.keys import Values
-from headwater.ports.authorizer import AllowAll
+from headwater.ports.authorizer import AllowAll, Authorizer
 from headwater.ports.control import ControlHandler
 from headwater.ports.network import Connect, PeerConnection
 from headwater.wire.schema import Message
@@ -26,12 +24,14 @@ from headwater_broker.app.own_registration import BoundPorts, OwnRegistration
 from headwater_broker.app.sasl_listeners import SaslParts, sasl_authenticator
 from headwater_broker.app.tiered_offsets import TieredOffsets, TieredRanges
 from headwater_broker.app.tiered_topics import TieredTopics
+from headwater_broker.app.tls_listeners import TlsListeners
 from headwater_broker.controller.controller import ControllerIdentity, ControllerService
 from headwater_broker.controller.state import ControllerConfig
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.log.cleaner import CleanerSettings, LogCleaner
 from headwater_broker.log.cleaner_process import CleanerProcesses
 from headwater_broker.log.log_manager import LogManager
+from headwater_broker.metadata.acl_store import AclStore
 from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.metadata.leader_lookup import LeaderLookup
@@ -45,7 +45,7 @@ from headwater_broker.quota.rate import Windows
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.replication_limits import ReplicationLimits
 from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
-from headwater_broker.security.scram_mechanism import FindToken, TokenEntry
+from headwater_broker.security.standard_authorizer import StandardAuthorizer
 from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
 from headwater_broker.telemetry.metrics import BrokerCollector, MetricsText
 from headwater_broker.telemetry.status_document import StatusDocument
@@ -80,6 +80,7 @@ class BrokerServer:
         connect = _connect_to_brokers(config, environment)
         self.config, self.environment = config, environment
         self.readiness = Readiness()
+        self.authorizer, self.acls = _build_authorizer(v, environment)
         # Logs on disk, and this broker's place in the cluster.
         self.logs = _build_logs(config, cluster_id, environment)
         self.ports = BoundPorts()
@@ -109,16 +110,10 @@ class BrokerServer:
         self.replicas, self.services = plane.replicas, plane.services
         self.transaction_channel = plane.transaction_channel
         self.tiered = TieredOffsets(self.tiered_ranges, self.replicas)
+        self.tls = TlsListeners(self.dynamic, clock)
         self.listeners = self._build_listeners(scram_secret)
         # What operators and the controller see and ask.
-        self.log_dir_failures = LogDirFailures(
-            self.logs,
-            self.replicas,
-            self.registration,
-            self.services.background,
-            self.readiness,
-            stop,
-        )
+        self.log_dir_failures = self._log_dir_failures(stop)
         self.status = StatusDocument(
             self.services, clock, environment.lag, self.readiness, self.broker_epoch
         )
@@ -126,6 +121,35 @@ class BrokerServer:
         self.control = environment.serve_control(self._control_table(), config.control)
         self.status_server = None if config.status is None else self._status_server()
         self._subscribe(stop)
+
+    def _build_listeners(self, scram_secret: bytes) -> list[Listener]:
+        sasl = SaslParts(
+            users=lambda: self.view.client_quotas,
+            secret=scram_secret,
+            clock=self.environment.clock,
+            entropy=self.environment.entropy,
+            find_token=self.token_watch.table.find_token,
+        )
+        return [
+            build_listener(
+                self.dynamic,
+                self.services,
+                name,
+                self.tls.make_connection(name),
+                sasl_authenticator(self.config, name, sasl),
+            )
+            for name in self.config.protocols
+        ]
+
+    def _log_dir_failures(self, stop: Callable[[str], None]) -> LogDirFailures:
+        return LogDirFailures(
+            self.logs,
+            self.replicas,
+            self.registration,
+            self.services.background,
+            self.readiness,
+            stop,
+        )
 
     def broker_epoch(self) -> int:
         """The czxid of this broker's registration; -1 while it is not registered."""
@@ -141,6 +165,8 @@ class BrokerServer:
 
         The actions of operators' requests need parts that are built out of the services.
         """
+        if self.environment.control_admission is not None:
+            self.environment.control_admission.authorizer = self.services.authorizer
         controls = self.services.controls
         controls.status, controls.is_ready = self.status.text, self.readiness
         controls.read_table, controls.stop = self.tiered.refresh_topic, stop
@@ -151,25 +177,6 @@ class BrokerServer:
                 controller_config(now.values, self.config.values)
             )
         )
-
-    def _build_listeners(self, scram_secret: bytes) -> list[Listener]:
-        config, environment = self.config, self.environment
-        sasl = SaslParts(
-            users=lambda: self.view.client_quotas,
-            secret=scram_secret,
-            clock=environment.clock,
-            entropy=environment.entropy,
-            find_token=scram_tokens(self.token_watch.table, environment.clock),
-        )
-        return [
-            build_listener(
-                self.dynamic,
-                self.services,
-                name,
-                make_authenticator=sasl_authenticator(config, name, sasl),
-            )
-            for name in config.protocols
-        ]
 
     def _controller_channel(self) -> ControllerChannel:
         environment = self.environment
@@ -222,7 +229,8 @@ class BrokerServer:
             limits=replication_limits(self.config),
             replication=replication,
             controller=self.controller_channel,
-            authorizer=AllowAll(),
+            authorizer=self.authorizer,
+            acls=self.acls,
             warmer=PageCache(loop, environment.pool),
             leads=LeaderLookup(environment.store, self.config.broker_id).is_leader,
             producer_ids=ProducerIds(self.controller_channel.allocate_producer_ids),
@@ -274,6 +282,14 @@ def _connect_to_brokers(config: NodeConfig, environment: Environment) -> Connect
         )
 
     return connect
+
+
+def _build_authorizer(v: Values, environment: Environment) -> tuple[Authorizer, AclStore | None]:
+    """Raises UsageError when the authorizer would refuse everybody."""
+    if not v.string("authorizer.class.name"):
+        return AllowAll(), None
+    authorizer = StandardAuthorizer.from_values(v, environment.clock)
+    return authorizer, AclStore(environment.store, authorizer)
 
 
 def _build_logs(config: NodeConfig, cluster_id: str, environment: Environment) -> LogManager:
@@ -356,18 +372,6 @@ def controller_config(v: Values, file: Values | None = None) -> ControllerConfig
         token_expiry_time_ms=v.integer("delegation.token.expiry.time.ms"),
         token_expiry_check_interval_ms=v.integer("delegation.token.expiry.check.interval.ms"),
     )
-
-
-def scram_tokens(table: TokenTable, clock: Clock) -> FindToken:
-    """Finds the delegation tokens that clients may log in with."""
-
-    def find(token_id: str) -> TokenEntry | None:
-        found = table.find_token(token_id)
-        if found is None or found.expiry_ms < clock.now_ms():
-            return None
-        return found.owner, base64.b64encode(found.hmac).decode(), found.expiry_ms
-
-    return find
 
 
 def token_secrets(v: Values) -> TokenSecrets:

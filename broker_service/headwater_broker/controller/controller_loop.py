@@ -115,6 +115,11 @@ class ControllerLoop:
         self._tokens = TokenUpkeep(clock.monotonic())
         self._balance = BalanceSchedule(clock.monotonic(), timings.first_balance_s)
 
+    @property
+    def store(self) -> MetadataStore:
+        """The metadata store: what no decision depends on is written there at once."""
+        return self._store
+
     async def ask(self, make: Callable[[int], Event]) -> Any:
         """Queue the event that `make` builds with a new token; the reply, once it is durable.
 

@@ -368,11 +368,11 @@ Event = (
     | CreatePartitions
     | AlterConfigs
     | AlterClientQuotas
+    | AlterUserCredentials
     | CreateToken
     | RenewToken
     | ExpireToken
     | ExpireTokens
-    | AlterUserCredentials
     | AlterPartition
     | AssignReplicaToDir
     | ControlledShutdown

@@ -37,6 +37,7 @@ from uuid import UUID
 from headwater.errors import HeadwaterError
 from headwater.ids import id_from_text, id_text
 from headwater.wire.control import BrokerEndpoint
+from headwater_broker.metadata.znode_acls import SESSIONS
 from headwater_broker.metadata.znode_json import GARBLED, dump, parse
 
 CLUSTER_ID = "/cluster/id"
@@ -71,6 +72,7 @@ PERSISTENT_PATHS = (
     *DELEGATION_TOKENS,
     LAST_REGISTRATIONS,
     DELETIONS,
+    SESSIONS,
 )
 """Created by the first broker or controller."""
 
@@ -257,9 +259,11 @@ class BrokerRegistration:
     timestamp_ms: int = -1
     log_format: int = REGISTRATION_FORMAT
     session_password: str = ""
-    """In hex. With it and the node's owner a peer can close the session of a dead process."""
+    """In hex, of brokers that have not moved it to `session_znodes`."""
     protocols: Mapping[str, str] = field(default_factory=dict)
     """The security protocol of each listener; a listener without one is named like its own."""
+    has_store_credentials: bool = False
+    """True when the broker shows credentials to ZooKeeper: nodes may belong to them."""
 
     def encode(self) -> bytes:
         """As JSON, with Kafka's keys and the additional ones."""
@@ -283,7 +287,7 @@ class BrokerRegistration:
                 "min_insync_replicas": self.min_insync_replicas,
                 "cluster_id": self.cluster_id,
                 "format": self.log_format,
-                "session_password": self.session_password,
+                "store_credentials": self.has_store_credentials,
             }
         )
 
@@ -312,6 +316,7 @@ class BrokerRegistration:
                     str(name): str(protocol)
                     for name, protocol in row.get("listener_security_protocol_map", {}).items()
                 },
+                has_store_credentials=row.get("store_credentials") is True,
             )
 
 

@@ -41,6 +41,7 @@ from headwater.wire.apis.k10011_tier_hint import TierHintRequest, TierHintRespon
 from headwater_spark import options
 from headwater_spark.blocking_clients import DEFAULT_TIMEOUTS, record_client
 from headwater_spark.options import Timeouts
+from headwater_spark.task_security import NO_SECURITY, TaskSecurity
 
 logger = logging.getLogger(__name__)
 
@@ -75,11 +76,12 @@ class Brokers:
         bootstrap_servers: str,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         client_id: str = CLIENT_ID,
+        security: TaskSecurity = NO_SECURITY,
     ) -> None:
         self.bootstrap_servers = bootstrap_servers
         self._timeouts = timeouts
         self._clock = SystemClock()
-        self._client = record_client(bootstrap_servers, client_id, timeouts)
+        self._client = record_client(bootstrap_servers, client_id, timeouts, security)
         self._missing: set[str] = set()
         """Topics that `topics_that_exist` last found missing."""
 

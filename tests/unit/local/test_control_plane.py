@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
@@ -66,15 +66,14 @@ HANDLERS = {
 
 
 @contextmanager
-def serving(
-    handlers: Mapping[type[Message], ControlHandler],
-    credentials: grpc.ServerCredentials | None = None,
+def serving_on_a_loop(
+    make: Callable[[asyncio.AbstractEventLoop], ControlServer],
 ) -> Iterator[ControlServer]:
     """A control server whose handlers run on a loop in another thread."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    server = ControlServer(handlers, loop, credentials=credentials)
+    server = make(loop)
     server.start()
     try:
         yield server
@@ -83,6 +82,18 @@ def serving(
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+@contextmanager
+def serving(
+    handlers: Mapping[type[Message], ControlHandler],
+    credentials: grpc.ServerCredentials | None = None,
+) -> Iterator[ControlServer]:
+    """A control server with these handlers."""
+    with serving_on_a_loop(
+        lambda loop: ControlServer(handlers, loop, credentials=credentials)
+    ) as server:
+        yield server
 
 
 @pytest.fixture

@@ -110,7 +110,7 @@ def test_stores_in_pkcs12(tmp_path: Path) -> None:
 
 def test_a_java_store_is_refused_with_the_command_that_converts_it(tmp_path: Path) -> None:
     (tmp_path / "a.jks").write_bytes(b"\xfe\xed\xfe\xed\x00\x00\x00\x02")
-    store = {"ssl.keystore.location": str(tmp_path / "a.jks"), "ssl.keystore.type": "JKS"}
+    store = {"ssl.keystore.location": str(tmp_path / "a.jks")}
     with pytest.raises(UsageError, match=r"keytool -importkeystore .* -deststoretype PKCS12"):
         server_context(broker_values(store))
 

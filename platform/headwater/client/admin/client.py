@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Never, TypeVar
+from typing import Any, Literal, TypeVar, Unpack
 
 from headwater.client.admin import arguments
 from headwater.client.admin.groups import GroupCalls
@@ -28,6 +28,7 @@ from headwater.client.errors import kafka_error
 from headwater.client.loop_thread import LoopThread
 from headwater.client.option_rules import checked
 from headwater.client.partition_names import PartitionName, named_partitions
+from headwater.client.security_options import SecurityOptions
 from headwater.client.transaction_values import (
     HangingTransaction,
     ProducerIdAndEpoch,
@@ -94,12 +95,12 @@ class Admin(SinkAdmin, TokenAdmin):
         socket_connection_setup_timeout_ms: float = 10_000,
         bootstrap_timeout_ms: float = BOOTSTRAP_TIMEOUT_MS,
         on_wait: OnWait | None = None,
-        **unknown: Never,
+        **security: Unpack[SecurityOptions],
     ) -> None:
         """`bootstrap_servers`: `"host:port,host:port"` or a list of such. `on_wait` is called, on
         another thread, with what a call waits for and its time limit in ms; without it the reason
-        is logged. `unknown`: options that do not exist, for the error."""
-        options = checked("Admin", AdminOptions, locals(), unknown)
+        is logged. `security`: see SecurityOptions."""
+        options = checked("Admin", AdminOptions, locals(), security)
         self._timeout_s = options.default_api_timeout_ms / 1000 + CALL_MARGIN_S
         self._thread = LoopThread(options.client_id or "headwater-admin")
         self._cluster = Cluster(options.bootstrap_servers, options.for_cluster())

@@ -18,6 +18,10 @@ NAME_KEY = "inter.broker.listener.name"
 PROTOCOL_KEY = "security.inter.broker.protocol"
 
 
+CONTROL_LISTENER = "CONTROL"
+"""The control plane, for keys `listener.name.control.ssl.*`; no listener has this name."""
+
+
 def protocols_of(rows: tuple[str, ...], names: tuple[str, ...]) -> dict[str, SecurityProtocol]:
     """The protocol of each of these listeners, from the rows `NAME:PROTOCOL` of the map.
 
@@ -64,7 +68,7 @@ def inter_broker_listener(
 
 def check_listener_keys(properties: Mapping[str, str], names: tuple[str, ...]) -> None:
     """Check the keys `listener.name.<listener>.KEY`, and their values. Raises UsageError."""
-    known = {name.lower(): name for name in names}
+    known = {name.lower(): name for name in (*names, CONTROL_LISTENER)}
     for name in properties:
         if not name.startswith(LISTENER_PREFIX):
             continue

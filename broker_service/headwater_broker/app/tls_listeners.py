@@ -188,6 +188,11 @@ class TlsListeners:
         if self._listeners and (self._renewal is None or self._renewal.done()):
             self._renew(is_changed=False)
 
+    async def renewed(self) -> None:
+        """Return when the renewal that runs is over."""
+        if self._renewal is not None:
+            await self._renewal
+
     async def close(self) -> None:
         """End the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -80,12 +80,7 @@ class BrokerServer:
         connect = _connect_to_brokers(config, environment)
         self.config, self.environment = config, environment
         self.readiness = Readiness()
-        # Rights. Raises UsageError when the authorizer would refuse everybody.
-        self.authorizer: Authorizer = AllowAll()
-        self.acls: AclStore | None = None
-        if v.string("authorizer.class.name"):
-            standard = StandardAuthorizer.from_values(v, clock)
-            self.authorizer, self.acls = standard, AclStore(store, standard)
+        self.authorizer, self.acls = _build_authorizer(v, environment)
         # Logs on disk, and this broker's place in the cluster.
         self.logs = _build_logs(config, cluster_id, environment)
         self.ports = BoundPorts()
@@ -116,22 +111,9 @@ class BrokerServer:
         self.transaction_channel = plane.transaction_channel
         self.tiered = TieredOffsets(self.tiered_ranges, self.replicas)
         self.tls = TlsListeners(self.dynamic, clock)
-        sasl = SaslParts(
-            users=lambda: self.view.client_quotas,
-            secret=scram_secret,
-            clock=clock,
-            entropy=environment.entropy,
-        )
-        self.listeners = self._build_listeners(sasl)
+        self.listeners = self._build_listeners(scram_secret)
         # What operators and the controller see and ask.
-        self.log_dir_failures = LogDirFailures(
-            self.logs,
-            self.replicas,
-            self.registration,
-            self.services.background,
-            self.readiness,
-            stop,
-        )
+        self.log_dir_failures = self._log_dir_failures(stop)
         self.status = StatusDocument(
             self.services, clock, environment.lag, self.readiness, self.broker_epoch
         )
@@ -140,7 +122,14 @@ class BrokerServer:
         self.status_server = None if config.status is None else self._status_server()
         self._subscribe(stop)
 
-    def _build_listeners(self, sasl: SaslParts) -> list[Listener]:
+    def _build_listeners(self, scram_secret: bytes) -> list[Listener]:
+        sasl = SaslParts(
+            users=lambda: self.view.client_quotas,
+            secret=scram_secret,
+            clock=self.environment.clock,
+            entropy=self.environment.entropy,
+            find_token=self.token_watch.table.find_token,
+        )
         return [
             build_listener(
                 self.dynamic,
@@ -151,6 +140,16 @@ class BrokerServer:
             )
             for name in self.config.protocols
         ]
+
+    def _log_dir_failures(self, stop: Callable[[str], None]) -> LogDirFailures:
+        return LogDirFailures(
+            self.logs,
+            self.replicas,
+            self.registration,
+            self.services.background,
+            self.readiness,
+            stop,
+        )
 
     def broker_epoch(self) -> int:
         """The czxid of this broker's registration; -1 while it is not registered."""
@@ -283,6 +282,14 @@ def _connect_to_brokers(config: NodeConfig, environment: Environment) -> Connect
         )
 
     return connect
+
+
+def _build_authorizer(v: Values, environment: Environment) -> tuple[Authorizer, AclStore | None]:
+    """Raises UsageError when the authorizer would refuse everybody."""
+    if not v.string("authorizer.class.name"):
+        return AllowAll(), None
+    authorizer = StandardAuthorizer.from_values(v, environment.clock)
+    return authorizer, AclStore(environment.store, authorizer)
 
 
 def _build_logs(config: NodeConfig, cluster_id: str, environment: Environment) -> LogManager:

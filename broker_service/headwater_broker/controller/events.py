@@ -248,6 +248,24 @@ class TokenResult:
 
 
 @dataclass(frozen=True, slots=True)
+class CredentialEdit:
+    """The change of one SCRAM credential of a user."""
+
+    user: str
+    mechanism: str
+    credential: str | None = field(repr=False)
+    """Kafka's text of it; None removes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlterUserCredentials:
+    """Reply: tuple[TopicResult, ...] in the order of the edits, under their paths (KIP-554)."""
+
+    token: int
+    edits: tuple[CredentialEdit, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AlterPartition:
     """Reply: AlterPartitionReply."""
 
@@ -350,6 +368,7 @@ Event = (
     | CreatePartitions
     | AlterConfigs
     | AlterClientQuotas
+    | AlterUserCredentials
     | CreateToken
     | RenewToken
     | ExpireToken

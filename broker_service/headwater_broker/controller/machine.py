@@ -21,6 +21,7 @@ from headwater.wire.control import AllocateProducerIdsReply
 from headwater_broker.controller.decisions import (
     broker_changes,
     config_changes,
+    credential_changes,
     isr_changes,
     leader_balance,
     leader_elections,
@@ -36,6 +37,7 @@ from headwater_broker.controller.events import (
     AlterClientQuotas,
     AlterConfigs,
     AlterPartition,
+    AlterUserCredentials,
     AssignReplicaToDir,
     AutoPreferredLeaderElection,
     BrokerChange,
@@ -226,6 +228,7 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     CreatePartitions: _without_entropy(topic_changes.on_create_partitions),
     AlterConfigs: _without_entropy(config_changes.on_alter_configs),
     AlterClientQuotas: _without_entropy(quota_changes.on_alter_client_quotas),
+    AlterUserCredentials: _without_entropy(credential_changes.on_alter_user_credentials),
     CreateToken: _with_entropy(token_changes.on_create_token),
     RenewToken: _without_entropy(token_changes.on_renew_token),
     ExpireToken: _without_entropy(token_changes.on_expire_token),

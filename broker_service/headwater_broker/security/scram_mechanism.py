@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from headwater.security.scram_credential import (
     new_salt,
 )
 from headwater.security.scram_messages import ClientFirst, ScramError
+from headwater_broker.security.delegation_tokens import TokenLogin
 from headwater_broker.security.mechanism import Authenticated, AuthenticationFailedError
 from headwater_broker.security.scram_credentials import ScramCredentials
 from headwater_broker.security.session import Session
@@ -25,10 +27,8 @@ from headwater_broker.security.session import Session
 TOKENS_MAX = 10_000
 """Derived credentials of delegation tokens that are kept; one more forgets them all."""
 
-TokenEntry = tuple[Principal, str, int]
-"""Owner, HMAC in base64, expiry in ms since 1970."""
-FindToken = Callable[[str], TokenEntry | None]
-"""Token id -> the token; None: there is none, or it has expired."""
+FindToken = Callable[[str], TokenLogin | None]
+"""Token id -> the token; None: there is none."""
 
 
 def no_tokens(token_id: str) -> None:
@@ -111,9 +111,8 @@ class ScramServerExchange:
         token = parts.find_token(name)
         if token is None:
             return parts.credentials.stand_in(owner.mechanism, name)
-        principal, secret, expiry_ms = token
-        lifetime_ms = max(expiry_ms - parts.clock.now_ms(), 0)
+        lifetime_ms = max(token.expiry_ms - parts.clock.now_ms(), 0)
         if lifetime_ms:
-            owned = Principal(principal.kind, principal.name, self._listener)
+            owned = Principal(token.owner.kind, token.owner.name, self._listener)
             self._outcome = Authenticated(owned, lifetime_ms, is_token=True)
-        return await owner.token_credential(name, secret)
+        return await owner.token_credential(name, b64encode(token.hmac).decode())

@@ -16,7 +16,7 @@ from headwater.ports.control import ControlUnavailableError
 from headwater.security.principal import principal_mapper
 from headwater.wire.control import ForwardReply, ForwardRequest, StatusReply, StatusRequest
 from headwater.wire.schema import Message
-from headwater_broker.app.config import from_properties, inter_broker_listener
+from headwater_broker.app.config import from_properties
 from headwater_broker.app.control_security import control_security
 from headwater_broker.controller import control_client
 from headwater_broker.controller.control_client import GrpcControlCalls
@@ -142,7 +142,7 @@ def test_before_the_authorizer_is_known_nobody_is_admitted() -> None:
 def _config(**more: str) -> object:
     properties = {"broker.id": "1", "log.dir": "/tmp/x", "listeners": "PLAINTEXT://h:1"}
     config = from_properties({**properties, **{k.replace("__", "."): v for k, v in more.items()}})
-    return control_security(config, inter_broker_listener(config))
+    return control_security(config, config.inter_broker_listener)
 
 
 def test_keys_of_the_control_listener_turn_mtls_on() -> None:

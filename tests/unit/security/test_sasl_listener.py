@@ -33,6 +33,7 @@ from headwater_broker.app.data_plane import build_listener
 from headwater_broker.app.dynamic_config import DynamicConfigs
 from headwater_broker.app.sasl_listeners import SaslParts, sasl_authenticator
 from headwater_broker.network.listener import Listener
+from headwater_broker.security.delegation_tokens import TokenLogin
 from solo_broker import SoloBroker
 
 JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -83,11 +84,11 @@ class SaslBroker:
 Story = Callable[[SaslBroker], Awaitable[None]]
 
 
-def tokens(token_id: str) -> tuple[Principal, str, int] | None:
+def tokens(token_id: str) -> TokenLogin | None:
     now = SystemClock().now_ms()
     known = {
-        "fresh": (Principal("User", "carol"), "aG1hYw==", now + 60_000),
-        "old": (Principal("User", "carol"), "aG1hYw==", now - 1),
+        "fresh": TokenLogin(Principal("User", "carol"), b"hmac", now + 60_000),
+        "old": TokenLogin(Principal("User", "carol"), b"hmac", now - 1),
     }
     return known.get(token_id)
 

@@ -13,6 +13,8 @@ from headwater.ports.authorizer import AllowAll, Authorizer
 from headwater.ports.control import ControlHandler
 from headwater.ports.network import Connect, PeerConnection
 from headwater.wire.schema import Message
+from headwater_broker.app.audit_topic import AuditTopic
+from headwater_broker.app.broker_connections import BrokerConnections
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.control_handlers import ControlHandlers, ControlParts
 from headwater_broker.app.data_plane import DataPlaneParts, build_data_plane, build_listener
@@ -118,6 +120,7 @@ class BrokerServer:
             self.services, clock, environment.lag, self.readiness, self.broker_epoch
         )
         self.metrics = self._metrics(connect)
+        self.audit_topic = self._audit_topic(connect)
         self.control = environment.serve_control(self._control_table(), config.control)
         self.status_server = None if config.status is None else self._status_server()
         self._subscribe(stop)
@@ -188,6 +191,18 @@ class BrokerServer:
             self.controller,
             environment.clock,
         )
+
+    def _audit_topic(self, connect: Connect) -> AuditTopic | None:
+        """None without an authorizer or a topic for its lines."""
+        name = self.config.values.string("headwater.audit.topic")
+        if self.acls is None or not name:
+            return None
+        connections = BrokerConnections(self.view, connect, self.config.inter_broker_listener)
+        self.view.on_brokers.append(connections.live_brokers_changed)
+        clock = self.environment.clock
+        topic = AuditTopic(name, self.config.broker_id, self.view, connections, clock)
+        self.acls.authorizer.audit.publish = topic.publish
+        return topic
 
     def _metrics(self, connect: Connect) -> MetricsText:
         elsewhere = LeaderEndOffsets(self.view, connect, self.config.inter_broker_listener)

@@ -42,7 +42,9 @@ class AuditTopic:
         view: MetadataCache,
         connections: BrokerConnections,
         clock: Clock,
+        *,
         retry_s: float = RETRY_S,
+        lines_max: int = LINES_MAX,
     ) -> None:
         self._topic = topic
         self._key = str(broker_id).encode()
@@ -50,6 +52,7 @@ class AuditTopic:
         self._connections = connections
         self._clock = clock
         self._retry_s = retry_s
+        self._lines_max = lines_max
         self._lines: deque[tuple[int, bytes]] = deque()
         self._dropped = 0
         self._wake = asyncio.Event()
@@ -58,7 +61,7 @@ class AuditTopic:
 
     def publish(self, line: str) -> None:
         """Queue a line. Never waits."""
-        if len(self._lines) >= LINES_MAX:
+        if len(self._lines) >= self._lines_max:
             self._lines.popleft()
             self._dropped += 1
         self._lines.append((self._clock.now_ms(), line.encode(errors="replace")))

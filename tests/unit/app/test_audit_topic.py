@@ -16,7 +16,6 @@ from headwater.wire.apis.k00_produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from headwater_broker.app import audit_topic
 from headwater_broker.app.audit_topic import AuditTopic
 
 
@@ -62,7 +61,7 @@ class Connections:
         return
 
 
-def play(tell: Any, view: View | None = None) -> Connections:
+def play(tell: Any, view: View | None = None, lines_max: int = 100) -> Connections:
     connections = Connections()
 
     async def run() -> None:
@@ -73,6 +72,7 @@ def play(tell: Any, view: View | None = None) -> Connections:
             connections,  # type: ignore[arg-type]
             ManualClock(),
             retry_s=0,
+            lines_max=lines_max,
         )
         topic.start()
         await tell(topic, connections)
@@ -118,14 +118,12 @@ def test_lines_wait_for_the_topic(caplog: Any) -> None:
     assert "create it" in caplog.text
 
 
-def test_a_full_queue_drops_the_oldest_and_says_so(monkeypatch: Any) -> None:
-    monkeypatch.setattr(audit_topic, "LINES_MAX", 3)
-
+def test_a_full_queue_drops_the_oldest_and_says_so() -> None:
     async def tell(topic: AuditTopic, connections: Connections) -> None:
         for number in range(5):
             topic.publish(str(number))
         await until(connections, 4)
 
-    dropped, *lines = play(tell).lines
+    dropped, *lines = play(tell, lines_max=3).lines
     assert dropped.startswith("2 audit lines")
     assert lines == ["2", "3", "4"]

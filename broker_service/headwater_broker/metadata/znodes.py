@@ -14,7 +14,6 @@
     /config/changes/config_change_0000000001      a tool edited configs
     /log_dir_event_notification/log_dir_event_000  a disk of a running broker failed (KIP-112)
     /latest_producer_id_block                     ProducerIdBlock
-    /delegation_token/...                         see token_znodes
     /headwater/lives/1                            LastRegistration: as the controller last saw it
     /headwater/deletions/<topic id>               Deletion: replicas that are still to be deleted
 
@@ -56,6 +55,7 @@ ALL_BROKERS = "<default>"
 CONFIG_CHANGES = "/config/changes"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 PRODUCER_IDS = "/latest_producer_id_block"
+DELEGATION_TOKENS = ("/delegation_token/tokens", "/delegation_token/token_changes")
 LAST_REGISTRATIONS = "/headwater/lives"
 DELETIONS = "/headwater/deletions"
 
@@ -69,8 +69,7 @@ PERSISTENT_PATHS = (
     *QUOTA_CONFIGS,
     CONFIG_CHANGES,
     LOG_DIR_EVENTS,
-    "/delegation_token/tokens",
-    "/delegation_token/token_changes",
+    *DELEGATION_TOKENS,
     LAST_REGISTRATIONS,
     DELETIONS,
     SESSIONS,
@@ -157,11 +156,8 @@ def last_registration_path(broker_id: int) -> str:
 
 @lru_cache(maxsize=1024)
 def uuid_from_text(text: str) -> UUID:
-    """The inverse of `id_text`. Raises ZnodeError.
-
-    Equal ids give the same object, which makes comparisons cheap: thousands of partitions name the
-    same few directories.
-    """
+    """The inverse of `id_text`. Raises ZnodeError. Equal ids give the same object: comparisons are
+    cheap, and thousands of partitions name the same few directories."""
     try:
         return id_from_text(text)
     except ValueError as e:
@@ -227,12 +223,9 @@ class ControllerClaim:
 
     def encode(self) -> bytes:
         """As JSON."""
-        row = {
-            "version": CONTROLLER_VERSION,
-            "brokerid": self.broker_id,
-            "timestamp": str(self.timestamp_ms),
-        }
-        return dump({**row, "control_address": self.control_address})
+        row = {"version": CONTROLLER_VERSION, "brokerid": self.broker_id}
+        when, address = str(self.timestamp_ms), self.control_address
+        return dump({**row, "timestamp": when, "control_address": address})
 
     @classmethod
     def decode(cls, data: bytes) -> ControllerClaim:

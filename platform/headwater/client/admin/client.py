@@ -20,6 +20,7 @@ from headwater.client.admin.open_transactions import OpenTransactionCalls
 from headwater.client.admin.options import AdminOptions, OnWait
 from headwater.client.admin.quotas import QuotaCalls
 from headwater.client.admin.replicas import ELECTION_TYPES, Outcomes, ReplicaCalls
+from headwater.client.admin.scram import ScramAdmin, ScramCalls
 from headwater.client.admin.sinks import SinkAdmin, SinkCalls
 from headwater.client.admin.tokens import TokenAdmin, TokenCalls
 from headwater.client.admin.topics import ISOLATION_LEVELS, RESOURCE_TYPES, TopicCalls
@@ -74,7 +75,7 @@ IsolationLevel = Literal["read_committed", "read_uncommitted"]
 ElectionType = Literal["preferred", "unclean"]
 
 
-class Admin(SinkAdmin, TokenAdmin, AclAdmin):
+class Admin(SinkAdmin, TokenAdmin, AclAdmin, ScramAdmin):
     """Administers one cluster.
 
     Options have Kafka's names with underscores for dots; times are milliseconds.
@@ -111,6 +112,7 @@ class Admin(SinkAdmin, TokenAdmin, AclAdmin):
         self._quotas = QuotaCalls(self._cluster)
         self._transactions = TransactionCalls(self._cluster)
         self._sinks = SinkCalls(self._cluster)
+        self._scram = ScramCalls(self._cluster)
         self._tokens = TokenCalls(self._cluster)
         self._acls = AclCalls(self._cluster)
         self._open = OpenTransactionCalls(self._cluster, self._topics, self._transactions)

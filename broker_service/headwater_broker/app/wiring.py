@@ -8,9 +8,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from headwater.client.connection import open_connection
+from headwater.clock import Clock
 from headwater.config.keys import Values
 from headwater.ports.authorizer import AllowAll, Authorizer
 from headwater.ports.control import ControlHandler
+from headwater.ports.metadata_store import MetadataStore
 from headwater.ports.network import Connect, PeerConnection
 from headwater.wire.schema import Message
 from headwater_broker.app.audit_topic import AuditTopic
@@ -82,7 +84,7 @@ class BrokerServer:
         connect = _connect_to_brokers(config, environment)
         self.config, self.environment = config, environment
         self.readiness = Readiness()
-        self.authorizer, self.acls = _build_authorizer(v, environment)
+        self.authorizer, self.acls = build_authorizer(v, clock, store)
         # Logs on disk, and this broker's place in the cluster.
         self.logs = _build_logs(config, cluster_id, environment)
         self.ports = BoundPorts()
@@ -299,12 +301,17 @@ def _connect_to_brokers(config: NodeConfig, environment: Environment) -> Connect
     return connect
 
 
-def _build_authorizer(v: Values, environment: Environment) -> tuple[Authorizer, AclStore | None]:
-    """Raises UsageError when the authorizer would refuse everybody."""
+def build_authorizer(
+    v: Values, clock: Clock, store: MetadataStore
+) -> tuple[Authorizer, AclStore | None]:
+    """The authorizer of a broker's settings, and the ACLs that it decides by, if any.
+
+    Raises UsageError when it would refuse everybody.
+    """
     if not v.string("authorizer.class.name"):
         return AllowAll(), None
-    authorizer = StandardAuthorizer.from_values(v, environment.clock)
-    return authorizer, AclStore(environment.store, authorizer)
+    authorizer = StandardAuthorizer.from_values(v, clock)
+    return authorizer, AclStore(store, authorizer)
 
 
 def _build_logs(config: NodeConfig, cluster_id: str, environment: Environment) -> LogManager:

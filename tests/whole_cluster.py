@@ -17,7 +17,7 @@ from headwater.client.connection import open_connection
 from headwater.client.loop_thread import LoopThread
 from headwater.client.values import NewTopic
 from headwater.config.rows_broker import RACK_AWARE_SELECTOR
-from headwater.ports.authorizer import AllowAll
+from headwater.ports.authorizer import AllowAll, Authorizer
 from headwater.ports.network import PeerConnection
 from headwater.system import SystemClock, SystemEntropy
 from headwater.system_files import SystemFiles
@@ -64,7 +64,9 @@ class WholeBroker:
         tree: MemoryTree,
         network: MemoryControlNetwork,
         cut_off: set[int],
+        authorizer: Authorizer,
     ) -> None:
+        self._authorizer = authorizer
         self.id = config.broker_id
         self.config = config
         self.address = f"broker{self.id}:1"
@@ -174,7 +176,7 @@ class WholeBroker:
         return DataPlaneParts(
             loop=loop, dynamic=self.dynamic, view=self.view, logs=self.logs,
             limits=ReplicationLimits(fetch_backoff_ms=100), replication=self._replication_ports(),
-            controller=self.calls, authorizer=AllowAll(), warmer=PageCache(loop, self.pool),
+            controller=self.calls, authorizer=self._authorizer, warmer=PageCache(loop, self.pool),
             leads=LeaderLookup(self._store, self.id).is_leader,
             producer_ids=ProducerIds(self.calls.allocate_producer_ids),
             tiered_topic=TieredTopics(self.config, self.view).locate,
@@ -203,8 +205,16 @@ class WholeBroker:
 class WholeCluster:
     """Brokers 0 to n-1; `properties` with _ for dots are every broker's, `{id}` in them its id."""
 
-    def __init__(self, folder: Path, count: int = 3, **properties: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        count: int = 3,
+        *,
+        authorizer: Authorizer | None = None,
+        **properties: str,
+    ) -> None:
         self.folder = folder
+        self._authorizer = authorizer or AllowAll()
         self.tree = MemoryTree()
         self.network = MemoryControlNetwork()
         self.brokers: dict[int, WholeBroker] = {}
@@ -241,7 +251,9 @@ class WholeCluster:
             ),
             **{k: v.replace("{id}", str(broker_id)) for k, v in self._properties.items()},
         }
-        broker = WholeBroker(from_properties(rows), self.tree, self.network, self.cut_off)
+        broker = WholeBroker(
+            from_properties(rows), self.tree, self.network, self.cut_off, self._authorizer
+        )
         await broker.start()
         self.brokers[broker_id] = broker
         return broker
@@ -283,8 +295,15 @@ def served_in_racks(folder: Path) -> Iterator[tuple[ServedCluster, int]]:
 class ServedCluster:
     """A `WholeCluster` on a loop of its own, so that blocking clients and commands can be used."""
 
-    def __init__(self, folder: Path, count: int = 3, **properties: str) -> None:
-        self.cluster = WholeCluster(folder, count, **properties)
+    def __init__(
+        self,
+        folder: Path,
+        count: int = 3,
+        *,
+        authorizer: Authorizer | None = None,
+        **properties: str,
+    ) -> None:
+        self.cluster = WholeCluster(folder, count, authorizer=authorizer, **properties)
         self._thread = LoopThread("whole-cluster")
 
     def __enter__(self) -> ServedCluster:

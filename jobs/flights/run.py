@@ -45,8 +45,8 @@ from flights.screen import Screen
 from flights.tiering import Tiering, tier_all
 from flights.year import Kill, Year, midnight_ms
 from headwater import Admin, NewTopic
+from headwater.client.blocking.broker_status import BrokerStatusClient
 from headwater.client.blocking.epoch_client import EpochClient
-from headwater.client.control import ControlClient
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError
 from headwater_spark.cluster.cluster import Cluster
@@ -192,8 +192,8 @@ class Demo:
     def print_loop_turns(self) -> None:
         """Print each broker's longest iteration of its event loop since it became ready."""
         turns = []
-        for address in self.cluster.status()["control_addresses"]:
-            with ControlClient(address) as client:
+        for address in self.servers.split(","):
+            with BrokerStatusClient(address) as client:
                 document = json.loads(client.status().document)
             turn_ms = document["loop_turn_ms"]["since_start"]
             turns.append(f"broker {document['broker_id']} {turn_ms:.1f} ms")

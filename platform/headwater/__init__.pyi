@@ -1,4 +1,5 @@
 from headwater.client.admin.client import Admin as Admin
+from headwater.client.admin.tokens import DelegationToken as DelegationToken
 from headwater.client.checkpoint_state import CheckpointState as CheckpointState
 from headwater.client.checkpointed_producer import CheckpointedProducer as CheckpointedProducer
 from headwater.client.consumer import Consumer as Consumer
@@ -128,6 +129,7 @@ __all__ = [
     "TransactionListing",
     "EpochError",
     "EpochsUnsupportedError",
+    "DelegationToken",
     "ErrorCode",
     "HeadwaterError",
     "KafkaError",

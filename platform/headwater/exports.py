@@ -7,6 +7,7 @@ from __future__ import annotations
 
 _MODULES = {
     "headwater.client.admin.client": ("Admin",),
+    "headwater.client.admin.tokens": ("DelegationToken",),
     "headwater.client.checkpoint_state": ("CheckpointState",),
     "headwater.client.checkpointed_producer": ("CheckpointedProducer",),
     "headwater.client.consumer": ("Consumer",),

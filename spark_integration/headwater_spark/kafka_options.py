@@ -1,17 +1,12 @@
 """Options of Kafka's clients (`kafka.*`) that the source and sink accept or refuse. Pure.
 
 Spark's own connector hands every `kafka.*` option to Kafka's Java client, which Headwater does not
-use. `options` reads some of these options. Others only tune the Java client and are accepted
-without effect. The rest would change the result or its security if they were ignored: they are
-refused with a remedy.
+use. `options` reads some of these options, `task_security` those of security. Others only tune the
+Java client and are accepted without effect. The rest would change the result if they were ignored:
+they are refused with a remedy.
 """
 
 from __future__ import annotations
-
-from headwater.errors import UsageError
-
-SECURITY_PROTOCOL = "kafka.security.protocol"
-PLAINTEXT = "PLAINTEXT"
 
 _CONNECTIONS = (
     "kafka.client.dns.lookup",
@@ -104,23 +99,3 @@ SINK_REFUSED = {
     "kafka.transactional.id": _OWN_TRANSACTIONS,
     "kafka.transaction.timeout.ms": _OWN_TRANSACTIONS,
 }
-_SECURED = ("kafka.sasl.", "kafka.ssl.")
-"""Prefixes of the options of other security protocols."""
-
-
-def check_security(name: str, value: str) -> bool:
-    """True for `kafka.security.protocol=PLAINTEXT`; UsageError for any other security option."""
-    lower = name.lower()
-    if lower == SECURITY_PROTOCOL:
-        if value.strip().upper() != PLAINTEXT:
-            raise UsageError(
-                f"option {name!r} is {value!r}, but Headwater serves {PLAINTEXT} only so far,"
-                f" without TLS and SASL: set it to {PLAINTEXT} or leave it out"
-            )
-        return True
-    if lower.startswith(_SECURED):
-        raise UsageError(
-            f"option {name!r}: Headwater serves {PLAINTEXT} only so far, without TLS and SASL:"
-            " leave it out"
-        )
-    return False

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headwater.errors import UsageError
-from headwater_spark import kafka_options
+from headwater_spark.task_security import is_security_option
 
 EARLIEST = -2
 """Kafka's number for the log start, in `startingOffsets` JSON and in ListOffsets."""
@@ -59,15 +59,13 @@ class OptionReader:
 
     def __init__(self, given: Mapping[str, str], side: OptionSide) -> None:
         self.given = {name.lower(): str(value) for name, value in given.items()}
-        for name, value in given.items():
-            self._check_name(name, str(value), side)
+        for name in given:
+            self._check_name(name, side)
 
     @staticmethod
-    def _check_name(name: str, value: str, side: OptionSide) -> None:
+    def _check_name(name: str, side: OptionSide) -> None:
         lower = name.lower()
-        if lower in _OF_SPARK or lower.startswith(_STORAGE_PREFIX):
-            return
-        if kafka_options.check_security(name, value):
+        if lower in _OF_SPARK or lower.startswith(_STORAGE_PREFIX) or is_security_option(name):
             return
         reason = next((why for known, why in side.refused.items() if known.lower() == lower), None)
         if reason is not None:

@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from headwater.cli.command_config import client_properties
 from headwater.cli.existing_topics import existing_topics
 from headwater.cli.main import run_command
 from headwater.cli.options import (
@@ -34,6 +35,7 @@ from headwater_spark.options import EARLIEST, LATEST, READ_COMMITTED
 from headwater_spark.source import positions
 from headwater_spark.source.broker_metadata import Brokers
 from headwater_spark.spark_session import has_ended, job_errors, session
+from headwater_spark.task_security import shipped
 
 PROGRESS_KEPT = "spark.sql.streaming.numRecentProgressUpdates"
 PROGRESS_MAX = "100000"
@@ -161,7 +163,7 @@ def stream(
 
 def waiting_offsets(spark: SparkSession, job: JobSettings, topic: str, checkpoint: str) -> int:
     """Offsets of the topic that a run from this checkpoint would read."""
-    brokers = Brokers(job.servers)
+    brokers = Brokers(job.servers, security=shipped(client_properties()))
     try:
         found = brokers.topics([topic])[topic]
         partitions = [(topic, number) for number in range(found.partitions)]

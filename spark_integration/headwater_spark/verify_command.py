@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
+from headwater.cli.command_config import client_credentials
 from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
 from headwater.client.blocking.epoch_client import EpochClient
 from headwater.client.blocking.record_client import EARLIEST, LATEST, READ_COMMITTED, RecordClient
@@ -130,7 +131,9 @@ def verify(
     """Collect the facts and compare them. Raises HeadwaterError when something is not readable."""
     at_rest = read_checkpoint(checkpoint)
     sink = sink_id or at_rest.query_id
-    with EpochClient(servers, client_id="headwater-verify-sink") as client:
+    with EpochClient(
+        servers, client_id="headwater-verify-sink", credentials=client_credentials()
+    ) as client:
         described = client.describe(sink)
     facts = None
     if described is not None:
@@ -192,7 +195,9 @@ def topic_keys(servers: str, topics: Sequence[str], match: str) -> Counter[objec
     """How often each key is in the topics, for a reader of committed records."""
     counts: Counter[object] = Counter()
     part = part_of(match)
-    with RecordClient(servers, client_id="headwater-verify-sink") as client:
+    with RecordClient(
+        servers, client_id="headwater-verify-sink", credentials=client_credentials()
+    ) as client:
         for topic, found in client.metadata(topics).items():
             for partition in range(len(found.partitions)):
                 at = (topic, partition)

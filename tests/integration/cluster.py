@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.client.admin.client import Admin
-from headwater.client.control import ControlClient
+from headwater.client.blocking.broker_status import BrokerStatusClient
 from headwater.client.values import NewTopic, PartitionDescription
 from headwater.local import processes
 from headwater.local.broker_sessions import CloseSession
@@ -223,7 +223,7 @@ class LocalCluster:
 
     def status(self, broker_id: int) -> dict[str, Any]:
         """A broker's status document."""
-        with ControlClient(self.spec.slot(broker_id).control_address) as client:
+        with BrokerStatusClient(self.spec.slot(broker_id).address) as client:
             document: dict[str, Any] = json.loads(client.status().document)
             return document
 

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.client.control import ControlClient
+from headwater.client.blocking.broker_status import BrokerStatusClient
 from headwater.local import cluster_file, processes
-from headwater.ports.control import ControlUnavailableError
 from integration.cluster import LocalCluster
 from integration.conftest import next_base_port
 
@@ -88,7 +87,7 @@ def test_up_status_down(cli: Cli) -> None:
     assert bootstrap in up.stdout
     # Ready when it says so: every broker answers at once.
     for i in range(3):
-        with ControlClient(f"127.0.0.1:{cli.port + 100 + i}") as client:
+        with BrokerStatusClient(f"127.0.0.1:{cli.port + i}") as client:
             assert client.status().ready
     cli.run("topics", "create", "flights", "--partitions", "2", "--replication-factor", "3")
     described = json.loads(cli.run("topics", "describe", "flights", "--json").stdout)
@@ -299,8 +298,8 @@ def test_a_killed_broker_comes_back_under_the_same_address(
     first = cluster.pid(1)
     cluster.kill_broker(1)
     with (
-        ControlClient(cluster.spec.slot(1).control_address) as client,
-        pytest.raises(ControlUnavailableError),
+        BrokerStatusClient(cluster.spec.slot(1).address) as client,
+        pytest.raises(OSError),
     ):
         client.status()
     cluster.restart(1)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.progress import Progress
 
+from headwater.cli.command_config import client_credentials
 from headwater.cli.options import (
     bootstrap_options,
     bootstrap_servers,
@@ -76,7 +77,9 @@ def verify(
             admin, topic, tables_uri=tables_uri, storage_options=storage_options(options)
         )
     with (
-        RecordClient(servers, client_id="headwater-verify") as client,
+        RecordClient(
+            servers, client_id="headwater-verify", credentials=client_credentials()
+        ) as client,
         Progress(console=Console(stderr=True), transient=True, disable=as_json) as progress,
     ):
         found = verify_topic(client, location, progress)

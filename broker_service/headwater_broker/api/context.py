@@ -12,6 +12,7 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Authorizer, Operation, Principal, ResourceType
 from headwater.ports.remote_log import RemoteLog, TieredTopic
 from headwater_broker.api.background_calls import Background
+from headwater_broker.api.broker_controls import BrokerControls
 from headwater_broker.api.failed_topic_creations import FailedTopicCreations
 from headwater_broker.api.fetch_session.cache import FetchSessionCache
 from headwater_broker.api.page_cache_port import Warmer
@@ -24,6 +25,7 @@ from headwater_broker.coordinator.transaction.service import TransactionService
 from headwater_broker.coordinator.transaction.sink_service import SinkService
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.log_manager import LogManager
+from headwater_broker.metadata.acl_store import AclStore
 from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.quota.client_quotas import ClientQuotas
@@ -36,6 +38,7 @@ from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.read_service import ReadService
 from headwater_broker.replica.transaction_verification import Enlistment, TransactionVerifier
 from headwater_broker.runtime.broker_loggers import BrokerLoggers
+from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
 from headwater_broker.security.session import Session
 
 
@@ -82,9 +85,14 @@ class Services:
     """(topic id, partition) -> the offset after the last one in the table; None while unknown."""
     leads: Callable[[str, int, int], Awaitable[bool]]
     """(topic, partition, leader epoch): whether this broker leads, as the metadata store says."""
+    tokens: TokenTable = field(default_factory=lambda: TokenTable(TokenSecrets()))
+    """Delegation tokens, as the metadata store has them."""
     cleaner: CleanerMeter = field(default_factory=CleanerMeter)
     failed_topic_creations: FailedTopicCreations = field(default_factory=FailedTopicCreations)
+    acls: AclStore | None = None
+    """None where no authorizer is configured: everything is allowed."""
     loggers: BrokerLoggers = field(default_factory=BrokerLoggers)
+    controls: BrokerControls = field(default_factory=BrokerControls)
 
     @property
     def config(self) -> ApiConfig:

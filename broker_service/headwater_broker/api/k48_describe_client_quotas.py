@@ -24,6 +24,7 @@ from headwater.wire.apis.k48_describe_client_quotas import (
 from headwater_broker.api.admin.forwarding import require_on_cluster
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
+from headwater_broker.security.scram_credentials import MECHANISM_NAMES
 
 EXACT, IS_DEFAULT, ANY = range(3)
 """How a component of the filter matches an entity's name."""
@@ -40,9 +41,10 @@ def describe_client_quotas(
     except KafkaError as e:
         return DescribeClientQuotasResponse(error_code=e.code, error_message=e.detail, entries=None)
     rows = []
-    for path, configs in sorted(ctx.broker.view.client_quotas.items()):
+    for path, stored in sorted(ctx.broker.view.client_quotas.items()):
         entity = entity_of(path)
-        if entity is not None and _matches(entity, request):
+        configs = {key: value for key, value in stored.items() if key not in MECHANISM_NAMES}
+        if entity is not None and (configs or not stored) and _matches(entity, request):
             found = {key: quota_value(configs, key) for key in sorted(configs)}
             values = tuple(ValueData(key=k, value=v) for k, v in found.items() if v is not None)
             names = tuple(EntityData(entity_type=t, entity_name=n) for t, n in entity.items())

@@ -9,6 +9,12 @@ from pathlib import Path
 
 from headwater.config.keys import Values, broker_values
 from headwater.errors import UsageError
+from headwater.security.protocol import SecurityProtocol
+from headwater_broker.app.listener_protocols import (
+    check_listener_keys,
+    inter_broker_listener,
+    protocols_of,
+)
 
 CLUSTER_ID = "cluster.id"
 STORAGE_OPTION = "headwater.tables.option."
@@ -33,6 +39,10 @@ class NodeConfig:
     log_dirs: tuple[str, ...]
     listeners: tuple[Address, ...]
     advertised: tuple[Address, ...]
+    protocols: Mapping[str, SecurityProtocol]
+    """By the name of the listener."""
+    inter_broker_listener: str
+    """The listener that brokers use among themselves."""
     control: Address
     control_advertised: str
     status: Address | None
@@ -91,7 +101,10 @@ def from_properties(properties: Mapping[str, str]) -> NodeConfig:
     advertised = listeners
     if values.is_set("advertised.listeners"):
         advertised = _addresses("advertised.listeners", values.strings("advertised.listeners"))
-    _check_listeners(listeners, advertised)
+    _check_advertised(listeners, advertised)
+    names = tuple(address.name for address in listeners)
+    protocols = protocols_of(values.strings("listener.security.protocol.map"), names)
+    check_listener_keys(known, names)
     control = _host_port("control.listener", values.string("control.listener"))
     first = str(Path(log_dirs[0]).resolve())
     return NodeConfig(
@@ -100,6 +113,8 @@ def from_properties(properties: Mapping[str, str]) -> NodeConfig:
         log_dirs=tuple(str(Path(folder).resolve()) for folder in log_dirs),
         listeners=listeners,
         advertised=advertised,
+        protocols=protocols,
+        inter_broker_listener=inter_broker_listener(known, protocols),
         control=control,
         control_advertised=values.string("control.advertised.listener")
         or values.string("control.listener"),
@@ -146,12 +161,7 @@ def _host_port(key: str, text: str) -> Address:
     return Address("", host.strip("[]"), int(port))
 
 
-def _check_listeners(listeners: tuple[Address, ...], advertised: tuple[Address, ...]) -> None:
-    for address in listeners:
-        if address.name != "PLAINTEXT":
-            raise UsageError(
-                f"config listeners: {address.name} is not served by this version; use PLAINTEXT"
-            )
+def _check_advertised(listeners: tuple[Address, ...], advertised: tuple[Address, ...]) -> None:
     names = {address.name for address in listeners}
     for address in advertised:
         if address.name not in names:

@@ -18,6 +18,7 @@ from headwater.config.layers import BrokerSettings
 from headwater.config.rows_broker import RACK_AWARE_SELECTOR
 from headwater.ports.authorizer import Authorizer
 from headwater.ports.remote_log import RemoteLog, TieredTopic
+from headwater.security.protocol import SecurityProtocol
 from headwater.system_files import disk_space
 from headwater.topic_names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from headwater_broker.api.background_calls import Background
@@ -47,10 +48,11 @@ from headwater_broker.coordinator.transaction.service import TransactionService
 from headwater_broker.coordinator.transaction.sink_service import SinkService
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.log_manager import LogManager
+from headwater_broker.metadata.acl_store import AclStore
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.network.connection import Connection
-from headwater_broker.network.listener import Listener, MakeConnection
+from headwater_broker.network.listener import Listener, MakeAuthenticator, MakeConnection
 from headwater_broker.quota.client_quotas import ClientQuotas
 from headwater_broker.quota.rate import Windows
 from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
@@ -62,6 +64,7 @@ from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.read_service import ReadService
 from headwater_broker.replica.replication_limits import ReplicationLimits
 from headwater_broker.replica.transaction_verification import TransactionVerifier
+from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +84,11 @@ class DataPlaneParts:
     producer_ids: ProducerIds
     tiered_topic: Callable[[str, UUID], TieredTopic]
     remote_log: RemoteLog | None = None
+    tokens: TokenTable = field(default_factory=lambda: TokenTable(TokenSecrets()))
     cleaner: CleanerMeter = field(default_factory=CleanerMeter)
     disk_space: Callable[[str], tuple[int, int]] = disk_space
     is_topic_deleted: IsDeleted = deleted_for_all
+    acls: AclStore | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +153,14 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         tiered_topic=parts.tiered_topic,
         tiered_end=ports.tiered_end,
         leads=parts.leads,
+        tokens=parts.tokens,
         cleaner=parts.cleaner,
+        acls=parts.acls,
     )
     _subscribe_to_configs(dynamic, parts.logs, replicas)
     _subscribe_to_metadata(view, services)
+    if parts.acls is not None:
+        parts.acls.on_change.append(purgatories.fetch.recheck_all)
     return DataPlane(purgatories, appends, replicas, services, coordinators.channel)
 
 
@@ -263,6 +272,7 @@ def build_listener(
     services: Services,
     name: str,
     make_connection: MakeConnection = Connection,
+    make_authenticator: MakeAuthenticator | None = None,
 ) -> Listener:
     """One listener by name; it is not bound yet. `make_connection` is its transport."""
     values = dynamic.config.values
@@ -271,7 +281,9 @@ def build_listener(
         load_handlers(),
         asyncio.get_running_loop(),
         name=name,
+        protocol=dynamic.config.protocols.get(name, SecurityProtocol.PLAINTEXT),
         make_connection=make_connection,
+        make_authenticator=make_authenticator,
         request_bytes_max=values.integer("socket.request.max.bytes"),
         in_flight_max=values.integer("queued.max.requests"),
         send_buffer_bytes=values.integer("socket.send.buffer.bytes"),

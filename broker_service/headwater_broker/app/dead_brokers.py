@@ -2,8 +2,8 @@
 
 A dead broker's supervisor normally closes its ZooKeeper session. When the supervisor died too (with
 a Spark executor, say), other brokers notice: their fetch connection ended, and the port refuses
-connections. They close the session with the credentials in the registration. They never delete the
-znode by its path: the znode of a restarted broker must survive.
+connections. They close the session with the password in `/headwater/sessions`. They never delete
+the znode by its path: the znode of a restarted broker must survive.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from headwater.local.zk_session import DeadSession
 from headwater.ports.metadata_store import MetadataStore, Node, StoreError
-from headwater_broker.metadata import znodes
+from headwater_broker.metadata import session_znodes, znodes
 from headwater_broker.metadata.cache import MetadataCache
 
 logger = logging.getLogger(__name__)
@@ -69,23 +69,39 @@ class DeadBrokers:
         except (StoreError, znodes.ZnodeError) as error:
             logger.debug("broker %d: no registration to remove: %s", broker_id, error)
             return
-        if node.czxid != broker_epoch or not registration.session_password:
+        if node.czxid != broker_epoch:
             return  # it was restarted, and has registered again
+        session = await self._session_of(broker_id, node, registration)
+        if session is None:
+            return
         if not await _refuses(control_address):
             logger.warning(
                 "broker %d still accepts control connections: it keeps its registration", broker_id
             )
             return
-        session = _session(node, registration)
         closed = await asyncio.get_running_loop().run_in_executor(
             None, self._close_session, session
         )
         if closed:
             logger.warning("broker %d is dead: its metadata session is closed", broker_id)
 
-
-def _session(node: Node, registration: znodes.BrokerRegistration) -> DeadSession:
-    return DeadSession(node.ephemeral_owner, bytes.fromhex(registration.session_password))
+    async def _session_of(
+        self, broker_id: int, node: Node, registration: znodes.BrokerRegistration
+    ) -> DeadSession | None:
+        """The session that owns the registration; None without its password."""
+        path = session_znodes.session_path(broker_id)
+        try:
+            secret = await self._store.get(path)
+            if secret.ephemeral_owner == node.ephemeral_owner:
+                return DeadSession(
+                    node.ephemeral_owner, session_znodes.decode_session(path, secret.data)
+                )
+        except (StoreError, znodes.ZnodeError) as error:
+            logger.info("broker %d: its session's password is not known: %s", broker_id, error)
+        if registration.session_password:  # of a release before /headwater/sessions
+            password = bytes.fromhex(registration.session_password)
+            return DeadSession(node.ephemeral_owner, password)
+        return None
 
 
 async def _refuses(address: str) -> bool:

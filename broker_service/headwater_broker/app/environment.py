@@ -26,13 +26,18 @@ from headwater.ports.remote_log import RemoteLog
 from headwater.system import SystemClock, SystemEntropy
 from headwater.wire.schema import Message
 from headwater_broker.app.config import Address, NodeConfig
+from headwater_broker.app.control_security import ControlSecurity, control_security
+from headwater_broker.app.zookeeper_security import zookeeper_security
+from headwater_broker.controller import control_client
 from headwater_broker.controller.control_client import GrpcControlCalls
 from headwater_broker.controller.loopback_channel import LoopbackControlCalls
 from headwater_broker.metadata.store_zk import ZooKeeperStore
+from headwater_broker.network import control_grpc
 from headwater_broker.network.control_grpc import ControlServer
 from headwater_broker.runtime.deferred_fsync import DeferredFsyncFiles
 from headwater_broker.runtime.loop_lag import LagProbe
 from headwater_broker.runtime.process import InterpreterTuning, ProcessTuning
+from headwater_broker.security.control_admission import ControlAdmission
 from headwater_tier.remote_log import DeltaRemoteLog
 
 DISK_THREADS = 4
@@ -44,6 +49,10 @@ CACHE_FOLDER = "remote-log-cache"
 
 class Store(MetadataStore, Protocol):
     """The metadata store, with its `close`."""
+
+    async def secure(self) -> int:
+        """Give the cluster's nodes their ACLs (zookeeper.set.acl); how many changed."""
+        ...
 
     async def close(self) -> None:
         """End the session: its ephemeral nodes are deleted at once."""
@@ -106,22 +115,23 @@ class Environment:
     process: ProcessTuning
     credentials: Credentials = NO_CREDENTIALS
     """Shown by this broker's followers to the leaders that they fetch from."""
+    control_admission: ControlAdmission | None = None
+    """Decides who may call the control plane; None without TLS."""
 
 
 async def system_environment(config: NodeConfig) -> Environment:
     """The environment of this machine, with a session on the metadata store. Raises UsageError."""
     values, loop = config.values, asyncio.get_running_loop()
-    store = ZooKeeperStore(config.zookeeper, values.integer("zookeeper.session.timeout.ms"))
+    security = control_security(config, config.inter_broker_listener)
+    at_store = zookeeper_security(values)
+    session_timeout_ms = values.integer("zookeeper.session.timeout.ms")
+    store = ZooKeeperStore(config.zookeeper, session_timeout_ms, security=at_store)
     await store.start(values.integer("zookeeper.connection.timeout.ms"))
     pool = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
     for _ in range(DISK_THREADS):  # start them now, so that the loop need not wait for one later
         pool.submit(sleep, THREAD_START_S)
 
-    calls = LoopbackControlCalls(config.control_advertised, GrpcControlCalls())
-
-    def serve_control(table: ControlTable, address: Address) -> ControlPort:
-        port = ControlServer(table, loop, host=address.host, port=address.port)
-        return calls.serve(table, port)
+    calls, serve_control = _control_plane(config, security, loop)
 
     return Environment(
         clock=SystemClock(),
@@ -133,8 +143,29 @@ async def system_environment(config: NodeConfig) -> Environment:
         control_calls=calls,
         serve_control=serve_control,
         remote_log=DeltaRemoteLog(str(Path(config.log_dirs[0], CACHE_FOLDER))),
-        close_session=partial(close_session, config.zookeeper),
+        close_session=partial(close_session, config.zookeeper, security=at_store),
         boot_id=BOOT_ID.read_text().strip() if BOOT_ID.exists() else "",
         lag=LagProbe(loop),
         process=InterpreterTuning(),
+        control_admission=None if security is None else security.admission,
     )
+
+
+def _control_plane(
+    config: NodeConfig, security: ControlSecurity | None, loop: asyncio.AbstractEventLoop
+) -> tuple[ControlCalls, Callable[[ControlTable, Address], ControlPort]]:
+    """Both sides of the control plane, with mTLS if there is `security`."""
+    shown, asked, admit = None, None, None
+    if security is not None:
+        tls, admit = security.tls, security.admission.admit
+        shown = control_client.mutual_tls(tls.key, tls.chain, tls.trusted)
+        asked = control_grpc.mutual_tls(tls.key, tls.chain, tls.trusted)
+    calls = LoopbackControlCalls(config.control_advertised, GrpcControlCalls(shown))
+
+    def serve_control(table: ControlTable, address: Address) -> ControlPort:
+        port = ControlServer(
+            table, loop, host=address.host, port=address.port, credentials=asked, admit=admit
+        )
+        return calls.serve(table, port)
+
+    return calls, serve_control

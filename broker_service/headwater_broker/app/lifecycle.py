@@ -15,9 +15,12 @@ from headwater.ports.metadata_store import SessionState, StoreError
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.environment import Environment, system_environment
 from headwater_broker.app.scheduler import Scheduler
+from headwater_broker.app.tls_listeners import RENEWAL_CHECK_S
 from headwater_broker.app.wiring import BrokerServer
+from headwater_broker.app.zookeeper_security import SET_ACL, check_brokers_have_credentials
 from headwater_broker.log.folder_inspection import inspect
 from headwater_broker.metadata.registration import check_store_knows_broker, ensure_cluster_id
+from headwater_broker.metadata.scram_secret import ensure_scram_secret
 from headwater_broker.runtime import process
 
 ISR_TICK_MAX_S = 1.0
@@ -66,8 +69,14 @@ async def build(
             environment.store, config.zookeeper, config.broker_id, folders
         )
         known = config.cluster_id or next((f.cluster_id for f in folders if f.cluster_id), None)
+        if config.values.boolean(SET_ACL):
+            await check_brokers_have_credentials(environment.store, config.broker_id)
+            logger.info("%d nodes of ZooKeeper secured", await environment.store.secure())
         cluster_id = await ensure_cluster_id(environment.store, environment.entropy, known)
-        return BrokerServer(config, cluster_id, environment, stop)
+        secret = b""
+        if any(protocol.uses_sasl for protocol in config.protocols.values()):
+            secret = await ensure_scram_secret(environment.store, environment.entropy)
+        return BrokerServer(config, cluster_id, environment, stop, secret)
     except BaseException:
         await environment.store.close()
         raise
@@ -116,9 +125,12 @@ class Lifecycle:
         server.ports.control = server.control.start()
         if server.status_server is not None:
             await server.status_server.serve()
+        if server.acls is not None:
+            await server.acls.start()
         await server.registration.start()
         await server.controller.start()
         await self._first_view(stopping)
+        await server.token_watch.start()
         for listener in server.listeners:
             await listener.serve()
         self.schedule()
@@ -200,6 +212,7 @@ class Lifecycle:
         server.status.observe_brokers()
         server.services.view.on_brokers.append(server.status.observe_brokers)
         every("rates", RATES_EVERY_S, server.status.sample)
+        every("certificates", RENEWAL_CHECK_S, server.tls.check_files)
         every("log dir failures", LOG_DIR_FAILURES_EVERY_S, server.log_dir_failures.report)
         every("tiered offsets", TIERED_REFRESH_S, self._refresh_tiered)
         self._stock_producer_ids()
@@ -303,6 +316,7 @@ class Lifecycle:
 
         for listener in server.listeners:
             yield f"listener {listener.name}", listener.close
+        yield "tls", server.tls.close
         if server.status_server is not None:
             yield "status", server.status_server.close
         yield "groups", server.services.groups.close
@@ -322,6 +336,9 @@ class Lifecycle:
         yield "control port", server.control.stop_async
         yield "controller channel", close_controller_channel
         yield "control calls", environment.control_calls.close
+        yield "delegation tokens", server.token_watch.stop
+        if server.acls is not None:
+            yield "acls", server.acls.close
         yield "registration", server.registration.stop
         yield "files", settle_files
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from headwater.wire.control import BrokerEndpoint
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.environment import Environment
+from headwater_broker.app.zookeeper_security import ZOOKEEPER_DIGEST
 from headwater_broker.log.log_manager import LogManager
 from headwater_broker.metadata.znodes import BrokerRegistration
 
@@ -37,7 +38,7 @@ class OwnRegistration:
         self._ports = ports
 
     def describe(self) -> BrokerRegistration:
-        """The content of the znode. Raises SessionExpiredError."""
+        """The content of the znode."""
         config, environment, ports = self._config, self._environment, self._ports
         return BrokerRegistration(
             broker_id=config.broker_id,
@@ -53,7 +54,8 @@ class OwnRegistration:
             clean_shutdown_epoch=self._logs.clean_broker_epoch,
             min_insync_replicas=config.values.integer("min.insync.replicas"),
             timestamp_ms=environment.clock.now_ms(),
-            session_password=environment.store.session().password.hex(),
+            protocols={name: protocol.name for name, protocol in config.protocols.items()},
+            has_store_credentials=bool(config.properties.get(ZOOKEEPER_DIGEST)),
         )
 
     @property

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 
 from headwater.client.connection import open_connection
 from headwater.config.keys import Values
-from headwater.ports.authorizer import AllowAll
+from headwater.ports.authorizer import AllowAll, Authorizer
 from headwater.ports.control import ControlHandler
 from headwater.ports.network import Connect, PeerConnection
 from headwater.wire.schema import Message
@@ -21,24 +21,31 @@ from headwater_broker.app.dynamic_config import DynamicConfigs
 from headwater_broker.app.environment import Environment
 from headwater_broker.app.log_dir_failures import LogDirFailures
 from headwater_broker.app.own_registration import BoundPorts, OwnRegistration
+from headwater_broker.app.sasl_listeners import SaslParts, sasl_authenticator
 from headwater_broker.app.tiered_offsets import TieredOffsets, TieredRanges
 from headwater_broker.app.tiered_topics import TieredTopics
+from headwater_broker.app.tls_listeners import TlsListeners
 from headwater_broker.controller.controller import ControllerIdentity, ControllerService
 from headwater_broker.controller.state import ControllerConfig
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.log.cleaner import CleanerSettings, LogCleaner
 from headwater_broker.log.cleaner_process import CleanerProcesses
 from headwater_broker.log.log_manager import LogManager
+from headwater_broker.metadata.acl_store import AclStore
 from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.metadata.leader_lookup import LeaderLookup
 from headwater_broker.metadata.registration import RegistrationManager
+from headwater_broker.metadata.token_watch import TokenWatch
 from headwater_broker.metadata.topic_lookup import TopicLookup
 from headwater_broker.network.http_server import HttpStatusServer
+from headwater_broker.network.listener import Listener
 from headwater_broker.network.page_cache import PageCache
 from headwater_broker.quota.rate import Windows
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
+from headwater_broker.security.standard_authorizer import StandardAuthorizer
 from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
 from headwater_broker.telemetry.metrics import BrokerCollector, MetricsText
 from headwater_broker.telemetry.status_document import StatusDocument
@@ -66,13 +73,14 @@ class BrokerServer:
         cluster_id: str,
         environment: Environment,
         stop: Callable[[str], None],
+        scram_secret: bytes = b"",
     ) -> None:
         """`stop(reason)` asks for the end of the process."""
         v, clock, store = config.values, environment.clock, environment.store
         connect = _connect_to_brokers(config, environment)
-        self.config = config
-        self.environment = environment
+        self.config, self.environment = config, environment
         self.readiness = Readiness()
+        self.authorizer, self.acls = _build_authorizer(v, environment)
         # Logs on disk, and this broker's place in the cluster.
         self.logs = _build_logs(config, cluster_id, environment)
         self.ports = BoundPorts()
@@ -85,6 +93,7 @@ class BrokerServer:
         )
         self.view = MetadataCache(cluster_id, self.broker_epoch)
         self.dynamic = DynamicConfigs(config, self.view)
+        self.token_watch = TokenWatch(store, TokenTable(token_secrets(v)))
         self.cleaner_processes = CleanerProcesses()
         self.cleaner = LogCleaner(
             self.logs, self.cleaner_processes, clock, lambda: cleaner_settings(self.dynamic)
@@ -101,12 +110,39 @@ class BrokerServer:
         self.replicas, self.services = plane.replicas, plane.services
         self.transaction_channel = plane.transaction_channel
         self.tiered = TieredOffsets(self.tiered_ranges, self.replicas)
-        self.listeners = [
-            build_listener(self.dynamic, self.services, address.name)
-            for address in config.listeners
-        ]
+        self.tls = TlsListeners(self.dynamic, clock)
+        self.listeners = self._build_listeners(scram_secret)
         # What operators and the controller see and ask.
-        self.log_dir_failures = LogDirFailures(
+        self.log_dir_failures = self._log_dir_failures(stop)
+        self.status = StatusDocument(
+            self.services, clock, environment.lag, self.readiness, self.broker_epoch
+        )
+        self.metrics = self._metrics(connect)
+        self.control = environment.serve_control(self._control_table(), config.control)
+        self.status_server = None if config.status is None else self._status_server()
+        self._subscribe(stop)
+
+    def _build_listeners(self, scram_secret: bytes) -> list[Listener]:
+        sasl = SaslParts(
+            users=lambda: self.view.client_quotas,
+            secret=scram_secret,
+            clock=self.environment.clock,
+            entropy=self.environment.entropy,
+            find_token=self.token_watch.table.find_token,
+        )
+        return [
+            build_listener(
+                self.dynamic,
+                self.services,
+                name,
+                self.tls.make_connection(name),
+                sasl_authenticator(self.config, name, sasl),
+            )
+            for name in self.config.protocols
+        ]
+
+    def _log_dir_failures(self, stop: Callable[[str], None]) -> LogDirFailures:
+        return LogDirFailures(
             self.logs,
             self.replicas,
             self.registration,
@@ -114,13 +150,6 @@ class BrokerServer:
             self.readiness,
             stop,
         )
-        self.status = StatusDocument(
-            self.services, clock, environment.lag, self.readiness, self.broker_epoch
-        )
-        self.metrics = self._metrics(connect)
-        self.control = environment.serve_control(self._control_table(stop), config.control)
-        self.status_server = None if config.status is None else self._status_server()
-        self._subscribe()
 
     def broker_epoch(self) -> int:
         """The czxid of this broker's registration; -1 while it is not registered."""
@@ -131,8 +160,16 @@ class BrokerServer:
         """True while the broker serves clients."""
         return self.readiness.is_ready
 
-    def _subscribe(self) -> None:
-        """Which part hears of which change, besides what `build_data_plane` subscribes."""
+    def _subscribe(self, stop: Callable[[str], None]) -> None:
+        """Which part hears of which change, besides what `build_data_plane` subscribes.
+
+        The actions of operators' requests need parts that are built out of the services.
+        """
+        if self.environment.control_admission is not None:
+            self.environment.control_admission.authorizer = self.services.authorizer
+        controls = self.services.controls
+        controls.status, controls.is_ready = self.status.text, self.readiness
+        controls.read_table, controls.stop = self.tiered.refresh_topic, stop
         self.logs.on_offline = self.log_dir_failures.log_dir_failed
         self.replicas.leadership_listeners.append(self.tiered.leadership_changed)
         self.dynamic.on_change.append(
@@ -153,7 +190,7 @@ class BrokerServer:
         )
 
     def _metrics(self, connect: Connect) -> MetricsText:
-        elsewhere = LeaderEndOffsets(self.view, connect, inter_broker_listener(self.config))
+        elsewhere = LeaderEndOffsets(self.view, connect, self.config.inter_broker_listener)
         return MetricsText(
             BrokerCollector(self.services, self.environment.lag, self.controller, elsewhere)
         )
@@ -192,26 +229,26 @@ class BrokerServer:
             limits=replication_limits(self.config),
             replication=replication,
             controller=self.controller_channel,
-            authorizer=AllowAll(),
+            authorizer=self.authorizer,
+            acls=self.acls,
             warmer=PageCache(loop, environment.pool),
             leads=LeaderLookup(environment.store, self.config.broker_id).is_leader,
             producer_ids=ProducerIds(self.controller_channel.allocate_producer_ids),
             remote_log=environment.remote_log,
             tiered_topic=tiered_topics.locate,
+            tokens=self.token_watch.table,
             cleaner=self.cleaner.meter,
             is_topic_deleted=TopicLookup(environment.store).is_deleted,
         )
 
-    def _control_table(self, stop: Callable[[str], None]) -> dict[type[Message], ControlHandler]:
+    def _control_table(self) -> dict[type[Message], ControlHandler]:
         handlers = ControlHandlers(
             ControlParts(
                 broker_id=self.config.broker_id,
                 view=self.view,
                 replicas=self.replicas,
-                tiered=self.tiered,
                 status=self.status.text,
                 is_ready=self.readiness,
-                stop=stop,
             )
         )
         sources = (handlers.table(), self.controller.handlers())
@@ -245,6 +282,14 @@ def _connect_to_brokers(config: NodeConfig, environment: Environment) -> Connect
         )
 
     return connect
+
+
+def _build_authorizer(v: Values, environment: Environment) -> tuple[Authorizer, AclStore | None]:
+    """Raises UsageError when the authorizer would refuse everybody."""
+    if not v.string("authorizer.class.name"):
+        return AllowAll(), None
+    authorizer = StandardAuthorizer.from_values(v, environment.clock)
+    return authorizer, AclStore(environment.store, authorizer)
 
 
 def _build_logs(config: NodeConfig, cluster_id: str, environment: Environment) -> LogManager:
@@ -282,11 +327,6 @@ def _build_controller(
     )
 
 
-def inter_broker_listener(config: NodeConfig) -> str:
-    """The listener that brokers use among themselves."""
-    return config.values.string("inter.broker.listener.name") or config.listeners[0].name
-
-
 def replication_limits(config: NodeConfig) -> ReplicationLimits:
     """Replication's settings, out of a broker's."""
     v = config.values
@@ -300,7 +340,7 @@ def replication_limits(config: NodeConfig) -> ReplicationLimits:
         fetch_backoff_ms=v.integer("replica.fetch.backoff.ms"),
         quota_windows=_windows(v, ""),
         log_dirs_quota_windows=_windows(v, "alter.log.dirs."),
-        listener=inter_broker_listener(config),
+        listener=config.inter_broker_listener,
     )
 
 
@@ -327,7 +367,17 @@ def controller_config(v: Values, file: Values | None = None) -> ControllerConfig
         leader_imbalance_per_broker_percentage=v.integer("leader.imbalance.per.broker.percentage"),
         leader_imbalance_check_interval_ms=1000
         * v.integer("leader.imbalance.check.interval.seconds"),
+        token_secrets=token_secrets(file or v),
+        token_lifetime_max_ms=v.integer("delegation.token.max.lifetime.ms"),
+        token_expiry_time_ms=v.integer("delegation.token.expiry.time.ms"),
+        token_expiry_check_interval_ms=v.integer("delegation.token.expiry.check.interval.ms"),
     )
+
+
+def token_secrets(v: Values) -> TokenSecrets:
+    """The keys that sign delegation tokens; none: there are no tokens."""
+    previous = v.strings("headwater.delegation.token.previous.secret.keys")
+    return TokenSecrets(v.string("delegation.token.secret.key") or "", previous)
 
 
 def _windows(v: Values, prefix: str) -> Windows:

@@ -11,9 +11,12 @@ from typing import Any, cast
 
 from headwater.config.layers import BrokerSettings
 from headwater.errors import ErrorCode, KafkaError
+from headwater.wire.apis import k30_create_acls as k30
+from headwater.wire.apis import k31_delete_acls as k31
 from headwater.wire.apis import k33_alter_configs as k33
 from headwater.wire.apis import k44_incremental_alter_configs as k44
 from headwater.wire.apis import k49_alter_client_quotas as k49
+from headwater.wire.apis import k51_alter_user_scram_credentials as k51
 from headwater.wire.apis.k19_create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -52,11 +55,14 @@ from headwater.wire.apis.k46_list_partition_reassignments import (
 )
 from headwater.wire.control import ForwardRequest
 from headwater.wire.schema import Message, decode, encode
+from headwater_broker.controller.acl_requests import create_acls, delete_acls
 from headwater_broker.controller.controller_loop import ControllerLoop
+from headwater_broker.controller.credential_requests import credential_edits, credential_response
 from headwater_broker.controller.decisions.config_changes import SET
 from headwater_broker.controller.events import (
     AlterClientQuotas,
     AlterConfigs,
+    AlterUserCredentials,
     ConfigEdit,
     CreatePartitions,
     CreateTopics,
@@ -209,6 +215,13 @@ class AdminExecutor:
             )
         )
 
+    async def _alter_user_scram_credentials(
+        self, controller: ControllerLoop, request: k51.AlterUserScramCredentialsRequest
+    ) -> k51.AlterUserScramCredentialsResponse:
+        refused, edits = credential_edits(request)
+        results = await controller.ask(lambda token: AlterUserCredentials(token, edits))
+        return credential_response(refused, edits, results)
+
     async def _elect_leaders(
         self, controller: ControllerLoop, request: ElectLeadersRequest
     ) -> ElectLeadersResponse:
@@ -351,9 +364,12 @@ _EXECUTED: dict[int, tuple[type[Message], Run]] = {
         (CreateTopicsRequest, AdminExecutor._create_topics),
         (DeleteTopicsRequest, AdminExecutor._delete_topics),
         (CreatePartitionsRequest, AdminExecutor._create_partitions),
+        (k30.CreateAclsRequest, create_acls),
+        (k31.DeleteAclsRequest, delete_acls),
         (k33.AlterConfigsRequest, AdminExecutor._alter_configs),
         (k44.IncrementalAlterConfigsRequest, AdminExecutor._incremental_alter_configs),
         (k49.AlterClientQuotasRequest, AdminExecutor._alter_client_quotas),
+        (k51.AlterUserScramCredentialsRequest, AdminExecutor._alter_user_scram_credentials),
         (ElectLeadersRequest, AdminExecutor._elect_leaders),
         (AlterPartitionReassignmentsRequest, AdminExecutor._reassign),
         (ListPartitionReassignmentsRequest, AdminExecutor._list_reassignments),

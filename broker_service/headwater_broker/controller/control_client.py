@@ -30,6 +30,11 @@ from headwater.wire.schema import Message
 Reply = TypeVar("Reply", bound=Message)
 
 
+def mutual_tls(key: bytes, chain: bytes, trusted: bytes) -> grpc.ChannelCredentials:
+    """Channels that show this certificate, to hosts whose own one of `trusted` has signed."""
+    return grpc.ssl_channel_credentials(trusted, key, chain)
+
+
 class GrpcControlCalls:
     """One channel per address, opened at the first call and kept. Create and use it on one loop."""
 

@@ -44,6 +44,7 @@ from headwater_broker.controller.events import (
 )
 from headwater_broker.controller.state import ControllerConfig, ControllerState
 from headwater_broker.controller.timings import ControllerTimings
+from headwater_broker.controller.token_requests import TOKEN_KEYS, TokenExecutor
 from headwater_broker.metadata import znodes
 
 RETRY_DELAY_S = 0.1
@@ -89,6 +90,7 @@ class ControllerService:
         self._entropy = entropy
         self._config = config or ControllerConfig()
         self._admin = AdminExecutor(identity.settings)
+        self._tokens = TokenExecutor(clock)
         self._controller_loop: ControllerLoop | None = None
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -289,7 +291,8 @@ class ControllerService:
 
     async def _forward(self, request: ForwardRequest) -> ForwardReply:
         try:
-            body = await self._admin.execute(self._active(), request)
+            executor = self._tokens if request.forwarded_key in TOKEN_KEYS else self._admin
+            body = await executor.execute(self._active(), request)
         except KafkaError as e:
             return ForwardReply(error_code=e.code, body=b"")
         return ForwardReply(error_code=ErrorCode.NONE, body=body)

@@ -35,6 +35,7 @@ from headwater_broker.controller.events import (
     DeleteTopics,
     ElectLeaders,
     Event,
+    ExpireTokens,
     LogDirFailure,
     Ready,
     Reassign,
@@ -45,10 +46,10 @@ from headwater_broker.controller.events import (
 )
 from headwater_broker.controller.machine import ControllerMachine
 from headwater_broker.controller.state import ControllerConfig
-from headwater_broker.controller.timings import BalanceSchedule, ControllerTimings
+from headwater_broker.controller.timings import BalanceSchedule, ControllerTimings, TokenUpkeep
 from headwater_broker.controller.zk import quota_reader, reader
 from headwater_broker.controller.zk.writer import DeposedError, remove_requests, write_all
-from headwater_broker.metadata import tool_znodes, znodes
+from headwater_broker.metadata import token_znodes, tool_znodes, znodes
 from headwater_broker.metadata.log_dir_events import decode_log_dir_event
 from headwater_broker.metadata.znodes import NO_DIRECTORY
 
@@ -111,7 +112,13 @@ class ControllerLoop:
         self._next_token = 0
         self._answering = OrderedSet[asyncio.Task[None]]()
         self._closing = OrderedSet[asyncio.Task[None]]()
+        self._tokens = TokenUpkeep(clock.monotonic())
         self._balance = BalanceSchedule(clock.monotonic(), timings.first_balance_s)
+
+    @property
+    def store(self) -> MetadataStore:
+        """The metadata store: what no decision depends on is written there at once."""
+        return self._store
 
     async def ask(self, make: Callable[[int], Event]) -> Any:
         """Queue the event that `make` builds with a new token; the reply, once it is durable.
@@ -223,9 +230,22 @@ class ControllerLoop:
             is_due = tick % POLL_TICKS == 0 or self._reported
             self._changed_paths.update(POLLED if is_due else (znodes.CONTROLLER,))
             self.post(Tick())
+            self._upkeep_tokens()
             interval_ms = self._config.leader_imbalance_check_interval_ms
             if self._balance.is_due(self._clock.monotonic(), interval_ms):
                 self.post(AutoPreferredLeaderElection())
+
+    def _upkeep_tokens(self) -> None:
+        now_s = self._clock.monotonic()
+        if self._tokens.is_due(now_s, self._config.token_expiry_check_interval_ms):
+            self.post(ExpireTokens(self._clock.now_ms()))
+        if self._tokens.is_purge_due(now_s):
+            self._changed_paths.add(token_znodes.TOKEN_CHANGES)
+
+    async def _purge_token_changes(self, _machine: ControllerMachine) -> None:
+        path = token_znodes.TOKEN_CHANGES
+        old = self._tokens.purged(await self._store.children(path))
+        self._handled_requests += [f"{path}/{name}" for name in old]
 
     async def _round(self) -> None:
         """Read changed paths, decide on all queued events, write, send to brokers, answer."""
@@ -237,7 +257,7 @@ class ControllerLoop:
             stale, self._changed_paths = self._changed_paths, set()
             # Read topics before deletion requests. A deletion decided in this round is not in the
             # store yet: its topic, read afterwards, would count as a new one.
-            for path in WATCHED:
+            for path in (*WATCHED, token_znodes.TOKEN_CHANGES):
                 if path in stale:
                     await self._refresh(machine, path)
             while self._queue:
@@ -455,4 +475,5 @@ _REFRESH: dict[str, Callable[[ControllerLoop, ControllerMachine], Any]] = {
     znodes.LOG_DIR_EVENTS: ControllerLoop._refresh_log_dir_events,
     znodes.REASSIGN_REQUEST: ControllerLoop._refresh_reassignments,
     znodes.PREFERRED_REQUEST: ControllerLoop._refresh_preferred,
+    token_znodes.TOKEN_CHANGES: ControllerLoop._purge_token_changes,
 }

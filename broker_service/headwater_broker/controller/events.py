@@ -25,6 +25,7 @@ from headwater.wire.control import (
     TopicState,
 )
 from headwater_broker.metadata.znodes import BrokerRegistration, TopicAssignment
+from headwater_broker.security.delegation_tokens import DelegationToken
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +195,76 @@ class AlterClientQuotas:
     validate_only: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateToken:
+    """A new delegation token. Principals as `User:alice`. Reply: TokenResult (KIP-48)."""
+
+    token: int
+    now_ms: int
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    max_lifetime_ms: int
+    """0 or less: as long as the broker allows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenewToken:
+    """`period_ms`: how long the token is valid from now on; 0 or less: as long as the broker
+    allows. Reply: TokenResult."""
+
+    token: int
+    now_ms: int
+    principal: str
+    hmac: bytes = field(repr=False)
+    period_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireToken:
+    """`period_ms`: how long the token is still valid; negative: it ends now. Reply: TokenResult."""
+
+    token: int
+    now_ms: int
+    principal: str
+    hmac: bytes = field(repr=False)
+    period_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireTokens:
+    """Time to remove expired tokens (`delegation.token.expiry.check.interval.ms`)."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenResult:
+    """The result of a request about one delegation token."""
+
+    error: ErrorCode
+    token: DelegationToken | None = None
+    hmac: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialEdit:
+    """The change of one SCRAM credential of a user."""
+
+    user: str
+    mechanism: str
+    credential: str | None = field(repr=False)
+    """Kafka's text of it; None removes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlterUserCredentials:
+    """Reply: tuple[TopicResult, ...] in the order of the edits, under their paths (KIP-554)."""
+
+    token: int
+    edits: tuple[CredentialEdit, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class AlterPartition:
     """Reply: AlterPartitionReply."""
@@ -297,6 +368,11 @@ Event = (
     | CreatePartitions
     | AlterConfigs
     | AlterClientQuotas
+    | AlterUserCredentials
+    | CreateToken
+    | RenewToken
+    | ExpireToken
+    | ExpireTokens
     | AlterPartition
     | AssignReplicaToDir
     | ControlledShutdown

@@ -25,6 +25,7 @@ from headwater_broker.controller.state_machines import (
     replica_move,
 )
 from headwater_broker.metadata.znodes import BrokerRegistration, LastRegistration, PartitionRecord
+from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
 
 NO_LEADER = -1
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
@@ -48,6 +49,10 @@ class ControllerConfig:
     leader_imbalance_check_interval_ms: int = 300_000
     max_partitions_per_request: int = 10_000
     min_insync_replicas: int = 1
+    token_secrets: TokenSecrets = field(default_factory=TokenSecrets)
+    token_lifetime_max_ms: int = 604_800_000
+    token_expiry_time_ms: int = 86_400_000
+    token_expiry_check_interval_ms: int = 3_600_000
 
 
 @dataclass(slots=True)
@@ -284,6 +289,8 @@ class ControllerState:
         """Client quotas by entity path (`headwater.config.quota_precedence`)."""
         self.stored_quota_nodes: set[str] = set()
         """Nodes below `/config` that hold quotas, and their parents."""
+        self.tokens = TokenTable(config.token_secrets)
+        """Delegation tokens."""
         self.next_producer_id = 0
         self.has_producer_ids = False
 

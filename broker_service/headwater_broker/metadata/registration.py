@@ -28,7 +28,7 @@ from headwater.ports.metadata_store import (
     StoreError,
 )
 from headwater_broker.log.folder_inspection import FolderContent
-from headwater_broker.metadata import znodes
+from headwater_broker.metadata import session_znodes, znodes
 from headwater_broker.metadata.log_dir_events import encode_log_dir_event
 
 RETRY_DELAY_S = 0.1
@@ -216,13 +216,22 @@ class RegistrationManager:
             cluster = await self._store.get(znodes.CLUSTER_ID)
             check_cluster_id(cluster.data, registration.cluster_id)
             check = Check(znodes.CLUSTER_ID, cluster.version)
-            await self._store.multi([check, Create(path, registration.encode(), ephemeral=True)])
+            await self._store.multi([check, *self._own_nodes(path, registration)])
         except (NodeExistsError, ConnectionLostError):
             logger.info("%s exists or the outcome is unknown: reading it", path)
         except SessionExpiredError:
             await asyncio.sleep(RETRY_DELAY_S)
             return False
         return await self._accept_node(path)
+
+    def _own_nodes(self, path: str, registration: znodes.BrokerRegistration) -> list[Create]:
+        """The registration, and the session's password for the peers: both end with the session."""
+        password = self._store.session().password
+        session = session_znodes.session_path(registration.broker_id)
+        return [
+            Create(path, registration.encode(), ephemeral=True),
+            Create(session, session_znodes.encode_session(password), ephemeral=True),
+        ]
 
     async def _accept_node(self, path: str) -> bool:
         """True if the node belongs to this session. Its czxid becomes the broker epoch."""

@@ -20,6 +20,13 @@ from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
 
 from headwater.errors import UsageError
+from headwater.local.zk_client import (
+    NO_SECURITY,
+    PUBLIC_ACL,
+    SECRET_ACL,
+    ZooKeeperSecurity,
+    kazoo_client,
+)
 from headwater.ports.metadata_store import (
     BadVersionError,
     Check,
@@ -29,6 +36,7 @@ from headwater.ports.metadata_store import (
     Node,
     NodeExistsError,
     NoNodeError,
+    NotAuthorizedError,
     NotEmptyError,
     Operation,
     SessionCredentials,
@@ -39,6 +47,7 @@ from headwater.ports.metadata_store import (
 )
 from headwater_broker.metadata.zk_handler import DirectCallbackHandler
 from headwater_broker.metadata.zk_multi_read import MultiRead
+from headwater_broker.metadata.znode_acls import SECURE_ROOTS, ZnodeAcl, ZnodeAcls
 
 RECONNECT_DELAY_S = 0.05
 RECONNECT_DELAY_MAX_S = 0.5
@@ -50,6 +59,10 @@ owner lists them once more: a thousand topics created one by one would be listed
 So the pause grows with the number of children, and listing takes about a hundredth of the time
 whatever their number. The first notification after a pause comes at once."""
 
+SECURE_AT_ONCE = 200
+"""Nodes whose ACLs are read and set at the same time."""
+READ_ONLY = 1
+"""ZooKeeper's permission to read, alone."""
 READS_MAX = 500
 """Nodes per request. Its reply, some 150 KB for partitions, delays the replies behind it."""
 
@@ -76,15 +89,16 @@ def fire_pause_s(children: int) -> float:
     return min(FIRE_PAUSE_S + FIRE_PAUSE_PER_CHILD_S * children, FIRE_PAUSE_MAX_S)
 
 
-def _client(hosts: str, session_timeout_ms: int) -> KazooClient:
+def _client(hosts: str, session_timeout_ms: int, security: ZooKeeperSecurity) -> KazooClient:
     retry = KazooRetry(
         max_tries=-1, delay=RECONNECT_DELAY_S, backoff=2, max_delay=RECONNECT_DELAY_MAX_S
     )
-    return KazooClient(
-        hosts=hosts,
+    return kazoo_client(
+        hosts,
+        security,
         timeout=session_timeout_ms / 1000,
         connection_retry=retry,
-        handler=DirectCallbackHandler(),
+        handler=DirectCallbackHandler(security.tls),
         logger=logging.getLogger("kazoo"),
     )
 
@@ -93,12 +107,17 @@ class ZooKeeperStore:
     """`headwater.ports.metadata_store.MetadataStore` on a ZooKeeper ensemble (3.5 or later)."""
 
     def __init__(
-        self, connect: str, session_timeout_ms: int, client: KazooClient | None = None
+        self,
+        connect: str,
+        session_timeout_ms: int,
+        client: KazooClient | None = None,
+        security: ZooKeeperSecurity = NO_SECURITY,
     ) -> None:
         """`client`: instead of one for these servers."""
+        self._acls = ZnodeAcls(is_authenticated=bool(security.digest), set_acl=security.set_acl)
         self._hosts, self._chroot = split_chroot(connect)
         self._loop = asyncio.get_running_loop()
-        self._client = client or _client(self._hosts, session_timeout_ms)
+        self._client = client or _client(self._hosts, session_timeout_ms, security)
         self._watches: dict[str, list[Callable[[str], None]]] = {}
         self._armed: dict[tuple[str, str], bool] = {}
         self._next_fire: dict[str, float] = {}
@@ -184,7 +203,48 @@ class ZooKeeperStore:
 
     async def ensure_path(self, path: str) -> None:
         """Create `path` and its parents where absent."""
-        await self._call(self._client.ensure_path_async(self._full(path)), path)
+        parts = [part for part in path.split("/") if part]
+        for count in range(bool(parts), len(parts) + 1):  # each with an ACL of its own
+            at = "/".join(("", *parts[:count]))
+            acl = self._acl(at)
+            await self._call(self._client.ensure_path_async(self._full(at), acl), at)
+
+    async def secure(self) -> int:
+        """Give the cluster's nodes the ACLs that they would be created with; how many changed.
+
+        Raises NotAuthorizedError when some belong to other credentials.
+        """
+        changed, below = 0, list(SECURE_ROOTS)
+        while below:
+            chunk, below = below[:SECURE_AT_ONCE], below[SECURE_AT_ONCE:]
+            found = await asyncio.gather(*map(self._secure, chunk))
+            changed += sum(is_changed for is_changed, _ in found)
+            below += [path for _, children in found for path in children]
+        return changed
+
+    async def _secure(self, path: str) -> tuple[bool, list[str]]:
+        """Secure one node: whether its ACL changed, and the paths of its children."""
+        full, wanted = self._full(path), self._acl(path)
+        try:
+            present, _ = await self._call(self._client.get_acls_async(full), path)
+            is_owned = all(row.id.scheme != "world" or row.perms == READ_ONLY for row in present)
+            is_shut = not any(row.id.scheme == "world" for row in present)
+            is_right = is_owned and is_shut is (self._acls.of(path) is ZnodeAcl.SECRET)
+            if not is_right:
+                await self._call(self._client.set_acls_async(full, wanted), path)
+            names = await self._call(self._client.get_children_async(full), path)
+        except NoNodeError:
+            return False, []
+        return not is_right, [f"{path}/{name}" for name in names]
+
+    def _acl(self, path: str) -> list[Any] | None:
+        match self._acls.of(path):
+            case ZnodeAcl.OPEN:
+                return None
+            case ZnodeAcl.PUBLIC:
+                return list(PUBLIC_ACL)
+            case ZnodeAcl.SECRET:
+                return list(SECRET_ACL)
 
     def watch(self, path: str, notify: Callable[[str], None]) -> Callable[[], None]:
         """Call `notify(path)` after any change of the node or its children."""
@@ -221,6 +281,7 @@ class ZooKeeperStore:
                 transaction.create(
                     path,
                     operation.data,
+                    acl=self._acl(operation.path),
                     ephemeral=operation.ephemeral,
                     sequence=operation.sequential,
                 )
@@ -365,6 +426,7 @@ _TRANSLATION: tuple[tuple[tuple[type[Exception], ...], type[StoreError]], ...] =
     ((kx.NodeExistsError,), NodeExistsError),
     ((kx.BadVersionError,), BadVersionError),
     ((kx.NotEmptyError,), NotEmptyError),
+    ((kx.NoAuthError,), NotAuthorizedError),
     ((kx.SessionExpiredError, kx.AuthFailedError), SessionExpiredError),
     ((kx.ConnectionLoss, kx.ConnectionClosedError, kx.OperationTimeoutError), ConnectionLostError),
 )

@@ -10,8 +10,10 @@ import selectors
 from types import SimpleNamespace
 from typing import Any
 
-from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
+from kazoo.handlers.threading import AsyncResult
 from kazoo.handlers.utils import selector_select
+
+from headwater.local.zk_client import TlsHandler
 
 logger = logging.getLogger(__name__)
 
@@ -38,13 +40,13 @@ class DirectCallbackResult(AsyncResult):  # type: ignore[misc] # kazoo has no ty
                 logger.exception("a callback of a ZooKeeper request failed")
 
 
-class DirectCallbackHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """`SequentialThreadingHandler` with direct callbacks and poll."""
+class DirectCallbackHandler(TlsHandler):
+    """kazoo's `SequentialThreadingHandler` with direct callbacks and poll."""
 
     def async_result(self) -> DirectCallbackResult:
         """The pending result of a request."""
         return DirectCallbackResult(self)
 
-    def select(self, *args: Any, **kwargs: Any) -> Any:
+    def wait(self, *args: Any, **kwargs: Any) -> Any:
         """Like `select.select`, for any file descriptor."""
         return selector_select(*args, selectors_module=_POLL, **kwargs)

@@ -37,6 +37,7 @@ from uuid import UUID
 from headwater.errors import HeadwaterError
 from headwater.ids import id_from_text, id_text
 from headwater.wire.control import BrokerEndpoint
+from headwater_broker.metadata.znode_acls import SESSIONS
 from headwater_broker.metadata.znode_json import GARBLED, dump, parse
 
 CLUSTER_ID = "/cluster/id"
@@ -54,6 +55,7 @@ ALL_BROKERS = "<default>"
 CONFIG_CHANGES = "/config/changes"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 PRODUCER_IDS = "/latest_producer_id_block"
+DELEGATION_TOKENS = ("/delegation_token/tokens", "/delegation_token/token_changes")
 LAST_REGISTRATIONS = "/headwater/lives"
 DELETIONS = "/headwater/deletions"
 
@@ -67,8 +69,10 @@ PERSISTENT_PATHS = (
     *QUOTA_CONFIGS,
     CONFIG_CHANGES,
     LOG_DIR_EVENTS,
+    *DELEGATION_TOKENS,
     LAST_REGISTRATIONS,
     DELETIONS,
+    SESSIONS,
 )
 """Created by the first broker or controller."""
 
@@ -152,11 +156,8 @@ def last_registration_path(broker_id: int) -> str:
 
 @lru_cache(maxsize=1024)
 def uuid_from_text(text: str) -> UUID:
-    """The inverse of `id_text`. Raises ZnodeError.
-
-    Equal ids give the same object, which makes comparisons cheap: thousands of partitions name the
-    same few directories.
-    """
+    """The inverse of `id_text`. Raises ZnodeError. Equal ids give the same object: comparisons are
+    cheap, and thousands of partitions name the same few directories."""
     try:
         return id_from_text(text)
     except ValueError as e:
@@ -222,12 +223,9 @@ class ControllerClaim:
 
     def encode(self) -> bytes:
         """As JSON."""
-        row = {
-            "version": CONTROLLER_VERSION,
-            "brokerid": self.broker_id,
-            "timestamp": str(self.timestamp_ms),
-        }
-        return dump({**row, "control_address": self.control_address})
+        row = {"version": CONTROLLER_VERSION, "brokerid": self.broker_id}
+        when, address = str(self.timestamp_ms), self.control_address
+        return dump({**row, "timestamp": when, "control_address": address})
 
     @classmethod
     def decode(cls, data: bytes) -> ControllerClaim:
@@ -261,7 +259,11 @@ class BrokerRegistration:
     timestamp_ms: int = -1
     log_format: int = REGISTRATION_FORMAT
     session_password: str = ""
-    """In hex. With it and the node's owner a peer can close the session of a dead process."""
+    """In hex, of brokers that have not moved it to `session_znodes`."""
+    protocols: Mapping[str, str] = field(default_factory=dict)
+    """The security protocol of each listener; a listener without one is named like its own."""
+    has_store_credentials: bool = False
+    """True when the broker shows credentials to ZooKeeper: nodes may belong to them."""
 
     def encode(self) -> bytes:
         """As JSON, with Kafka's keys and the additional ones."""
@@ -273,7 +275,9 @@ class BrokerRegistration:
                 "port": first.port if first else -1,
                 "timestamp": str(self.timestamp_ms),
                 "endpoints": [f"{e.listener}://{e.host}:{e.port}" for e in self.endpoints],
-                "listener_security_protocol_map": {e.listener: e.listener for e in self.endpoints},
+                "listener_security_protocol_map": {
+                    e.listener: self.protocols.get(e.listener, e.listener) for e in self.endpoints
+                },
                 "rack": self.rack,
                 "features": {},
                 "control_address": self.control_address,
@@ -283,7 +287,7 @@ class BrokerRegistration:
                 "min_insync_replicas": self.min_insync_replicas,
                 "cluster_id": self.cluster_id,
                 "format": self.log_format,
-                "session_password": self.session_password,
+                "store_credentials": self.has_store_credentials,
             }
         )
 
@@ -308,6 +312,11 @@ class BrokerRegistration:
                 timestamp_ms=int(row.get("timestamp", -1)),
                 log_format=int(row["format"]),
                 session_password=str(row.get("session_password", "")),
+                protocols={
+                    str(name): str(protocol)
+                    for name, protocol in row.get("listener_security_protocol_map", {}).items()
+                },
+                has_store_credentials=row.get("store_credentials") is True,
             )
 
 

@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One accepted socket, without encryption; a subclass for TLS brings its own send queue."""
+    """One accepted socket, without encryption; below TLS a subclass brings its own send queue."""
 
     send_queue_class: ClassVar[type[SendQueue]] = SendQueue
 
@@ -59,7 +59,11 @@ class Connection(asyncio.BufferedProtocol):
         self.listener = listener
         self.services: Services = listener.services
         self._purgatories = listener.services.purgatories
-        self.session = Session(listener.services.authorizer, listener=listener.name)
+        self.session = Session(
+            listener.services.authorizer,
+            listener=listener.name,
+            security_protocol=listener.protocol,
+        )
         self.client_id = ""
         self.is_exempt = False
         self.rejected: RejectedBatches | None = None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from headwater.security.protocol import SecurityProtocol
 from headwater_broker.api.context import Services
 from headwater_broker.api.registry import ApiRow
 from headwater_broker.network.turn_budget import TurnBudget
@@ -79,6 +80,7 @@ class Acceptor(Protocol):
     services: Services
     loop: asyncio.AbstractEventLoop
     name: str
+    protocol: SecurityProtocol
     served: ServedRequests
     """All of its requests."""
     in_flight_max: int

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, cast
+from urllib.parse import unquote
 
 import grpc
 
@@ -37,7 +38,17 @@ THREADS_MAX = 64
 FORWARDED_IN_FLIGHT_MAX = 40
 """Forwarded admin requests may wait for seconds; they must leave threads to the controller."""
 
+Admit = Callable[[str, str], None]
+"""(client certificate in PEM, host): raises HeadwaterError for a caller that is no broker."""
+
 logger = logging.getLogger(__name__)
+
+
+def mutual_tls(key: bytes, chain: bytes, trusted: bytes) -> grpc.ServerCredentials:
+    """A port whose clients must show a certificate that one of `trusted` has signed. All in PEM."""
+    return grpc.ssl_server_credentials(
+        [(key, chain)], root_certificates=trusted, require_client_auth=True
+    )
 
 
 class ControlServer:
@@ -51,8 +62,10 @@ class ControlServer:
         host: str = "127.0.0.1",
         port: int = 0,
         credentials: grpc.ServerCredentials | None = None,
+        admit: Admit | None = None,
     ) -> None:
-        """`credentials`: None is a port without TLS."""
+        """`credentials`: None is a port without TLS. `admit` runs on the loop before each call."""
+        self._admit = admit
         self._credentials = credentials
         self.host = host
         self.port = port
@@ -143,6 +156,23 @@ class ControlServer:
 
         return run
 
+    def _check_caller(self, cls: type[Message], context: grpc.ServicerContext) -> None:
+        """Refuse a caller that is no broker; only the loop may ask the authorizer."""
+        admit = self._admit
+        if admit is None:
+            return
+        certificate = context.auth_context().get("x509_pem_cert", [b""])[0].decode()
+        host = _host_of(context.peer())
+
+        async def check() -> None:
+            admit(certificate, host)
+
+        try:
+            asyncio.run_coroutine_threadsafe(check(), self._loop).result()
+        except (HeadwaterError, CancelledError) as error:
+            logger.warning("%s of %s refused: %s", cls.__name__, host, error)
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, f"{cls.__name__}: {error}")
+
     def _serve(
         self,
         cls: type[Message],
@@ -156,6 +186,7 @@ class ControlServer:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, format_detail(error))
         except ControlFormatError as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        self._check_caller(cls, context)
         try:
             work = cast("Coroutine[Any, Any, Message]", handler(request))
             return pack(self._run(work, context).result(), format_of(payload))
@@ -167,3 +198,9 @@ class ControlServer:
             logger.exception("control handler of %s failed", cls.__name__)
             context.abort(grpc.StatusCode.INTERNAL, f"{cls.__name__}: {error!r}")
         raise AssertionError("context.abort returned")
+
+
+def _host_of(peer: str) -> str:
+    """The IP address in gRPC's `ipv4:127.0.0.1:7` or `ipv6:%5B::1%5D:7`."""
+    address = unquote(peer.partition(":")[2])
+    return address.rpartition(":")[0].strip("[]")

@@ -17,6 +17,7 @@ from headwater.config.keys import Values
 from headwater.config.quota_precedence import CONNECTION_RATE
 from headwater.errors import UsageError
 from headwater.ordered import OrderedSet
+from headwater.security.protocol import SecurityProtocol
 from headwater_broker.api.context import Services
 from headwater_broker.api.registry import ApiRow
 from headwater_broker.network.accept_queue import WAITING_MAX, AcceptQueue, QueuedConnection
@@ -33,8 +34,10 @@ from headwater_broker.security.authentication_gate import (
     AUTHENTICATION_KEYS,
     UNAUTHENTICATED_REQUEST_BYTES_MAX,
     AuthenticationGate,
+    Authenticator,
     GateActions,
 )
+from headwater_broker.security.session import Session
 
 BACKLOG = 512
 SYSTEM_BUFFER = -1
@@ -51,8 +54,10 @@ UNLIMITED = 2**31 - 1
 
 logger = logging.getLogger(__name__)
 
-MakeConnection = Callable[[Acceptor], Connection]
-"""The connection class of a listener's security protocol: it brings its own send queue."""
+MakeAuthenticator = Callable[[Session], Authenticator]
+"""The SASL authenticator of a new connection."""
+MakeConnection = Callable[[Acceptor], asyncio.BaseProtocol]
+"""Makes a connection of a listener's security protocol."""
 
 
 class Listener:
@@ -65,8 +70,10 @@ class Listener:
         loop: asyncio.AbstractEventLoop,
         *,
         name: str = "PLAINTEXT",
+        protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT,
         make_connection: MakeConnection = Connection,
         requires_authentication: bool = False,
+        make_authenticator: MakeAuthenticator | None = None,
         request_bytes_max: int = 100 * 1024 * 1024,
         in_flight_max: int = 500,
         send_buffer_bytes: int = SYSTEM_BUFFER,
@@ -83,13 +90,15 @@ class Listener:
         self.rows = rows
         self.loop = loop
         self.name = name
+        self.protocol = protocol
         self.served = ServedRequests(rows, request_bytes_max)
         self.in_flight_max = in_flight_max
         self.tick = 0
         self.turn = turn or TurnBudget(loop)
         self.port = 0
         self._make_connection = make_connection
-        self._requires_authentication = requires_authentication
+        self._requires_authentication = requires_authentication or protocol.uses_sasl
+        self._make_authenticator = make_authenticator
         self._buffers = (
             (socket.SO_SNDBUF, send_buffer_bytes),
             (socket.SO_RCVBUF, receive_buffer_bytes),
@@ -224,6 +233,8 @@ class Listener:
 
     def guard(self, connection: GatedConnection) -> AuthenticationGate | None:
         """The gate of a new connection; None where no authentication is required."""
+        if self._make_authenticator is not None:
+            connection.session.authenticator = self._make_authenticator(connection.session)
         if not self._requires_authentication:
             return None
         rows = {key: self.rows[key] for key in AUTHENTICATION_KEYS if key in self.rows}

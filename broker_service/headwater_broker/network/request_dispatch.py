@@ -17,7 +17,6 @@ from headwater_broker.api.context import RequestContext
 from headwater_broker.api.k18_api_versions import unsupported_version
 from headwater_broker.api.registry import API_VERSIONS_KEY, ApiRow
 from headwater_broker.api.replies import CloseConnectionError
-from headwater_broker.api.unserved_keys import UNSERVED_ROWS
 from headwater_broker.runtime.first_step import Finished, first_step
 from headwater_broker.security.session import Session
 
@@ -40,8 +39,6 @@ def check_version(row: ApiRow | None, key: int, version: int, session: Session) 
     if row is None:
         if session.gate is not None and not session.gate.is_open:
             raise CloseConnectionError(f"API key {key} before authentication")
-        row = UNSERVED_ROWS.get(key)
-    if row is None:
         raise CloseConnectionError(f"unknown API key {key} (version {version})")
     if not row.low <= version <= row.high:
         raise CloseConnectionError(

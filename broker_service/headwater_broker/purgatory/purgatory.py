@@ -204,6 +204,11 @@ class Purgatory:
         """True when an offset has moved and its operations have not been tried yet."""
         return bool(self._marked)
 
+    def recheck_all(self) -> None:
+        """Try every operation: rights have changed."""
+        for watched in dict.fromkeys((*self.waited, *self._to_trim)):
+            watched.all_moved()
+
     def wake_few(self) -> None:
         """Try a few of the due operations now; the others are tried in the next turn."""
         marked = self._marked

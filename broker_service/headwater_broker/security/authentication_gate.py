@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from headwater.errors import ErrorCode
+
 AUTHENTICATION_KEYS = (17, 18, 36)
 """SaslHandshake, ApiVersions, SaslAuthenticate: what passes a shut gate."""
 UNAUTHENTICATED_REQUEST_BYTES_MAX = 512 * 1024
@@ -45,6 +47,37 @@ class GateActions:
     close_after_reply: Callable[[str], None]
     """Read nothing more, and close for a reason once the request at hand is answered."""
     call_later: CallLater
+
+
+@dataclass(frozen=True, slots=True)
+class Handshake:
+    """The answer to SaslHandshake."""
+
+    error: ErrorCode
+    mechanisms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenAnswer:
+    """The answer to a SASL token."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    token: bytes = b""
+    lifetime_ms: int = 0
+    """How long the session lives; 0: for good, or not authenticated yet."""
+
+
+class Authenticator(Protocol):
+    """The SASL authentication of one connection (Kafka's `SaslServerAuthenticator`)."""
+
+    def handshake(self, mechanism: str, version: int) -> Handshake:
+        """The client chooses a mechanism; `version` of its SaslHandshake."""
+        ...
+
+    async def authenticate(self, token: bytes) -> TokenAnswer:
+        """The client's next token."""
+        ...
 
 
 class AuthenticationGate:

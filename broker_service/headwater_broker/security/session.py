@@ -11,7 +11,7 @@ from itertools import count
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Authorizer, Operation, Principal, ResourceType
 from headwater.security.protocol import SecurityProtocol
-from headwater_broker.security.authentication_gate import AuthenticationGate
+from headwater_broker.security.authentication_gate import AuthenticationGate, Authenticator
 
 DECISIONS_MAX = 1_000
 """Decisions that a session remembers per operation and resource type; one more forgets them all."""
@@ -27,6 +27,7 @@ class Session:
         "_decisions",
         "_generation",
         "_revision",
+        "authenticator",
         "gate",
         "host",
         "is_authenticated",
@@ -60,6 +61,8 @@ class Session:
         """True when the client logged in with a delegation token: it may not make another one."""
         self.gate: AuthenticationGate | None = None
         """None where the listener requires no authentication."""
+        self.authenticator: Authenticator | None = None
+        """None on listeners without SASL."""
         self._authorizer = authorizer
         self._generation = authorizer.generation
         self._decisions: dict[int, dict[str, bool]] = {}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from typing import Any, TextIO, cast
 
 import click
 
+from headwater.cli.command_config import client_security, command_config_option
 from headwater.cli.existing_topics import check_partitions, existing_topics
 from headwater.cli.options import (
     bootstrap_options,
@@ -41,6 +43,7 @@ POLL_MS = 200
 @click.option("--read-uncommitted", is_flag=True,
               help="Read records of open and aborted transactions too.")  # fmt: skip
 @bootstrap_options
+@partial(command_config_option, names=("--consumer.config", "--consumer-config"))
 @json_option
 def consume(
     topic: str,
@@ -79,6 +82,7 @@ def consume(
         group_id=group,
         auto_offset_reset="earliest" if from_beginning else "latest",
         isolation_level="read_uncommitted" if read_uncommitted else "read_committed",
+        **client_security(),
     ) as consumer:
         if group is not None:
             consumer.subscribe([topic])

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from headwater.cli.command_config import client_security, command_config_option
 from headwater.client.admin.client import BOOTSTRAP_TIMEOUT_MS, Admin
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.local import cluster_file
@@ -104,7 +105,7 @@ def timeout_option(function: F) -> F:
 
 
 def bootstrap_options(function: F) -> F:
-    """`--bootstrap-server` and `--dir`, for `bootstrap_servers`."""
+    """`--bootstrap-server` and `--dir`, for `bootstrap_servers`; `--command-config`."""
     option = click.option(
         "--bootstrap-server",
         "--bootstrap-servers",
@@ -112,7 +113,7 @@ def bootstrap_options(function: F) -> F:
         metavar="HOST:PORT,...",
         help=f"Brokers to connect to. Default: ${BOOTSTRAP_VARIABLE}, else the cluster of --dir.",
     )
-    return option(dir_option(function))
+    return option(dir_option(command_config_option(function)))
 
 
 def bootstrap_servers(given: str | None, directory: str) -> str:
@@ -145,6 +146,7 @@ def open_admin(given: str | None, directory: str, timeout_ms: int = TIMEOUT_DEFA
         default_api_timeout_ms=timeout_ms,
         bootstrap_timeout_ms=min(timeout_ms, BOOTSTRAP_TIMEOUT_MS),
         on_wait=WaitReport(),
+        **client_security(),
     )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TextIO, cast
 
 import click
 
+from headwater.cli.command_config import client_security, command_config_option
 from headwater.cli.options import (
     bootstrap_options,
     bootstrap_servers,
@@ -50,6 +52,7 @@ COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
               default=TIMEOUT_MS, show_default=True, metavar="MS",
               help="Time limit of a record's delivery, with retries, in ms.")  # fmt: skip
 @bootstrap_options
+@partial(command_config_option, names=("--producer.config", "--producer-config"))
 @json_option
 def produce(
     topic: str,
@@ -87,6 +90,7 @@ def produce(
             compression_type=compression,
             acks=acks,
             delivery_timeout_ms=timeout_ms,
+            **client_security(),
         ) as producer,
     ):
         delivery.is_connected = True

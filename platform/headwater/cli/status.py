@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import click
 from rich.live import Live
 
+from headwater.cli.command_config import client_credentials, command_config_option
 from headwater.cli.console_tables import console
 from headwater.cli.options import dir_option, echo_json, json_option, up_command
 from headwater.cli.status_tables import render
@@ -24,12 +26,11 @@ from headwater.cli.status_view import (
     check_format,
     rates_between,
 )
-from headwater.client.control import ControlClient
-from headwater.errors import EXIT_FAILED, HeadwaterError, UsageError
+from headwater.client.blocking.broker_status import BrokerStatusClient
+from headwater.errors import EXIT_FAILED, KafkaError, UsageError
 from headwater.local import cluster_file
 from headwater.local.cluster_file import ClusterFile
 from headwater.local.daemon import cluster_folder
-from headwater.ports.control import ControlUnavailableError
 from headwater.system import SystemClock
 
 REFRESH_S = 1.0
@@ -40,6 +41,7 @@ CALLS_MAX = 16
 
 @click.command()
 @dir_option
+@command_config_option
 @click.option("--watch", "is_watch", is_flag=True, help="Refresh every second until Ctrl-C.")
 @click.option("--internal", is_flag=True, help="Show internal topics too.")
 @json_option
@@ -52,7 +54,8 @@ def status(directory: str, is_watch: bool, internal: bool, as_json: bool) -> int
         raise UsageError(f"{directory} holds no cluster: start one with {up_command(directory)}")
     if not cluster.running:
         return _down(cluster, directory, as_json)
-    watcher = ClusterWatcher(path, cluster)
+    credentials = client_credentials()
+    watcher = ClusterWatcher(path, cluster, partial(BrokerStatusClient, credentials=credentials))
     try:
         show = watch if is_watch else _once
         return show(watcher, internal=internal, as_json=as_json)
@@ -75,19 +78,19 @@ class ClusterWatcher:
         self,
         directory: Path,
         cluster: ClusterFile,
-        connect: Callable[[str], ControlClient] = ControlClient,
+        connect: Callable[[str], BrokerStatusClient] = BrokerStatusClient,
     ) -> None:
         self.cluster = cluster
         self._directory = directory
         self._connect = connect
         self._clock = SystemClock()
-        self._clients: dict[str, ControlClient] = {}
+        self._clients: dict[str, BrokerStatusClient] = {}
         self._pool = ThreadPoolExecutor(CALLS_MAX, thread_name_prefix="status")
 
     def view(self) -> StatusView:
         """The cluster now. It reads cluster.json again: brokers may have been added or moved."""
         self.cluster = cluster_file.load(self._directory) or self.cluster
-        rows = list(enumerate(self.cluster.control_addresses))
+        rows = list(enumerate(self.cluster.bootstrap_servers.split(",")))
         answers = list(self._pool.map(self._ask, rows))
         return build_view(answers, self.cluster.cluster_id, self._clock.monotonic())
 
@@ -98,18 +101,18 @@ class ClusterWatcher:
             client.close()
 
     def _ask(self, row: tuple[int, str]) -> Answer:
-        broker_id, control_address = row
-        addresses = self.cluster.bootstrap_servers.split(",")
-        address = addresses[broker_id] if broker_id < len(addresses) else control_address
-        client = self._clients.get(control_address)
+        broker_id, address = row
+        client = self._clients.get(address)
         if client is None:
-            client = self._clients[control_address] = self._connect(control_address)
+            client = self._clients[address] = self._connect(address)
         try:
             reply = client.status()
             document = json.loads(reply.document)
             check_format(document)
-        except ControlUnavailableError as error:
-            return Answer(broker_id, address, problem=_short(error))
+        except OSError:
+            return Answer(broker_id, address, problem="does not answer")
+        except KafkaError as error:
+            return Answer(broker_id, address, problem=str(error))
         except ValueError as error:
             return Answer(broker_id, address, problem=f"unreadable status document: {error}")
         return Answer(broker_id, address, reply.ready, document)
@@ -155,8 +158,3 @@ def watch(
                     live.update(shown, refresh=True)
             before = now
             pause(REFRESH_S)
-
-
-def _short(error: HeadwaterError) -> str:
-    text = str(error)
-    return "does not answer" if "UNAVAILABLE" in text or "DEADLINE" in text else text

@@ -31,6 +31,10 @@ SET_HELP = (
     "A property of every broker, kept for later starts; KEY= removes it. With log.dirs=A,B every "
     "broker N has the data folders A/broker-N and B/broker-N. May be repeated."
 )
+SECURE_HELP = (
+    "TLS on every connection, users with passwords, ACLs; kept for later starts. The admin's login "
+    "is D/security/client.properties."
+)
 OF_SLOT = frozenset(
     {
         "broker.id",
@@ -38,6 +42,8 @@ OF_SLOT = frozenset(
         "log.dir",
         "listeners",
         "advertised.listeners",
+        "listener.security.protocol.map",
+        "inter.broker.listener.name",
         "control.listener",
         "control.advertised.listener",
         "status.listener",
@@ -56,6 +62,7 @@ TABLE_OPTION = "headwater.tables.option."
 @click.option("--spark", metavar="MASTER", help="Run the brokers as Spark jobs on this master.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help=SET_HELP)
 @click.option("--zookeeper", metavar="HOST:PORT,.../chroot", help="Use this external ensemble.")
+@click.option("--secure", is_flag=True, help=SECURE_HELP)
 @json_option
 def up(
     brokers: int | None,
@@ -65,6 +72,7 @@ def up(
     spark: str | None,
     settings: tuple[str, ...],
     zookeeper: str | None,
+    secure: bool,
     as_json: bool,
 ) -> int:
     """Start the cluster of a folder.
@@ -76,7 +84,7 @@ def up(
     if zookeeper is not None:
         check_ensemble(zookeeper)
     properties = check_properties(parse_settings(settings, "--set"))
-    options = UpOptions(directory, brokers, port, spark, zookeeper, properties)
+    options = UpOptions(directory, brokers, port, spark, zookeeper, properties, secure)
     path = daemon.cluster_folder(directory)
     with undone_if_it_fails(path, data_roots(path, properties)):
         if foreground:

@@ -38,6 +38,7 @@ from headwater.client.option_rules import as_integer, checked, integer, name_tex
 from headwater.client.prepared import PreparedTransaction, end_prepared
 from headwater.client.producer import Blob, HeaderList, Producer
 from headwater.client.producer_options import ProducerOptions
+from headwater.client.security_options import SECURITY_OPTIONS
 from headwater.errors import UsageError
 
 if TYPE_CHECKING:
@@ -115,10 +116,13 @@ class CheckpointedProducer:
         for name in self._options:
             if name == "transactional_id":
                 raise OptionError("give transactional_id_prefix instead of transactional_id")
-            if name not in known:
-                raise OptionError(unknown_option("CheckpointedProducer", name, known))
+            if name not in known and name not in SECURITY_OPTIONS:
+                raise OptionError(
+                    unknown_option("CheckpointedProducer", name, [*known, *SECURITY_OPTIONS])
+                )
         arguments = {**known, **self._producer_arguments, "transactional_id": self._prefix}
-        return checked("CheckpointedProducer", ProducerOptions, arguments, {})
+        security = {n: v for n, v in self._options.items() if n in SECURITY_OPTIONS}
+        return checked("CheckpointedProducer", ProducerOptions, arguments, security)
 
     def __enter__(self) -> CheckpointedProducer:
         return self

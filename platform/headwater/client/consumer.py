@@ -14,7 +14,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any, Unpack
 
 from headwater.client.cluster import Cluster
 from headwater.client.consumer_coordinator import (
@@ -55,6 +55,7 @@ from headwater.client.partition_names import (
     named_partition,
     named_partitions,
 )
+from headwater.client.security_options import SecurityOptions
 from headwater.client.subscription_state import SubscriptionState, SubscriptionType
 from headwater.client.topic_watch import (
     SubscriptionGrowth,
@@ -129,7 +130,7 @@ class Consumer:
         stale_leader_timeout_ms: float = 30_000,
         outage_report_ms: float = 5_000,
         on_error: OnError | None = None,
-        **unknown: Never,
+        **security: Unpack[SecurityOptions],
     ) -> None:
         """`topics` are subscribed to at once. `bootstrap_servers`: `"host:port,host:port"` or a
         list of such. Two defaults differ from Java's: with `isolation_level` "read_committed"
@@ -140,7 +141,7 @@ class Consumer:
         than an offset's (KIP-320). What cannot be reached for `outage_report_ms` is logged, and
         given to `on_error` as a KafkaError, on the consumer's background thread.
         """
-        options = checked("Consumer", ConsumerOptions, locals(), unknown)
+        options = checked("Consumer", ConsumerOptions, locals(), security)
         self._begin(options, checked_topics(topics))
 
     def _begin(self, options: ConsumerOptions, names: list[str]) -> None:

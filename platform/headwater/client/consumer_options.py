@@ -21,6 +21,7 @@ from headwater.client.option_rules import (
     text,
 )
 from headwater.errors import KafkaError, UsageError
+from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 
 AutoOffsetReset = Literal["latest", "earliest", "none"]
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
@@ -77,6 +78,8 @@ class ConsumerOptions:
     stale_leader_timeout_ms: float = option(number(0))
     outage_report_ms: float = option(number(1))
     on_error: OnError | None = option(optional(function))
+    credentials: Credentials = NO_CREDENTIALS
+    """Of the security options."""
 
     def __post_init__(self) -> None:
         if self.group_instance_id is not None and self.group_id is None:
@@ -91,6 +94,7 @@ class ConsumerOptions:
         """The options of the connections."""
         return ClusterOptions(
             client_id=self.client_id,
+            credentials=self.credentials,
             request_timeout_ms=self.request_timeout_ms,
             connect_timeout_ms=self.socket_connection_setup_timeout_ms,
             retry_backoff_ms=self.retry_backoff_ms,

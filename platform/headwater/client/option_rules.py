@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from headwater.client.addresses import parse_bootstrap
 from headwater.client.errors import OptionError
+from headwater.client.security_options import SECURITY_OPTIONS, credentials_from
 from headwater.errors import UsageError
 from headwater.wire.primitives import INT32_MAX, INT64_MAX
 
@@ -33,13 +34,17 @@ def checked(
     """The options dataclass `kind`, each field taken from `arguments` and checked.
 
     `owner` is the public class's name for messages. `unknown` are keywords that its signature does
-    not have. Raises OptionError, UsageError.
+    not name: those of security, which make the field `credentials`, and wrong ones. Raises
+    OptionError, UsageError.
     """
-    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+    fields = [f for f in dataclasses.fields(kind) if "rule" in f.metadata]  # type: ignore[arg-type]
     for name in unknown:
-        raise OptionError(unknown_option(owner, name, [f.name for f in fields]))
+        if name not in SECURITY_OPTIONS:
+            raise OptionError(
+                unknown_option(owner, name, [*(f.name for f in fields), *SECURITY_OPTIONS])
+            )
     values = {f.name: f.metadata["rule"](f.name, arguments[f.name]) for f in fields}
-    return kind(**values)
+    return kind(**values, **({"credentials": credentials_from(unknown)} if unknown else {}))
 
 
 def unknown_option(owner: str, name: str, known: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any, Unpack
 
 from headwater.client.cluster import Cluster
 from headwater.client.errors import ClosedError, IllegalStateError, KafkaTimeoutError, OptionError
@@ -33,6 +33,7 @@ from headwater.client.producer_options import (
     ProducerOptions,
 )
 from headwater.client.record_accumulator import RecordAccumulator
+from headwater.client.security_options import SecurityOptions
 from headwater.client.sender import Sender
 from headwater.client.topic_routes import TopicRoute, TopicRoutes
 from headwater.client.transaction_manager import TransactionManager
@@ -95,7 +96,7 @@ class Producer:
         bootstrap_timeout_ms: float = 10_000,
         outage_report_ms: float = 5_000,
         on_error: OnError | None = None,
-        **unknown: Never,
+        **security: Unpack[SecurityOptions],
     ) -> None:
         """`bootstrap_servers`: `"host:port,host:port"` or a list of such.
 
@@ -107,9 +108,9 @@ class Producer:
         without a key. `allow_auto_create_topics`: `send` and `send_table` create an absent topic if
         the broker's auto.create.topics.enable allows it; `partitions_for` never does. What cannot
         be reached for `outage_report_ms` is logged, and given to `on_error` as a KafkaError, on the
-        producer's background thread. `unknown`: options that do not exist, for the error.
+        producer's background thread. `security`: see SecurityOptions.
         """
-        options = checked("Producer", ProducerOptions, locals(), unknown)
+        options = checked("Producer", ProducerOptions, locals(), security)
         self._options = options
         self._partitioner = options.partitioner
         self._thread = LoopThread(options.client_id or "headwater-producer")

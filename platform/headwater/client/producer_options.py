@@ -21,6 +21,7 @@ from headwater.client.option_rules import (
     text,
 )
 from headwater.errors import KafkaError, UsageError
+from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 from headwater.records.compression import Compression
 from headwater.wire.primitives import INT64_MAX
 
@@ -67,6 +68,8 @@ class ProducerOptions:
     bootstrap_timeout_ms: float = option(number(0))
     outage_report_ms: float = option(number(1))
     on_error: OnError | None = option(optional(function))
+    credentials: Credentials = NO_CREDENTIALS
+    """Of the security options."""
 
     def __post_init__(self) -> None:
         in_flight = self.max_in_flight_requests_per_connection
@@ -108,6 +111,7 @@ class ProducerOptions:
         """The options of the connections."""
         return ClusterOptions(
             client_id=self.client_id,
+            credentials=self.credentials,
             request_timeout_ms=self.request_timeout_ms,
             connect_timeout_ms=self.socket_connection_setup_timeout_ms,
             retry_backoff_ms=self.retry_backoff_ms,

@@ -134,6 +134,11 @@ _RIGHTS = (
 _TOKENS = (
     _secret("delegation.token.secret.key",
             "Key that signs delegation tokens, the same on all brokers; unset: there are none."),
+    ConfigKey(
+        "headwater.delegation.token.previous.secret.keys", Kind.LIST, (), Scope.BROKER, "",
+        "Former values of delegation.token.secret.key: tokens that they signed stay valid.",
+        is_sensitive=True, is_dynamic=False,
+    ),
     _row("delegation.token.max.lifetime.ms", Kind.LONG, 604_800_000,
          "Longest lifetime of a delegation token.", unit="ms", minimum=1),
     _row("delegation.token.expiry.time.ms", Kind.LONG, 86_400_000,

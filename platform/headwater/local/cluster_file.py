@@ -54,6 +54,8 @@ class ClusterFile:
     log_dirs: tuple[str, ...] = ()
     removed: tuple[int, ...] = ()
     """Ids below the highest one that have no broker."""
+    secure: bool = False
+    """TLS, authentication and ACLs on every connection; secrets are in D/security, never here."""
 
     def spec(self, directory: Path) -> ClusterSpec:
         """The cluster this file describes, in `directory`."""
@@ -67,6 +69,7 @@ class ClusterFile:
             tuple(self.properties.items()),
             tuple(Path(folder) for folder in self.log_dirs),
             self.removed,
+            self.secure,
         )
 
     @property
@@ -90,6 +93,7 @@ def of_spec(spec: ClusterSpec, kind: str = "local") -> ClusterFile:
         properties=dict(spec.properties),
         log_dirs=tuple(map(str, spec.log_dirs)),
         removed=spec.removed,
+        secure=spec.secure,
     )
 
 
@@ -145,6 +149,7 @@ def _decoded(document: dict[str, Any]) -> ClusterFile:
         properties=document.get("properties", {}),
         log_dirs=tuple(document.get("log_dirs", ())),
         removed=tuple(document.get("removed", ())),
+        secure=bool(document.get("secure", False)),
     )
 
 
@@ -242,12 +247,15 @@ def resolve(
     *,
     zookeeper: str | None = None,
     properties: Mapping[str, str] | None = None,
+    secure: bool = False,
 ) -> ClusterSpec:
     """The cluster to run in `directory`: the one that its files describe, or a new one.
 
     `zookeeper` names an external ensemble. `properties` are kept for later starts; an empty value
-    removes one. Raises UsageError when a folder holds another cluster's data, or replicas that the
-    options would leave out.
+    removes one. A cluster that was `secure` once stays so.
+
+    Raises UsageError when a folder holds another cluster's data, or replicas that the options would
+    leave out.
     """
     known = load(directory)
     if known is None:
@@ -269,7 +277,11 @@ def resolve(
             brokers=known.brokers if brokers is None else brokers,
             base_port=known.base_port if base_port is None else base_port,
         )
-    spec = replace(spec, external_zookeeper=_ensemble(spec, known, zookeeper))
+    spec = replace(
+        spec,
+        external_zookeeper=_ensemble(spec, known, zookeeper),
+        secure=secure or spec.secure,
+    )
     return _with_properties(spec, dict(properties or {}))
 
 

@@ -1,7 +1,8 @@
 """What a local cluster consists of: broker ids, ports and data folders, and the ZooKeeper address.
 
 Broker i of a cluster with base port P serves clients on P+i, the control plane on P+100+i and its
-status page on P+200+i; ZooKeeper listens on P+300. Ports and folders depend on the broker id only,
+status page on P+200+i; ZooKeeper listens on P+300. In a secure cluster brokers reach each other on
+P+400+i. Ports and folders depend on the broker id only,
 so that a restarted broker has the same address as before (design/replication.md, "Addresses").
 """
 
@@ -23,8 +24,10 @@ BROKERS_MAX = 100
 CONTROL_PORT_STEP = 100
 STATUS_PORT_STEP = 200
 ZOOKEEPER_PORT_STEP = 300
+INTERNAL_PORT_STEP = 400
 PORT_MIN = 1024
 PORT_MAX = 65535 - ZOOKEEPER_PORT_STEP
+PORT_MAX_SECURE = 65535 - INTERNAL_PORT_STEP - BROKERS_MAX
 LOOPBACK = "127.0.0.1"
 
 
@@ -39,6 +42,8 @@ class Slot:
     status_port: int
     folders: tuple[Path, ...]
     """`log.dirs`: one data folder on each disk."""
+    internal_port: int | None = None
+    """The port for other brokers, in a secure cluster."""
 
     @property
     def folder(self) -> Path:
@@ -62,11 +67,14 @@ class Slot:
 
     def ports(self) -> dict[int, str]:
         """The ports of this broker with their purpose."""
-        return {
+        ports = {
             self.port: self.name,
             self.control_port: f"{self.name} control",
             self.status_port: f"{self.name} status page",
         }
+        if self.internal_port is not None:
+            ports[self.internal_port] = f"{self.name} for brokers"
+        return ports
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +94,17 @@ class ClusterSpec:
     """Folders in which each broker N has a data folder `broker-N`; empty: `directory`."""
     removed: tuple[int, ...] = ()
     """Ids below the highest one that have no broker, because an operator removed it."""
+    secure: bool = False
+    """TLS, authentication and ACLs on every connection (`headwater up --secure`)."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.brokers <= BROKERS_MAX - len(self.removed):
             raise UsageError(
                 f"--brokers {self.brokers}: give 1 to {BROKERS_MAX - len(self.removed)}"
             )
-        if not PORT_MIN <= self.base_port <= PORT_MAX:
-            raise UsageError(f"--port {self.base_port}: give {PORT_MIN} to {PORT_MAX}")
+        port_max = PORT_MAX_SECURE if self.secure else PORT_MAX
+        if not PORT_MIN <= self.base_port <= port_max:
+            raise UsageError(f"--port {self.base_port}: give {PORT_MIN} to {port_max}")
 
     @property
     def broker_ids(self) -> tuple[int, ...]:
@@ -133,6 +144,7 @@ class ClusterSpec:
             control_port=self.base_port + CONTROL_PORT_STEP + broker_id,
             status_port=self.base_port + STATUS_PORT_STEP + broker_id,
             folders=tuple(base / f"broker-{broker_id}" for base in self.data_roots),
+            internal_port=self.base_port + INTERNAL_PORT_STEP + broker_id if self.secure else None,
         )
 
     @property

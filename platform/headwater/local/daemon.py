@@ -54,6 +54,7 @@ class UpOptions:
     spark_master: str | None = None
     zookeeper: str | None = None
     properties: dict[str, str] = field(default_factory=dict)
+    secure: bool = False
 
 
 class StopRequestedError(BaseException):
@@ -86,6 +87,7 @@ def run(options: UpOptions, report: Report, make_manager: MakeManager = manager_
             SystemEntropy(),
             zookeeper=options.zookeeper,
             properties=options.properties,
+            secure=options.secure,
         )
         end_leftovers(directory)
         return _run_locked(spec, options, report, make_manager)

@@ -14,9 +14,10 @@ from pathlib import Path
 from headwater.errors import UsageError
 from headwater.local.cluster_file import FILE_NAME, DirectoryLock
 from headwater.local.data_folders import data_folders, replicas
+from headwater.local.security_folder import FOLDER
 
 LOGS = "logs"
-MADE_BY_A_START = (".lock", f"{FILE_NAME}*", "*.sock", "conf", LOGS, "zookeeper")
+MADE_BY_A_START = (".lock", f"{FILE_NAME}*", "*.sock", "conf", LOGS, FOLDER, "zookeeper")
 
 
 @contextmanager

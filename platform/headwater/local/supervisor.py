@@ -24,8 +24,11 @@ from headwater.local.cluster_spec import ClusterSpec, Slot, check_free, check_po
 from headwater.local.data_folders import replicas
 from headwater.local.manager import BrokerState, ManagerState, Progress
 from headwater.local.processes import CLUSTER_DIR_VARIABLE, ProcessRef
+from headwater.local.secure_cluster import SecureCluster, listener_properties
+from headwater.local.security_folder import write_private
 from headwater.local.zk_session import close_session
 from headwater.local.zookeeper import zookeeper_spec
+from headwater.system import SystemEntropy
 
 LOG_CHECK_EVERY_S = 5.0
 OFFSETS_PARTITIONS = 8
@@ -57,6 +60,9 @@ class Supervisor:
         self._changed = changed
         self._drain_grace_s = drain_grace_s
         self._sessions = BrokerSessions(spec.directory / "zookeeper", spec.zookeeper, close)
+        self._security = (
+            SecureCluster(spec.directory, clock, SystemEntropy()) if spec.secure else None
+        )
         self._change = threading.Lock()
         """Held while brokers are added or restarted, by one request at a time."""
         self._brokers_lock = threading.Lock()
@@ -73,6 +79,9 @@ class Supervisor:
             if not self.spec.external_zookeeper:
                 self._start_zookeeper()
             progress("ZooKeeper is ready", 1, total)
+            if self._security is not None:
+                self._security.prepare(self.spec)
+                self._security.ensure_admin(self.spec.zookeeper)
             self._sessions.close_leftovers()
             for slot in self.spec.slots:
                 self._start_broker(self.spec, slot)
@@ -263,7 +272,11 @@ class Supervisor:
         path = self.spec.directory / "conf" / f"{slot.name}.properties"
         path.parent.mkdir(parents=True, exist_ok=True)
         rows = {**broker_properties(spec, slot), **self._properties}
-        path.write_text("".join(f"{key}={value}\n" for key, value in rows.items()))
+        if self._security is not None:
+            self._security.prepare(spec)
+            rows = {**self._security.broker_properties(slot), **rows}
+        # The file may hold passwords: in process arguments everyone would see them.
+        write_private(path, "".join(f"{key}={value}\n" for key, value in rows.items()).encode())
         return path
 
     def _rotate_logs(self) -> None:
@@ -294,12 +307,14 @@ def marked(child: ChildSpec, spec: ClusterSpec) -> ChildSpec:
 def broker_properties(spec: ClusterSpec, slot: Slot) -> dict[str, str]:
     """The properties of one broker of a local cluster, in Kafka's names."""
     factor = str(min(REPLICATION_FACTOR_MAX, spec.brokers))
+    plaintext = f"PLAINTEXT://{slot.host}:{slot.port}"
+    listeners = listener_properties(slot) if spec.secure else {"listeners": plaintext}
     return {
         "broker.id": str(slot.broker_id),
         "cluster.id": spec.cluster_id,
         "log.dirs": ",".join(map(str, slot.folders)),
-        "listeners": f"PLAINTEXT://{slot.host}:{slot.port}",
-        "advertised.listeners": f"PLAINTEXT://{slot.host}:{slot.port}",
+        "advertised.listeners": plaintext,
+        **listeners,
         "control.listener": slot.control_address,
         "status.listener": f"{slot.host}:{slot.status_port}",
         "zookeeper.connect": spec.zookeeper,

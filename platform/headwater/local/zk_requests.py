@@ -26,6 +26,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from headwater.errors import HeadwaterError, UsageError
 from headwater.local.broker_homes import BrokerHomes
 from headwater.local.supervisor_socket import Event, Handler, failure, raise_failure
+from headwater.local.zk_client import NO_SECURITY, ZooKeeperSecurity, kazoo_client
 from headwater.system import SystemClock
 
 logger = logging.getLogger(__name__)
@@ -45,13 +46,19 @@ POLL_S = 2.0
 class ZkRequests:
     """The manager's side: claims the cluster, and serves requests in a thread, one at a time."""
 
-    def __init__(self, servers: str, manager: dict[str, Any], handler: Handler) -> None:
+    def __init__(
+        self,
+        servers: str,
+        manager: dict[str, Any],
+        handler: Handler,
+        security: ZooKeeperSecurity = NO_SECURITY,
+    ) -> None:
         """`manager` says to operators which process manages the cluster."""
         self._manager = {"format": FORMAT, **manager}
         self._handler = handler
         self._clock = SystemClock()
         self._servers = servers
-        self._client, self._root = _client(servers)
+        self._client, self._root = _client(servers, security)
         self.homes = BrokerHomes(self._client, self._root)
         self._wake = threading.Event()
         self._closed = False
@@ -174,13 +181,19 @@ class ZkRequests:
 class ZkManagerClient:
     """The client's side: requests to the manager that has claimed the cluster."""
 
-    def __init__(self, servers: str, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        servers: str,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        security: ZooKeeperSecurity = NO_SECURITY,
+    ) -> None:
+        self._security = security
         self._servers = servers
         self._connect_timeout_s = connect_timeout_s
 
     def ask(self, command: str, **arguments: Any) -> Iterator[Event]:
         """Send a request; its events up to and including `done`. Raises HeadwaterError."""
-        client, root = _client(self._servers)
+        client, root = _client(self._servers, self._security)
         try:
             client.start(self._connect_timeout_s)
             yield from self._events(client, root, {"command": command, **arguments})
@@ -222,10 +235,10 @@ class ZkManagerClient:
         )
 
 
-def _client(servers: str) -> tuple[KazooClient, str]:
+def _client(servers: str, security: ZooKeeperSecurity) -> tuple[KazooClient, str]:
     """A client of `host:port,.../chroot`, and the chroot, which may not exist yet."""
     hosts, slash, chroot = servers.partition("/")
-    return KazooClient(hosts=hosts, timeout=SESSION_TIMEOUT_S), slash + chroot
+    return kazoo_client(hosts, security, timeout=SESSION_TIMEOUT_S), slash + chroot
 
 
 def _document(data: bytes) -> dict[str, Any]:

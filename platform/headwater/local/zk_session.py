@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
+
+from headwater.local.zk_client import NO_SECURITY, ZooKeeperSecurity, kazoo_client
 
 logger = logging.getLogger(__name__)
 
@@ -31,13 +32,19 @@ class DeadSession:
     password: bytes
 
 
-def close_session(servers: str, session: DeadSession, timeout_s: float = CONNECT_TIMEOUT_S) -> bool:
+def close_session(
+    servers: str,
+    session: DeadSession,
+    timeout_s: float = CONNECT_TIMEOUT_S,
+    security: ZooKeeperSecurity = NO_SECURITY,
+) -> bool:
     """Close a session; False if no ZooKeeper server answered in time, so that it must expire.
 
     The owner must be dead: a live broker would lose its registration.
     """
-    client = KazooClient(
-        hosts=servers,
+    client = kazoo_client(
+        servers,
+        security,
         timeout=SESSION_TIMEOUT_S,
         client_id=(session.session_id, session.password),
         connection_retry=KazooRetry(max_tries=-1, delay=RETRY_DELAY_S, backoff=1, max_jitter=0),

@@ -23,8 +23,9 @@ class SaslExchange(Protocol):
         """True when no further token is to be sent."""
         ...
 
-    def step(self, challenge: bytes) -> bytes:
-        """The next token for the broker. `challenge` is its last one, empty at first.
+    def step(self, challenge: bytes) -> bytes | None:
+        """The next token for the broker; None: there is none to send. `challenge` is the broker's
+        last one, empty at first.
 
         Raises KafkaError(SASL_AUTHENTICATION_FAILED) when the broker does not prove itself.
         """

@@ -34,6 +34,10 @@ class NotEmptyError(StoreError):
     """A node with children cannot be deleted."""
 
 
+class NotAuthorizedError(StoreError):
+    """The node belongs to other credentials than those of this process."""
+
+
 class ConnectionLostError(StoreError):
     """The connection was lost and the outcome is unknown: read the nodes again. The written value
     there means success."""

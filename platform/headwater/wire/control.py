@@ -1,4 +1,4 @@
-"""Control-plane messages between controller, brokers and managers (gRPC payloads).
+"""Control-plane messages between controller and brokers (gRPC payloads).
 
 A field that old brokers can do without is added with a tag, which they skip. Any other change
 raises `FORMAT_VERSION`, the prefix of every payload: a receiver refuses a newer format than it
@@ -362,48 +362,8 @@ class ReplicaStateReply(Control):
 
 
 @wire_schema
-class TierHintRequest(Control):
-    """Tier job -> leader: the table has new records; read the tiered end from Delta now."""
-
-    topic_id: UUID = wire("uuid")
-
-
-@wire_schema
-class TierHintReply(Control):
-    """The result."""
-
-    error_code: int = wire("int16")
-
-
-@wire_schema
-class OffsetAtBytesItem(Struct):
-    """Asks for the offset at which `max_bytes` of log from `start_offset` on end."""
-
-    topic: str = wire("string")
-    partition: int = wire("int32")
-    start_offset: int = wire("int64")
-    max_bytes: int = wire("int64")
-    end_offset: int = wire("int64", default=-1)
-
-
-@wire_schema
-class OffsetAtBytesRequest(Control):
-    """Spark source -> leader: byte limits as offsets (`maxBytesPerTrigger`)."""
-
-    items: tuple[OffsetAtBytesItem, ...] = wire(OffsetAtBytesItem, array=True)
-
-
-@wire_schema
-class OffsetAtBytesReply(Control):
-    """The items with `end_offset` filled in."""
-
-    error_code: int = wire("int16")
-    items: tuple[OffsetAtBytesItem, ...] = wire(OffsetAtBytesItem, array=True)
-
-
-@wire_schema
 class StatusRequest(Control):
-    """Manager, command line or status page -> broker: readiness and status."""
+    """Status page -> another broker: readiness and status. Clients send BrokerStatus (10009)."""
 
 
 @wire_schema
@@ -413,20 +373,6 @@ class StatusReply(Control):
     ready: bool = wire("bool")
     broker_id: int = wire("int32")
     document: str = wire("string")
-
-
-@wire_schema
-class DrainRequest(Control):
-    """Manager -> broker: controlled shutdown, then exit within `grace_ms`."""
-
-    grace_ms: int = wire("int32")
-
-
-@wire_schema
-class DrainReply(Control):
-    """The result."""
-
-    error_code: int = wire("int16")
 
 
 def control_messages() -> dict[str, type[Control]]:

@@ -17,12 +17,13 @@ from headwater.client.blocking.epoch_client import EpochClient
 from headwater.client.blocking.record_client import RecordClient
 from headwater_spark.options import Timeouts
 from headwater_spark.sink.sink_options import SinkOptions
+from headwater_spark.task_security import TaskSecurity
 
 SENDERS = 3
 """Threads with connections of their own. A partition has one sender, which keeps its order."""
 CLIENT_ID = "headwater-spark-write"
 
-_Key = tuple[int, str, str, Timeouts, int]
+_Key = tuple[int, str, str, Timeouts, TaskSecurity, int]
 
 
 @dataclass(slots=True)
@@ -75,6 +76,7 @@ class SinkConnections:
             client_id=self._client_id,
             request_timeout_s=timeouts.request_s,
             retry_timeout_s=retry_timeout_s or timeouts.retry_s,
+            credentials=self._options.security.credentials(),
         )
 
     def sender(self, partition: int) -> Sender:
@@ -91,6 +93,7 @@ class SinkConnections:
             client_id=self._client_id,
             request_timeout_s=self._options.timeouts.request_s,
             retry_timeout_s=retry_timeout_s,
+            credentials=self._options.security.credentials(),
         )
 
     def wait_until_sent(self) -> None:
@@ -147,5 +150,6 @@ def _key(options: SinkOptions) -> _Key:
         options.bootstrap_servers,
         options.client_id or CLIENT_ID,
         options.timeouts,
+        options.security,
         options.delivery_timeout_ms,
     )

@@ -167,6 +167,7 @@ class ExactlyOnceBatch:
             client_id=options.client_id or CLIENT_ID,
             request_timeout_s=options.timeouts.request_s,
             retry_timeout_s=options.timeouts.retry_s,
+            credentials=options.security.credentials(),
         )
 
     def _identity(self, df: DataFrame, epoch_id: int) -> EpochWriter:

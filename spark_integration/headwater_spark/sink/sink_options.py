@@ -18,6 +18,7 @@ from headwater_spark.options import (
     Timeouts,
     timeouts_of,
 )
+from headwater_spark.task_security import NO_SECURITY, TaskSecurity, task_security
 
 EXACTLY_ONCE = "exactly-once"
 """A streaming write is one epoch transaction per micro-batch, a batch write one transaction."""
@@ -36,6 +37,7 @@ class SinkOptions:
     batch_bytes: int = 1 << 20
     delivery_timeout_ms: int = 120_000
     timeouts: Timeouts = Timeouts()
+    security: TaskSecurity = NO_SECURITY
     client_id: str | None = None
     delivery: str = EXACTLY_ONCE
     sink_id: str | None = None
@@ -83,6 +85,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         batch_bytes=options.positive("kafka.batch.size") or 1 << 20,
         delivery_timeout_ms=options.positive("kafka.delivery.timeout.ms") or 120_000,
         timeouts=timeouts_of(options),
+        security=task_security(options.given),
         client_id=options.text(CLIENT_ID),
         delivery=delivery,
         sink_id=_sink_id(options, delivery),

@@ -79,7 +79,10 @@ class Planner:
         self._clock = clock
         self._sleep = sleep
         self._brokers = brokers or Brokers(
-            options.bootstrap_servers, options.timeouts, options.client_id or CLIENT_ID
+            options.bootstrap_servers,
+            options.timeouts,
+            options.client_id or CLIENT_ID,
+            options.security,
         )
         self._history = history or History(self._brokers, options)
         self._bounds = Bounds(self._brokers, self._history, options)

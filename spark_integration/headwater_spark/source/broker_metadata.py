@@ -1,7 +1,6 @@
 """Topics, offsets and configs from the brokers, for planning on the driver. Blocking, no pyspark.
 
-Calls of the control plane go to the address in the broker's configuration; Kafka brokers have none,
-and everything but those calls works with them.
+OffsetsAtBytes and TierHint are Headwater's own; everything else works with Kafka's brokers too.
 """
 
 from __future__ import annotations
@@ -17,12 +16,10 @@ from headwater.client.blocking.record_client import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
 )
-from headwater.client.control import ControlClient
 from headwater.client.core.metadata import NO_LEADER
 from headwater.client.errors import kafka_error
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.ids import id_text
-from headwater.ports.control import ControlUnavailableError
 from headwater.system import SystemClock
 from headwater.wire.apis.k32_describe_configs import (
     DescribeConfigsRequest,
@@ -35,26 +32,24 @@ from headwater.wire.apis.k44_incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from headwater.wire.control import (
-    OffsetAtBytesItem,
-    OffsetAtBytesReply,
-    OffsetAtBytesRequest,
-    TierHintReply,
-    TierHintRequest,
+from headwater.wire.apis.k10010_offsets_at_bytes import (
+    OffsetAtBytesPartition,
+    OffsetsAtBytesRequest,
+    OffsetsAtBytesResponse,
 )
+from headwater.wire.apis.k10011_tier_hint import TierHintRequest, TierHintResponse
 from headwater_spark import options
 from headwater_spark.blocking_clients import DEFAULT_TIMEOUTS, record_client
 from headwater_spark.options import Timeouts
+from headwater_spark.task_security import NO_SECURITY, TaskSecurity
 
 logger = logging.getLogger(__name__)
 
 CLIENT_ID = "headwater-spark"
-HINT_TIMEOUT_MS = 1_000
 HINT_TIMEOUT_S = 2.0
 RESOURCE_TOPIC = 2
 RESOURCE_BROKER = 4
 OP_SET = 0
-CONTROL_KEYS = ("control.advertised.listener", "control.listener")
 
 PartitionId = tuple[str, int]
 
@@ -81,12 +76,12 @@ class Brokers:
         bootstrap_servers: str,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         client_id: str = CLIENT_ID,
+        security: TaskSecurity = NO_SECURITY,
     ) -> None:
         self.bootstrap_servers = bootstrap_servers
         self._timeouts = timeouts
         self._clock = SystemClock()
-        self._client = record_client(bootstrap_servers, client_id, timeouts)
-        self._control_addresses: dict[int, str] = {}
+        self._client = record_client(bootstrap_servers, client_id, timeouts, security)
         self._missing: set[str] = set()
         """Topics that `topics_that_exist` last found missing."""
 
@@ -192,39 +187,52 @@ class Brokers:
     ) -> dict[PartitionId, int]:
         """Per partition the end offset of `bytes` of log from `start` on: (start, bytes) -> end.
 
-        A call of Headwater's control plane. Raises UsageError for brokers without one.
+        Raises UsageError for brokers that are not Headwater's.
         """
         ends: dict[PartitionId, int] = {}
         patience = RetryTimer(self._clock, self._timeouts.retry_s, "offsets at bytes")
         while left := {tp: row for tp, row in wanted.items() if tp not in ends}:
             try:
                 self._offsets_at_bytes_once(left, ends)
-            except (ControlUnavailableError, KafkaError) as e:
-                self._control_addresses.clear()
-                patience.pause_after(_retriable(e))
+            except (OSError, KafkaError) as e:
+                patience.pause_after(e)
         return {tp: end for tp, end in ends.items() if end >= 0}
 
     def _offsets_at_bytes_once(
         self, left: Mapping[PartitionId, tuple[int, int]], ends: dict[PartitionId, int]
     ) -> None:
         topics = self.topics(sorted({topic for topic, _ in left}))
-        by_leader: dict[int, list[OffsetAtBytesItem]] = {}
+        by_leader: dict[int, list[OffsetAtBytesPartition]] = {}
         for (topic, partition), (start, size) in left.items():
-            item = OffsetAtBytesItem(
+            item = OffsetAtBytesPartition(
                 topic=topic, partition=partition, start_offset=start, max_bytes=size
             )
             by_leader.setdefault(topics[topic].leaders[partition], []).append(item)
         if NO_LEADER in by_leader:
             raise kafka_error(ErrorCode.LEADER_NOT_AVAILABLE, "a partition has no leader")
+        failure: KafkaError | None = None
         for leader, items in by_leader.items():
-            address = self.control_address(leader)
-            if address is None:
-                raise UsageError(
-                    "option 'maxBytesPerTrigger' needs Headwater brokers; use maxOffsetsPerTrigger"
-                )
-            with ControlClient(address) as control:
-                reply = control.call(OffsetAtBytesRequest(items=tuple(items)), OffsetAtBytesReply)
-            ends.update({(i.topic, i.partition): i.end_offset for i in reply.items})
+            request = OffsetsAtBytesRequest(partitions=tuple(items))
+            for row in self._offsets_of_leader(leader, request).partitions:
+                if row.error_code:
+                    failure = kafka_error(row.error_code, f"{row.topic}-{row.partition}")
+                else:
+                    ends[row.topic, row.partition] = row.end_offset
+        if failure is not None:
+            raise failure
+
+    def _offsets_of_leader(
+        self, leader: int, request: OffsetsAtBytesRequest
+    ) -> OffsetsAtBytesResponse:
+        try:
+            return self._client.call_broker(leader, request, OffsetsAtBytesResponse)
+        except KafkaError as error:
+            if error.code != ErrorCode.UNSUPPORTED_VERSION:
+                raise
+            raise UsageError(
+                "option 'maxBytesPerTrigger' needs Headwater brokers of this release or a later "
+                "one; use maxOffsetsPerTrigger"
+            ) from error
 
     def hint(self, topic: Topic) -> None:
         """Notify all replicas' brokers that the topic's table has a new version.
@@ -232,32 +240,14 @@ class Brokers:
         A broker reads the table itself before it drops local segments, followers too: a lost hint
         only costs time.
         """
+        request = TierHintRequest(topic_id=topic.uuid)
         for broker in sorted({*topic.leaders, *topic.replicas} - {NO_LEADER}):
             try:
-                address = self.control_address(broker, HINT_TIMEOUT_S)
-                if address is None:
-                    continue
-                with ControlClient(address) as control:
-                    request = TierHintRequest(topic_id=topic.uuid)
-                    control.call(request, TierHintReply, HINT_TIMEOUT_MS)
-            except (ControlUnavailableError, KafkaError, OSError) as e:
+                self._client.call_broker(
+                    broker, request, TierHintResponse, timeout_s=HINT_TIMEOUT_S
+                )
+            except (KafkaError, OSError) as e:
                 logger.info("broker %d was not notified of the new table version: %s", broker, e)
-                self._control_addresses.pop(broker, None)
-
-    def control_address(self, broker_id: int, timeout_s: float | None = None) -> str | None:
-        """`host:port` of a broker's control plane; None for a broker without one."""
-        if broker_id not in self._control_addresses:
-            found = self.broker_configs(broker_id, CONTROL_KEYS, timeout_s)
-            address = next((found[key] for key in CONTROL_KEYS if found.get(key)), "")
-            self._control_addresses[broker_id] = address.removeprefix("CONTROL://")
-        return self._control_addresses[broker_id] or None
-
-
-def _retriable(error: Exception) -> Exception:
-    """An unreachable control plane as a lost connection, which is retriable."""
-    if isinstance(error, ControlUnavailableError):
-        return ConnectionError(str(error))
-    return error
 
 
 def _describe(kind: int, name: str, keys: Iterable[str]) -> DescribeConfigsRequest:

@@ -145,6 +145,7 @@ class _TaskReads:
             files=planned.files,
             timeouts=self.options.timeouts,
             client_id=self.options.client_id or CLIENT_ID,
+            security=self.options.security,
         )
         with without_traceback():
             yield from read(task)

@@ -27,6 +27,7 @@ from headwater_spark.blocking_clients import record_client
 from headwater_spark.source.cold_files import ColdFiles
 from headwater_spark.source.cold_read import cold_batches
 from headwater_spark.source.micro_batches import Split
+from headwater_spark.task_security import NO_SECURITY, TaskSecurity
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ IDLE_CLIENTS_MAX = 4
 CLIENT_ID = "headwater-spark-read"
 
 # Clients outlive a task: a worker process runs many tasks, one after the other.
-Connection = tuple[str, str, options.Timeouts]
+Connection = tuple[str, str, options.Timeouts, TaskSecurity]
 _idle: dict[Connection, list[RecordClient]] = {}
 
 
@@ -57,11 +58,12 @@ class ReadTask:
     files: ColdFiles | None = None
     timeouts: options.Timeouts = options.Timeouts()
     client_id: str = CLIENT_ID
+    security: TaskSecurity = NO_SECURITY
 
     @property
     def connection(self) -> Connection:
         """The key of the clients that serve this task."""
-        return self.bootstrap_servers, self.client_id, self.timeouts
+        return self.bootstrap_servers, self.client_id, self.timeouts, self.security
 
 
 def read(task: ReadTask) -> Iterator[pa.RecordBatch]:

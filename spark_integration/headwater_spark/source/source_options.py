@@ -25,6 +25,7 @@ from headwater_spark.options import (
     Timeouts,
     timeouts_of,
 )
+from headwater_spark.task_security import NO_SECURITY, TaskSecurity, task_security
 
 OffsetMap = dict[tuple[str, int], int]
 
@@ -125,6 +126,7 @@ class SourceOptions:
     pushdown: bool = False
     """Batch reads: take the query's filters, which Spark pushes only if its setting says so."""
     timeouts: Timeouts = Timeouts()
+    security: TaskSecurity = NO_SECURITY
     client_id: str | None = None
     """Of every connection; client quotas are per id."""
 
@@ -204,6 +206,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
         use_table=options.flag("headwater.use.table", True),
         pushdown=options.flag("pushdown", False),
         timeouts=timeouts_of(options),
+        security=task_security(options.given),
         client_id=options.text(CLIENT_ID),
     )
 

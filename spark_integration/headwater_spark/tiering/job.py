@@ -23,6 +23,7 @@ from headwater_spark import connect_session, options
 from headwater_spark.source.broker_metadata import Brokers, Topic
 from headwater_spark.source.history import ENABLE_KEY, locate
 from headwater_spark.spark_session import job_errors
+from headwater_spark.task_security import NO_SECURITY, TaskSecurity
 from headwater_spark.tiering.table_maintenance import TableMaintenance
 from headwater_spark.tiering.task import FACTS_SCHEMA, TierTask, arrow_tasks, unpack
 from headwater_tier.commit import commit_facts
@@ -79,9 +80,11 @@ class TopicTier:
         tables_uri: str | None = None,
         storage_options: tuple[tuple[str, str], ...] = (),
         parallelism: int | None = None,
+        security: TaskSecurity = NO_SECURITY,
     ) -> None:
         self._spark = spark
-        self._brokers = Brokers(bootstrap_servers)
+        self._brokers = Brokers(bootstrap_servers, security=security)
+        self._security = security
         self._servers = bootstrap_servers
         self._clock = clock
         self._parallelism = parallelism or connect_session.parallelism(spark)
@@ -157,7 +160,7 @@ class TopicTier:
 
     def _run(self, ranges: Sequence[TierRange]) -> list[FileFacts]:
         tasks = [
-            TierTask(self._servers, self.location, part)
+            TierTask(self._servers, self.location, part, self._security)
             for part in task_ranges(ranges, self._parallelism)
         ]
         count = len(tasks)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from headwater.client.blocking.record_client import READ_COMMITTED, FetchedBatches, RecordClient
 from headwater.system import SystemClock, SystemEntropy
 from headwater_spark.blocking_clients import record_client
+from headwater_spark.task_security import NO_SECURITY, TaskSecurity
 from headwater_spark.worker_errors import without_traceback
 from headwater_tier.data_files import Fetched, tier_range
 from headwater_tier.plan import FileFacts, TableLocation, TierRange
@@ -24,7 +25,7 @@ FACTS_SCHEMA = "facts BINARY"
 _ARROW_SCHEMA = pa.schema([pa.field("facts", pa.binary())])
 
 # A worker process runs many tasks; connections stay open between rounds.
-_clients: dict[str, RecordClient] = {}
+_clients: dict[tuple[str, TaskSecurity], RecordClient] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class TierTask:
     bootstrap_servers: str
     location: TableLocation
     ranges: tuple[TierRange, ...]
+    security: TaskSecurity = NO_SECURITY
 
 
 class StreamFetch:
@@ -66,14 +68,15 @@ class StreamFetch:
 
 def run_task(task: TierTask) -> FileFacts | None:
     """Write the task's file and return its facts; None when its ranges have no rows."""
-    client = _clients.pop(task.bootstrap_servers, None)
+    place = task.bootstrap_servers, task.security
+    client = _clients.pop(place, None)
     if client is None:
-        client = record_client(task.bootstrap_servers, CLIENT_ID)
+        client = record_client(task.bootstrap_servers, CLIENT_ID, security=task.security)
     fetch = StreamFetch(client, task.location.topic, task.ranges)
     facts = tier_range(
         fetch, task.ranges, task.location, clock=SystemClock(), entropy=SystemEntropy()
     )
-    _clients[task.bootstrap_servers] = client  # only after success: no reply is pending
+    _clients[place] = client  # only after success: no reply is pending
     return facts
 
 

@@ -10,35 +10,20 @@ import pytest
 from headwater.client.connection import Connection
 from headwater.errors import ErrorCode
 from headwater.wire.apis import k17_sasl_handshake as k17
-from headwater.wire.apis import k29_describe_acls as k29
-from headwater.wire.apis import k30_create_acls as k30
-from headwater.wire.apis import k31_delete_acls as k31
 from headwater.wire.apis import k36_sasl_authenticate as k36
-from headwater.wire.apis import k50_describe_user_scram_credentials as k50
-from headwater.wire.apis import k51_alter_user_scram_credentials as k51
 from headwater.wire.apis import k68_consumer_group_heartbeat as k68
 from headwater.wire.apis import k76_share_group_heartbeat as k76
 from headwater.wire.apis import k78_share_fetch as k78
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headwater.wire.schema import Message
-from headwater_broker.api.unserved_keys import UNSERVED_ROWS
 from solo_broker import SoloBroker
 from unit.network.test_data_plane import serve
 
 UNSUPPORTED, NO_SASL = ErrorCode.UNSUPPORTED_VERSION, ErrorCode.ILLEGAL_SASL_STATE
-ACL = k30.AclCreation(resource_name="t", principal="User:alice", host="*")
-UPSERTION = k51.ScramCredentialUpsertion(name="alice", salt=b"s", salted_password=b"p")
-DELETION = k51.ScramCredentialDeletion(name="bob")
 
 WHOLE: list[tuple[Message, type[Message], ErrorCode]] = [
     (k17.SaslHandshakeRequest(mechanism="PLAIN"), k17.SaslHandshakeResponse, NO_SASL),
     (k36.SaslAuthenticateRequest(auth_bytes=b"x"), k36.SaslAuthenticateResponse, NO_SASL),
-    (k29.DescribeAclsRequest(), k29.DescribeAclsResponse, UNSUPPORTED),
-    (
-        k50.DescribeUserScramCredentialsRequest(),
-        k50.DescribeUserScramCredentialsResponse,
-        UNSUPPORTED,
-    ),
     (k68.ConsumerGroupHeartbeatRequest(), k68.ConsumerGroupHeartbeatResponse, UNSUPPORTED),
     (k76.ShareGroupHeartbeatRequest(), k76.ShareGroupHeartbeatResponse, UNSUPPORTED),
     (k78.ShareFetchRequest(), k78.ShareFetchResponse, UNSUPPORTED),
@@ -61,25 +46,6 @@ def test_a_refusal_of_the_whole_request(
     serve(tmp_path, story)
 
 
-def test_a_refusal_of_each_element(tmp_path: Path) -> None:
-    async def story(broker: SoloBroker, c: Connection) -> None:
-        for version in versions(k30.CreateAclsRequest):
-            create = k30.CreateAclsRequest(creations=(ACL, ACL))
-            created = await c.call(create, k30.CreateAclsResponse, version=version)
-            assert [row.error_code for row in created.results] == [UNSUPPORTED] * 2
-            delete = k31.DeleteAclsRequest(filters=(k31.DeleteAclsFilter(),) * 3)
-            deleted = await c.call(delete, k31.DeleteAclsResponse, version=version)
-            assert [row.error_code for row in deleted.filter_results] == [UNSUPPORTED] * 3
-        alter = k51.AlterUserScramCredentialsRequest(
-            deletions=(DELETION,), upsertions=(UPSERTION, UPSERTION)
-        )
-        altered = await c.call(alter, k51.AlterUserScramCredentialsResponse, version=0)
-        rows = [(row.user, row.error_code) for row in altered.results]
-        assert rows == [("bob", UNSUPPORTED), ("alice", UNSUPPORTED)]
-
-    serve(tmp_path, story)
-
-
 def test_only_refusals_that_clients_must_read_are_advertised(tmp_path: Path) -> None:
     """A client that finds 68 there and uses it learns of the refusal; with 30 listed, tools would
     offer ACLs."""
@@ -88,7 +54,6 @@ def test_only_refusals_that_clients_must_read_are_advertised(tmp_path: Path) -> 
         reply = await c.call(ApiVersionsRequest(), ApiVersionsResponse, version=0)
         listed = {row.api_key: (row.min_version, row.max_version) for row in reply.api_keys}
         assert [listed.get(key) for key in (68, 76, 78)] == [(0, 1), (1, 1), (1, 2)]
-        assert not listed.keys() & UNSERVED_ROWS.keys()
 
     serve(tmp_path, story)
 

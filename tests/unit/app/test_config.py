@@ -45,7 +45,7 @@ def test_storage_options_are_read_by_prefix() -> None:
         ({"no.such.key": "1"}, "no.such.key"),
         ({"listeners": "nonsense"}, "listeners"),
         ({"listeners": "PLAINTEXT://h:99999"}, "listeners"),
-        ({"listeners": "SSL://h:1"}, "PLAINTEXT"),
+        ({"listeners": "OTHER://h:1"}, "listener.security.protocol.map"),
         ({"listeners": "PLAINTEXT://0.0.0.0:1"}, "advertised.listeners"),
         ({"advertised.listeners": "OTHER://h:1"}, "advertised.listeners"),
         ({"control.listener": "h"}, "control.listener"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -12,29 +13,43 @@ from headwater.ports.metadata_store import Node, NoNodeError
 from headwater.wire.control import LiveBroker, UpdateMetadataRequest
 from headwater_broker.app.dead_brokers import DeadBrokers
 from headwater_broker.metadata.cache import MetadataCache
+from headwater_broker.metadata.session_znodes import encode_session
 from headwater_broker.metadata.znodes import BrokerRegistration
 
 EPOCH = 40
+OWNER = 77
+IN_SESSIONS, IN_REGISTRATION, OF_ANOTHER = "sessions", "registration", "another"
 
 
 class OneNode:
-    """A metadata store that holds the registration of broker 2."""
+    """A metadata store that holds the registration of broker 2, and its session's password."""
 
-    def __init__(self, czxid: int | None, password: str, address: str) -> None:
+    def __init__(self, czxid: int | None, password: str, address: str, where: str) -> None:
         registration = BrokerRegistration(
-            broker_id=2, cluster_id="c", endpoints=(), control_address=address,
-            session_password=password,
-        )  # fmt: skip
-        data = registration.encode()
-        self.node = None if czxid is None else Node(data, 0, czxid, ephemeral_owner=77)
+            broker_id=2, cluster_id="c", endpoints=(), control_address=address
+        )
+        row = json.loads(registration.encode())
+        assert "session_password" not in row, "everybody may read it"
+        if where == IN_REGISTRATION:
+            row["session_password"] = password
+        self.nodes: dict[str, Node] = {}
+        if czxid is None:
+            return
+        self.nodes["/brokers/ids/2"] = Node(json.dumps(row).encode(), 0, czxid, OWNER)
+        if password and where != IN_REGISTRATION:
+            owner = OWNER if where == IN_SESSIONS else OWNER + 1
+            data = encode_session(bytes.fromhex(password))
+            self.nodes["/headwater/sessions/2"] = Node(data, 0, czxid, owner)
 
     async def get(self, path: str) -> Node:
-        if self.node is None:
+        if path not in self.nodes:
             raise NoNodeError(path)
-        return self.node
+        return self.nodes[path]
 
 
-async def closed_sessions(czxid: int | None, password: str, *, listens: bool) -> list[DeadSession]:
+async def closed_sessions(
+    czxid: int | None, password: str, *, listens: bool, where: str = "sessions"
+) -> list[DeadSession]:
     async def nobody(*_: Any) -> None:
         return None
 
@@ -58,7 +73,7 @@ async def closed_sessions(czxid: int | None, password: str, *, listens: bool) ->
         found.append(session)
         return True
 
-    store: Any = OneNode(czxid, password, f"127.0.0.1:{port}")
+    store: Any = OneNode(czxid, password, f"127.0.0.1:{port}", where)
     brokers = DeadBrokers(store, view, close)
     brokers.refuses_connections(2)
     assert 2 not in view.brokers
@@ -84,3 +99,14 @@ def test_only_the_session_of_the_dead_is_closed(
     czxid: int | None, password: str, listens: bool, expected: list[DeadSession]
 ) -> None:
     assert asyncio.run(closed_sessions(czxid, password, listens=listens)) == expected
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [(IN_REGISTRATION, [DeadSession(OWNER, b"\x0a\xff")]), (OF_ANOTHER, [])],
+)
+def test_the_password_of_an_older_release_is_found_and_that_of_another_session_is_not_used(
+    where: str, expected: list[DeadSession]
+) -> None:
+    found = asyncio.run(closed_sessions(EPOCH, "0aff", listens=False, where=where))
+    assert found == expected

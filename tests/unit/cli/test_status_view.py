@@ -21,7 +21,6 @@ from headwater.cli.status_view import (
     rates_between,
 )
 from headwater.local.cluster_file import ClusterFile
-from headwater.ports.control import ControlUnavailableError
 
 
 def row(led: bool, *, end: int = 100, watermark: int = 90, **more: Any) -> dict[str, Any]:
@@ -280,7 +279,7 @@ def test_events_are_shown_once_with_the_earliest_observation() -> None:
     assert "broker 2 gone" in text_of(shown)
 
 
-def test_a_broker_is_watched_over_one_channel(tmp_path: Path) -> None:
+def test_a_broker_is_watched_over_one_client(tmp_path: Path) -> None:
     opened: list[str] = []
 
     class Channel:
@@ -288,10 +287,10 @@ def test_a_broker_is_watched_over_one_channel(tmp_path: Path) -> None:
             opened.append(address)
 
         def status(self) -> Any:
-            raise ControlUnavailableError("UNAVAILABLE")
+            raise ConnectionError("refused")
 
         def close(self) -> None:
-            opened.remove(CONTROL)
+            opened.remove("h:9092")
 
     cluster = ClusterFile("c", 1, 9092, bootstrap_servers="h:9092", control_addresses=(CONTROL,))
     watcher = ClusterWatcher(tmp_path, cluster, connect=cast(Any, Channel))

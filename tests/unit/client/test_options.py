@@ -32,7 +32,7 @@ def test_each_option_is_a_typed_keyword_of_the_signature(client: Any, options: A
         for name, p in parameters.items()
         if name != "self" and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     }
-    assert set(named) == {f.name for f in dataclasses.fields(options)}
+    assert {*named, "credentials"} == {f.name for f in dataclasses.fields(options)}
     for name, parameter in named.items():
         assert parameter.annotation not in (inspect.Parameter.empty, "Any"), name
         assert parameter.default is not inspect.Parameter.empty, name
@@ -183,7 +183,7 @@ def test_numpys_integers_are_integers() -> None:
 @pytest.mark.parametrize(("client", "options"), CLASSES)
 def test_each_option_and_its_default_are_documented(client: Any, options: Any) -> None:
     page = (ROOT / "docs" / "clients.md").read_text()
-    names = {f.name for f in dataclasses.fields(options)} - {"bootstrap_servers"}
+    names = {f.name for f in dataclasses.fields(options)} - {"bootstrap_servers", "credentials"}
     assert {name for name in names if f"`{name}`" not in page} == set()
     rows = dict(re.findall(r"^\| (`[^|]*) \| ([^|]*) \|", page, re.MULTILINE))
     given = defaults(client)

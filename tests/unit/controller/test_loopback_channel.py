@@ -9,7 +9,12 @@ import pytest
 
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.ports.control import ControlUnavailableError
-from headwater.wire.control import DrainReply, DrainRequest, StatusReply, StatusRequest
+from headwater.wire.control import (
+    ControlledShutdownReply,
+    ControlledShutdownRequest,
+    StatusReply,
+    StatusRequest,
+)
 from headwater.wire.schema import Message
 from headwater_broker.controller.loopback_channel import LoopbackControlCalls
 
@@ -42,7 +47,7 @@ async def _status(_request: Message) -> Message:
 
 async def _hang(_request: Message) -> Message:
     await asyncio.Event().wait()
-    return DrainReply()
+    return ControlledShutdownReply()
 
 
 def test_own_calls_need_no_network_while_the_port_is_open() -> None:
@@ -55,7 +60,7 @@ def test_own_calls_need_no_network_while_the_port_is_open() -> None:
         assert port.start() == port.port == 4711
         assert (await calls.call("here:1", StatusRequest(), StatusReply, 1000)).broker_id == 7
         await calls.call("there:1", StatusRequest(), StatusReply, 1000)
-        await calls.call("here:1", DrainRequest(), DrainReply, 1000)
+        await calls.call("here:1", ControlledShutdownRequest(), ControlledShutdownReply, 1000)
         assert others.asked == ["here:1", "there:1", "here:1"], "others, and what is not handled"
         await port.stop_async()
         await calls.call("here:1", StatusRequest(), StatusReply, 1000)
@@ -88,8 +93,8 @@ def test_errors_are_those_of_the_network(raised: Exception, seen: type[Exception
 def test_no_answer_in_time_is_unavailable() -> None:
     async def run() -> None:
         calls = LoopbackControlCalls("here:1", Others())
-        calls.serve({DrainRequest: _hang}, Port()).start()
+        calls.serve({ControlledShutdownRequest: _hang}, Port()).start()
         with pytest.raises(ControlUnavailableError, match="within 10 ms"):
-            await calls.call("here:1", DrainRequest(), DrainReply, 10)
+            await calls.call("here:1", ControlledShutdownRequest(), ControlledShutdownReply, 10)
 
     asyncio.run(run())

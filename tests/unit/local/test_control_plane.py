@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,15 +16,15 @@ from typing import ClassVar
 import grpc
 import pytest
 
-from headwater.client.control import ControlClient
+from blocking_control import ControlClient
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.ports.control import ControlHandler, ControlUnavailableError
 from headwater.wire.control import (
     FORMAT_VERSION,
     AllocateProducerIdsReply,
     AllocateProducerIdsRequest,
-    DrainReply,
-    DrainRequest,
+    ControlledShutdownReply,
+    ControlledShutdownRequest,
     StatusReply,
     StatusRequest,
 )
@@ -55,26 +55,25 @@ async def _refuse(_request: Message) -> Message:
 
 async def _hang(_request: Message) -> Message:
     await asyncio.Event().wait()
-    return DrainReply()
+    return ControlledShutdownReply()
 
 
 HANDLERS = {
     StatusRequest: _status,
     AllocateProducerIdsRequest: _refuse,
-    DrainRequest: _hang,
+    ControlledShutdownRequest: _hang,
 }
 
 
 @contextmanager
-def serving(
-    handlers: Mapping[type[Message], ControlHandler],
-    credentials: grpc.ServerCredentials | None = None,
+def serving_on_a_loop(
+    make: Callable[[asyncio.AbstractEventLoop], ControlServer],
 ) -> Iterator[ControlServer]:
     """A control server whose handlers run on a loop in another thread."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    server = ControlServer(handlers, loop, credentials=credentials)
+    server = make(loop)
     server.start()
     try:
         yield server
@@ -83,6 +82,18 @@ def serving(
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+@contextmanager
+def serving(
+    handlers: Mapping[type[Message], ControlHandler],
+    credentials: grpc.ServerCredentials | None = None,
+) -> Iterator[ControlServer]:
+    """A control server with these handlers."""
+    with serving_on_a_loop(
+        lambda loop: ControlServer(handlers, loop, credentials=credentials)
+    ) as server:
+        yield server
 
 
 @pytest.fixture
@@ -132,7 +143,7 @@ def test_a_kafka_error_crosses_the_control_plane(server: ControlServer) -> None:
 
 def test_a_late_reply_is_unavailable(server: ControlServer) -> None:
     with ControlClient(address(server)) as client, pytest.raises(ControlUnavailableError):
-        client.call(DrainRequest(grace_ms=1), DrainReply, timeout_ms=50)
+        client.call(ControlledShutdownRequest(), ControlledShutdownReply, timeout_ms=50)
 
 
 def test_the_async_client_answers_refuses_and_times_out(server: ControlServer) -> None:
@@ -147,7 +158,7 @@ def test_the_async_client_answers_refuses_and_times_out(server: ControlServer) -
             request = AllocateProducerIdsRequest(broker_id=7, broker_epoch=11)
             await calls.call(where, request, AllocateProducerIdsReply, 5_000)
         with pytest.raises(ControlUnavailableError):
-            await calls.call(where, DrainRequest(grace_ms=1), DrainReply, 50)
+            await calls.call(where, ControlledShutdownRequest(), ControlledShutdownReply, 50)
         await calls.close()
         with pytest.raises(ControlUnavailableError):
             await calls.call(where, StatusRequest(), StatusReply, 5_000)
@@ -165,11 +176,13 @@ def test_a_call_given_up_does_not_run_on(is_underway: bool) -> None:
             await asyncio.Event().wait()
         finally:
             ended.set()
-        return DrainReply()
+        return ControlledShutdownReply()
 
     async def give_up(where: str) -> None:
         calls = GrpcControlCalls()
-        task = asyncio.create_task(calls.call(where, DrainRequest(), DrainReply, 60_000))
+        task = asyncio.create_task(
+            calls.call(where, ControlledShutdownRequest(), ControlledShutdownReply, 60_000)
+        )
         if is_underway:
             await asyncio.to_thread(began.wait, 10)
         else:
@@ -181,7 +194,7 @@ def test_a_call_given_up_does_not_run_on(is_underway: bool) -> None:
             assert await asyncio.to_thread(ended.wait, 10), "it hangs on where it is served"
         await calls.close()
 
-    with serving({DrainRequest: hang}) as server:
+    with serving({ControlledShutdownRequest: hang}) as server:
         asyncio.run(give_up(address(server)))
 
 
@@ -199,7 +212,7 @@ def test_a_call_given_up_before_the_handler_is_tied_to_it_does_not_run_on() -> N
         async def hang() -> Message:
             began.set()
             await asyncio.Event().wait()
-            return DrainReply()
+            return ControlledShutdownReply()
 
         answer = await asyncio.to_thread(server._run, hang(), Over())  # type: ignore[arg-type]
         with pytest.raises(asyncio.CancelledError):
@@ -211,7 +224,12 @@ def test_a_call_given_up_before_the_handler_is_tied_to_it_does_not_run_on() -> N
 def test_a_broker_that_hangs_delays_no_call_to_another(server: ControlServer) -> None:
     async def run(other: str) -> None:
         calls = GrpcControlCalls()
-        hang = (calls.call(address(server), DrainRequest(), DrainReply, 60_000) for _ in range(200))
+        hang = (
+            calls.call(
+                address(server), ControlledShutdownRequest(), ControlledShutdownReply, 60_000
+            )
+            for _ in range(200)
+        )
         hanging = [asyncio.create_task(call) for call in hang]
         await asyncio.sleep(0)  # all are on their way
         async with asyncio.timeout(10):
@@ -231,7 +249,11 @@ def test_a_call_that_is_given_up_while_the_client_closes_is_given_up(server: Con
     async def run() -> None:
         calls = GrpcControlCalls()
         tasks = [
-            asyncio.create_task(calls.call(address(server), DrainRequest(), DrainReply, 60_000))
+            asyncio.create_task(
+                calls.call(
+                    address(server), ControlledShutdownRequest(), ControlledShutdownReply, 60_000
+                )
+            )
             for _ in range(2)
         ]
         await calls.call(address(server), StatusRequest(), StatusReply, 5_000)
@@ -246,12 +268,14 @@ def test_a_call_that_is_given_up_while_the_client_closes_is_given_up(server: Con
 
 EXITS = """
 import asyncio, sys
-from headwater.wire.control import DrainReply, DrainRequest, StatusReply, StatusRequest
+from headwater.wire.control import ControlledShutdownReply as Reply
+from headwater.wire.control import ControlledShutdownRequest as Request
+from headwater.wire.control import StatusReply, StatusRequest
 from headwater_broker.controller.control_client import GrpcControlCalls
 
 async def run(where, is_closed):
     calls = GrpcControlCalls()
-    hang = [calls.call(where, DrainRequest(), DrainReply, 60_000) for _ in range(20)]
+    hang = [calls.call(where, Request(), Reply, 60_000) for _ in range(20)]
     hanging = [asyncio.create_task(call) for call in hang]
     await calls.call(where, StatusRequest(), StatusReply, 30_000)
     if is_closed:

@@ -74,6 +74,7 @@ def test_registration() -> None:
         clean_shutdown_epoch=17,
         min_insync_replicas=3,
         timestamp_ms=5,
+        protocols={"PLAINTEXT": "SASL_SSL"},
     )
     assert znodes.BrokerRegistration.decode(2, value.encode()) == value
     assert json.loads(value.encode())["endpoints"] == ["PLAINTEXT://h:9092"]

@@ -219,25 +219,6 @@ def test_the_security_protocol_that_is_served_is_taken(protocol: str) -> None:
     assert sink_options({**TO, **given}).topic == "t"
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("kafka.security.protocol", "SASL_SSL"),
-        ("kafka.security.protocol", "SSL"),
-        ("kafka.sasl.jaas.config", "... password=secret;"),
-        ("kafka.ssl.truststore.location", "/x.jks"),
-    ],
-)
-def test_security_that_is_not_served_is_refused_without_its_secrets(name: str, value: str) -> None:
-    for refused in (
-        lambda: source_options({**GIVEN, name: value}, streaming=False),
-        lambda: sink_options({**TO, name: value}),
-    ):
-        with pytest.raises(UsageError, match="serves PLAINTEXT only") as refusal:
-            refused()
-        assert name in str(refusal.value) and "secret" not in str(refusal.value)
-
-
 def test_the_client_id_is_taken() -> None:
     named = {"kafka.client.id": "etl"}
     assert source_options({**GIVEN, **named}, streaming=False).client_id == "etl"

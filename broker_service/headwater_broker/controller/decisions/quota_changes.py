@@ -33,7 +33,7 @@ def on_alter_client_quotas(
             continue
         results.append(TopicResult(name=path))
         if not event.validate_only and quotas != state.client_quotas.get(path, {}):
-            _store(state, decision, path, quotas)
+            store_entity(state, decision, path, quotas)
     decision.reply(Reply(event.token, tuple(results), after_delivery=not event.validate_only))
 
 
@@ -73,10 +73,13 @@ def _edited(state: ControllerState, edit: QuotaEdit) -> tuple[str, dict[str, str
     return path, quotas
 
 
-def _store(
+def store_entity(
     state: ControllerState, decision: DecisionBuilder, path: str, quotas: dict[str, str]
 ) -> None:
-    """Write the quotas. An entity without a quota keeps its node, as in Kafka."""
+    """Write an entity's configs: its quotas, and a user's SCRAM credentials.
+
+    An entity without any keeps its node, as in Kafka.
+    """
     stored = state.stored_quota_nodes
     data = znodes.encode_overrides(quotas)
     rows: list[Operation] = [

@@ -19,7 +19,8 @@ from headwater_broker.controller.zk import znode_validation
 from headwater_broker.controller.zk.quota_reader import read_client_quotas
 from headwater_broker.controller.zk.state_loader import Snapshot, StoredTopic
 from headwater_broker.controller.zk.znode_validation import ReportFault
-from headwater_broker.metadata import znodes
+from headwater_broker.metadata import token_znodes, znodes
+from headwater_broker.security.delegation_tokens import DelegationToken
 
 T = TypeVar("T")
 
@@ -67,7 +68,22 @@ async def read_snapshot(store: MetadataStore, report: ReportFault = logger.error
         producer_ids=znode_validation.read_producer_ids(block, report) if block else None,
         broker_configs=configs,
         client_quotas=quotas,
+        tokens=await _read_tokens(store, report),
     )
+
+
+async def _read_tokens(store: MetadataStore, report: ReportFault) -> tuple[DelegationToken, ...]:
+    """The delegation tokens. Nodes that are not valid are left out."""
+    names = await store.children(token_znodes.TOKENS)
+    nodes = await store.get_many([token_znodes.token_path(name) for name in names])
+    found = []
+    for name, node in zip(names, nodes, strict=True):
+        try:
+            if node is not None:
+                found.append(token_znodes.decode_token(name, node.data))
+        except znodes.ZnodeError as e:
+            report(f"a delegation token is ignored until its node is mended or removed: {e}")
+    return tuple(found)
 
 
 async def read_registered(store: MetadataStore, report: ReportFault) -> dict[int, RegisteredBroker]:

@@ -31,6 +31,7 @@ from headwater_broker.metadata.znodes import (
     ProducerIdBlock,
     TopicAssignment,
 )
+from headwater_broker.security.delegation_tokens import DelegationToken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,8 @@ class Snapshot:
     """By broker id as text; the empty name stands for all brokers."""
     client_quotas: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By entity path: every node that exists, also without a quota."""
+    tokens: tuple[DelegationToken, ...] = ()
+    """Delegation tokens."""
 
 
 def build_state(
@@ -117,6 +120,7 @@ def build_state(
     for path, quotas in snapshot.client_quotas.items():
         state.client_quotas[path] = dict(quotas)
         state.stored_quota_nodes.add(path)
+    state.tokens.update(snapshot.tokens)
     if snapshot.producer_ids is not None:
         state.next_producer_id = snapshot.producer_ids.end + 1
         state.has_producer_ids = True

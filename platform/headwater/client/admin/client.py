@@ -11,15 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Never, TypeVar
+from typing import Any, Literal, TypeVar, Unpack
 
 from headwater.client.admin import arguments
+from headwater.client.admin.acls import AclAdmin, AclCalls
 from headwater.client.admin.groups import GroupCalls
 from headwater.client.admin.open_transactions import OpenTransactionCalls
 from headwater.client.admin.options import AdminOptions, OnWait
 from headwater.client.admin.quotas import QuotaCalls
 from headwater.client.admin.replicas import ELECTION_TYPES, Outcomes, ReplicaCalls
+from headwater.client.admin.scram import ScramAdmin, ScramCalls
 from headwater.client.admin.sinks import SinkAdmin, SinkCalls
+from headwater.client.admin.tokens import TokenAdmin, TokenCalls
 from headwater.client.admin.topics import ISOLATION_LEVELS, RESOURCE_TYPES, TopicCalls
 from headwater.client.admin.transactions import TransactionCalls
 from headwater.client.cluster import Cluster
@@ -27,6 +30,7 @@ from headwater.client.errors import kafka_error
 from headwater.client.loop_thread import LoopThread
 from headwater.client.option_rules import checked
 from headwater.client.partition_names import PartitionName, named_partitions
+from headwater.client.security_options import SecurityOptions
 from headwater.client.transaction_values import (
     HangingTransaction,
     ProducerIdAndEpoch,
@@ -71,7 +75,7 @@ IsolationLevel = Literal["read_committed", "read_uncommitted"]
 ElectionType = Literal["preferred", "unclean"]
 
 
-class Admin(SinkAdmin):
+class Admin(SinkAdmin, TokenAdmin, AclAdmin, ScramAdmin):
     """Administers one cluster.
 
     Options have Kafka's names with underscores for dots; times are milliseconds.
@@ -93,12 +97,12 @@ class Admin(SinkAdmin):
         socket_connection_setup_timeout_ms: float = 10_000,
         bootstrap_timeout_ms: float = BOOTSTRAP_TIMEOUT_MS,
         on_wait: OnWait | None = None,
-        **unknown: Never,
+        **security: Unpack[SecurityOptions],
     ) -> None:
         """`bootstrap_servers`: `"host:port,host:port"` or a list of such. `on_wait` is called, on
         another thread, with what a call waits for and its time limit in ms; without it the reason
-        is logged. `unknown`: options that do not exist, for the error."""
-        options = checked("Admin", AdminOptions, locals(), unknown)
+        is logged. `security`: see SecurityOptions."""
+        options = checked("Admin", AdminOptions, locals(), security)
         self._timeout_s = options.default_api_timeout_ms / 1000 + CALL_MARGIN_S
         self._thread = LoopThread(options.client_id or "headwater-admin")
         self._cluster = Cluster(options.bootstrap_servers, options.for_cluster())
@@ -108,6 +112,9 @@ class Admin(SinkAdmin):
         self._quotas = QuotaCalls(self._cluster)
         self._transactions = TransactionCalls(self._cluster)
         self._sinks = SinkCalls(self._cluster)
+        self._scram = ScramCalls(self._cluster)
+        self._tokens = TokenCalls(self._cluster)
+        self._acls = AclCalls(self._cluster)
         self._open = OpenTransactionCalls(self._cluster, self._topics, self._transactions)
         try:
             self._call(self._cluster.bootstrap(options.bootstrap_timeout_ms))

@@ -15,6 +15,7 @@ from headwater.client.option_rules import (
     optional,
     text,
 )
+from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 
 OnWait = Callable[[str, int], object]
 """(what a call waits for, its time limit in ms)."""
@@ -33,11 +34,14 @@ class AdminOptions:
     socket_connection_setup_timeout_ms: float = option(number(1))
     bootstrap_timeout_ms: float = option(number(0))
     on_wait: OnWait | None = option(optional(function))
+    credentials: Credentials = NO_CREDENTIALS
+    """Of the security options."""
 
     def for_cluster(self) -> ClusterOptions:
         """The options of the connections."""
         return ClusterOptions(
             client_id=self.client_id,
+            credentials=self.credentials,
             request_timeout_ms=self.request_timeout_ms,
             connect_timeout_ms=self.socket_connection_setup_timeout_ms,
             retry_backoff_ms=self.retry_backoff_ms,

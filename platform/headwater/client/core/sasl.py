@@ -34,8 +34,11 @@ def sasl_calls(exchange: SaslExchange) -> Generator[SaslCall, SaslResponse, None
         raise kafka_error(response.error_code, f"{exchange.mechanism}: the broker has {known}")
     challenge = b""
     while not exchange.is_complete:
-        token = SaslAuthenticateRequest(auth_bytes=exchange.step(challenge))
-        response = yield token, SaslAuthenticateResponse, AUTHENTICATE_VERSION
+        token = exchange.step(challenge)
+        if token is None:
+            return
+        request = SaslAuthenticateRequest(auth_bytes=token)
+        response = yield request, SaslAuthenticateResponse, AUTHENTICATE_VERSION
         assert isinstance(response, SaslAuthenticateResponse)
         if response.error_code:
             raise kafka_error(response.error_code, response.error_message or exchange.mechanism)

@@ -1,7 +1,4 @@
-"""Control calls to a broker, blocking: for the command line, managers and Spark's planner.
-
-The only module of `headwater` that imports grpcio (extra `broker`).
-"""
+"""Control calls over gRPC, blocking: what a process that is no broker would send."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import TypeVar
 import grpc
 
 from headwater.ports.control import ControlUnavailableError
-from headwater.wire.control import DrainReply, DrainRequest, StatusReply, StatusRequest
+from headwater.wire.control import StatusReply, StatusRequest
 from headwater.wire.control_payload import (
     CHANNEL_OPTIONS,
     ControlFormatError,
@@ -65,10 +62,6 @@ class ControlClient:
     def status(self, timeout_ms: int = STATUS_TIMEOUT_MS) -> StatusReply:
         """The broker's readiness and its view of the cluster."""
         return self.call(StatusRequest(), StatusReply, timeout_ms)
-
-    def drain(self, grace_ms: int, timeout_ms: int = CALL_TIMEOUT_MS) -> DrainReply:
-        """Request a controlled shutdown within `grace_ms`."""
-        return self.call(DrainRequest(grace_ms=grace_ms), DrainReply, timeout_ms)
 
     def close(self) -> None:
         """Close the channel."""

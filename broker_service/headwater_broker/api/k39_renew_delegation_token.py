@@ -1,0 +1,25 @@
+"""RenewDelegationToken: a later expiry of a token, for its owner and its renewers (KIP-48)."""
+
+from __future__ import annotations
+
+from headwater.errors import KafkaError
+from headwater.wire.apis.k39_renew_delegation_token import (
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
+from headwater_broker.api.admin.forwarding import FORWARD_TIMEOUT_MIN_MS, forward
+from headwater_broker.api.context import RequestContext
+from headwater_broker.api.delegation_token_requests import NO_TIME, require_own_credentials
+from headwater_broker.api.registry import handles
+
+
+@handles(RenewDelegationTokenRequest, RenewDelegationTokenResponse)
+async def renew_delegation_token(
+    ctx: RequestContext, request: RenewDelegationTokenRequest
+) -> RenewDelegationTokenResponse:
+    """The controller checks that the principal is the owner or a renewer."""
+    try:
+        require_own_credentials(ctx)
+        return await forward(ctx, request, RenewDelegationTokenResponse, FORWARD_TIMEOUT_MIN_MS)
+    except KafkaError as e:
+        return RenewDelegationTokenResponse(error_code=e.code, expiry_timestamp_ms=NO_TIME)

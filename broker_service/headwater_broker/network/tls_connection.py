@@ -1,0 +1,253 @@
+"""TLS below one client connection of the data plane (Kafka's `SslTransportLayer`).
+
+OpenSSL works in memory; this protocol carries bytes between it and the socket, and decrypts right
+into the receive buffer of the `Connection`, which is the same class as without encryption. Each
+flight of the handshake runs in a thread. On listeners without SASL the client's certificate, if it
+shows one, gives the session its principal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from typing import cast
+
+from headwater.errors import HeadwaterError
+from headwater_broker.network.connection import Connection
+from headwater_broker.network.connection_ports import Acceptor
+from headwater_broker.network.tls_endpoint import TlsEndpoint
+from headwater_broker.network.tls_send_queue import TlsSendQueue
+from headwater_broker.network.tls_transport import TlsTransport
+
+HANDSHAKE_S = 10.0
+"""A connection whose handshake takes longer is closed."""
+HANDSHAKE_BYTES_MAX = 128 * 1024
+"""More than any certificate chain; a client that sends more before the handshake is complete is
+closed."""
+UNREAD_BYTES_MAX = 8 * 1024 * 1024
+"""A client that has TLS answer it (key updates) while so much is unread is closed."""
+
+logger = logging.getLogger(__name__)
+
+
+class PlainSide(Connection):
+    """The connection on top of TLS."""
+
+    send_queue_class = TlsSendQueue
+
+
+class TlsConnection(asyncio.BufferedProtocol):
+    """One accepted socket with TLS."""
+
+    def __init__(self, listener: Acceptor, endpoint: TlsEndpoint) -> None:
+        self._listener = listener
+        self._endpoint = endpoint
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = endpoint.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._plain = PlainSide(listener)
+        self._receive_view = endpoint.receive_view
+        self._is_open = False
+        """True from the end of the handshake until the connection closes."""
+        self._in_flight = False
+        self._received_meanwhile = bytearray()
+        """What came while a thread used `_incoming`."""
+        self._handshake_bytes = 0
+        self._is_lost = False
+        self._deadline: asyncio.TimerHandle | None = None
+        self._below: asyncio.Transport
+        self._transport: TlsTransport
+
+    # --- asyncio.BufferedProtocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Expect a handshake."""
+        self._below = cast(asyncio.Transport, transport)
+        self._transport = TlsTransport(self)
+        self._deadline = self._listener.loop.call_later(HANDSHAKE_S, self._handshake_is_late)
+        self._plain.connection_made(self._transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+        self._is_lost = True
+        self._is_open = False
+        self._forget_deadline()
+        self._plain.connection_lost(exc)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """The buffer of the listener: its content is taken at once."""
+        return self._receive_view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Encrypted bytes have come."""
+        received = self._receive_view[:nbytes]
+        if self._is_open:
+            self._incoming.write(received)
+            self._decrypt()
+        else:
+            self._handshake_bytes_came(received)
+
+    def eof_received(self) -> bool:
+        """The client has closed its side."""
+        return self._plain.eof_received() if self._is_open else False
+
+    def pause_writing(self) -> None:
+        """The socket's transport has bytes that the kernel does not take."""
+        self._plain.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The kernel has taken them."""
+        self._plain.resume_writing()
+
+    # --- network.tls_transport.TlsChannel
+
+    @property
+    def below(self) -> asyncio.Transport:
+        """The socket's transport."""
+        return self._below
+
+    @property
+    def tls(self) -> ssl.SSLObject:
+        """OpenSSL's side of the channel."""
+        return self._tls
+
+    @property
+    def scratch(self) -> memoryview:
+        """A buffer for what is to be encrypted next."""
+        return self._endpoint.scratch
+
+    def send_encrypted(self) -> None:
+        """Pass what OpenSSL has encrypted to the socket."""
+        self._below.write(self._outgoing.read())
+
+    def go_on_reading(self) -> None:
+        """Decrypt what came before reading was paused: no event of the socket will tell of it."""
+        if self._is_open and (self._incoming.pending or self._tls.pending()):
+            self._listener.loop.call_soon(self._decrypt)
+
+    def shut(self) -> None:
+        """Say goodbye in TLS, then close the socket once everything is sent."""
+        if self._is_open:
+            self._is_open = False
+            try:
+                self._tls.unwrap()
+            except ssl.SSLError:
+                pass  # the client has not said goodbye, and need not
+            self.send_encrypted()
+        self._below.close()
+
+    # --- handshake
+
+    def _handshake_bytes_came(self, received: memoryview) -> None:
+        self._handshake_bytes += len(received)
+        if self._handshake_bytes > HANDSHAKE_BYTES_MAX:
+            self._plain.close("TLS handshake of too many bytes")
+        elif self._in_flight:
+            self._received_meanwhile += received
+        else:
+            self._incoming.write(received)
+            self._begin_flight()
+
+    def _begin_flight(self) -> None:
+        if self._below.is_closing():
+            return
+        self._in_flight = True
+        loop = self._listener.loop
+        flight = loop.run_in_executor(self._endpoint.pool, _flight, self._tls)
+        flight.add_done_callback(self._flight_ended)
+
+    def _flight_ended(self, flight: asyncio.Future[ssl.SSLError | None]) -> None:
+        self._in_flight = False
+        if self._is_lost or flight.cancelled():
+            return
+        error = flight.result()
+        if self._outgoing.pending:
+            self.send_encrypted()
+        if self._received_meanwhile:
+            self._incoming.write(self._received_meanwhile)
+            self._received_meanwhile.clear()
+        if error is None:
+            self._opened()
+        elif not isinstance(error, ssl.SSLWantReadError):
+            self._fail(error)
+        elif self._incoming.pending:
+            self._begin_flight()
+
+    def _opened(self) -> None:
+        """The handshake is complete."""
+        self._forget_deadline()
+        if self._below.is_closing():
+            return
+        session = self._plain.session
+        certificate = self._tls.getpeercert(binary_form=True)
+        if certificate is not None and not session.security_protocol.uses_sasl:
+            try:
+                session.authenticate(self._endpoint.principal(certificate, session.listener))
+            except HeadwaterError as error:
+                self._plain.close(f"client certificate: {error}")
+                return
+        self._is_open = True
+        self._decrypt()
+
+    def _handshake_is_late(self) -> None:
+        self._plain.close(f"no TLS handshake within {HANDSHAKE_S:.0f} s")
+
+    def _forget_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    # --- requests
+
+    def _decrypt(self) -> None:
+        """Decrypt what has come, until the connection reads no more."""
+        plain, transport, read = self._plain, self._transport, self._tls.read
+        while self._is_open and not transport.is_paused:
+            room = plain.get_buffer(-1)
+            size = len(room)
+            if not size:
+                return
+            filled, error = 0, None
+            while filled < size:
+                try:
+                    count = cast(int, read(size - filled, room[filled:]))
+                except ssl.SSLError as failure:
+                    error = failure
+                    break
+                if not count:
+                    break
+                filled += count
+            if filled:
+                plain.buffer_updated(filled)
+            if filled < size:
+                self._stopped(error)
+                return
+
+    def _stopped(self, error: ssl.SSLError | None) -> None:
+        """OpenSSL has decrypted all it can for now."""
+        if self._outgoing.pending:
+            self.send_encrypted()
+            if self._below.get_write_buffer_size() > UNREAD_BYTES_MAX:
+                self._plain.close("answers of TLS are not read")
+        if error is None or isinstance(error, ssl.SSLZeroReturnError | ssl.SSLEOFError):
+            self._plain.eof_received()
+            self._plain.close("the client has closed")
+        elif not isinstance(error, ssl.SSLWantReadError):
+            self._fail(error)
+
+    def _fail(self, error: ssl.SSLError) -> None:
+        self._is_open = False
+        self._listener.services.meters.connections_closed_malformed += 1
+        reason = error.reason or str(error)
+        logger.info("TLS of %s on %s failed: %s", self._plain.session.host,
+                    self._plain.session.listener, reason)  # fmt: skip
+        self._plain.close(f"TLS: {reason}")
+
+
+def _flight(tls: ssl.SSLObject) -> ssl.SSLError | None:
+    """One step of a handshake, in a thread; None when the handshake is complete."""
+    try:
+        tls.do_handshake()
+    except ssl.SSLError as error:
+        return error
+    return None

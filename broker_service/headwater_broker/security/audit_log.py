@@ -1,0 +1,87 @@
+"""Audit lines of the authorizer, in Kafka's format (`kafka.authorizer.logger`).
+
+A denial that repeats is written once a second, with a count: a refused client in a loop must not
+fill the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from headwater.clock import Clock
+from headwater.ports.authorizer import Operation, ResourceType
+
+AUDIT_LOGGER = "headwater.audit"
+REPEAT_S = 1.0
+"""A denial is written once in this time."""
+DENIALS_MAX = 1_000
+"""Different denials that are counted; one more forgets the counts."""
+
+logger = logging.getLogger(AUDIT_LOGGER)
+
+
+def pascal(name: str) -> str:
+    """TRANSACTIONAL_ID -> TransactionalId, as Kafka writes codes in lines and znodes."""
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def escaped(text: str) -> str:
+    """Text of a client without control characters: it cannot forge a line."""
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
+
+
+class AuditLog:
+    """Writes decisions and changes of ACLs. `publish` takes each line, too: the audit topic."""
+
+    def __init__(self, clock: Clock, publish: Callable[[str], None] | None = None) -> None:
+        self._clock = clock
+        self.publish = publish
+        self._written: dict[tuple[object, ...], float] = {}
+        self._repeated: dict[tuple[object, ...], int] = {}
+
+    def decided(
+        self,
+        principal: str,
+        host: str,
+        operation: Operation,
+        resource: ResourceType,
+        name: str,
+        *,
+        allowed: bool,
+        rule: object,
+    ) -> None:
+        """Note one decision: a denial at INFO, an approval at DEBUG."""
+        if allowed and not logger.isEnabledFor(logging.DEBUG):
+            return
+        line = (
+            f"Principal = {escaped(principal)} is {'Allowed' if allowed else 'Denied'} "
+            f"operation = {operation.name} from host = {escaped(host)} "
+            f"on resource = {pascal(resource.name)}:LITERAL:{escaped(name)} "
+            f"based on rule {escaped(str(rule))}"
+        )
+        if allowed:
+            logger.debug("%s", line)
+            return
+        key = (principal, host, operation, resource, name)
+        now = self._clock.monotonic()
+        last = self._written.get(key)
+        if last is not None and now - last < REPEAT_S:
+            self._repeated[key] = self._repeated.get(key, 0) + 1
+            return
+        if last is None and len(self._written) >= DENIALS_MAX:
+            self._written.clear()
+            self._repeated.clear()
+        self._written[key] = now
+        if times := self._repeated.pop(key, 0):
+            line += f" ({times} more times)"
+        self._write(line)
+
+    def changed(self, principal: str, change: str) -> None:
+        """Note a change of the cluster's security by an administrator."""
+        self._write(f"Principal = {escaped(principal)} {escaped(change)}")
+
+    def _write(self, line: str) -> None:
+        logger.info("%s", line)
+        if self.publish is not None:
+            self.publish(line)

@@ -1,0 +1,57 @@
+"""The SCRAM credentials of users, as the metadata store has them (Kafka's `CredentialProvider`).
+
+They stand in `/config/users/<quoted name>`, beside the user's quotas; the controller sends that
+node's configs to every broker. A user that does not exist gets a credential, too, always the same
+one, which no password fits: a client cannot tell it from a wrong password.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping
+
+from headwater.config.quota_precedence import encoded
+from headwater.security.scram_credential import (
+    ITERATIONS_DEFAULT,
+    ITERATIONS_MIN,
+    ScramCredential,
+    ScramMechanism,
+    parse_credential,
+    salt_of,
+)
+
+UserConfigs = Mapping[str, Mapping[str, str]]
+"""`users/<quoted name>` -> config -> value."""
+MECHANISM_NAMES = frozenset(mechanism.value for mechanism in ScramMechanism)
+"""Configs of a user's node that hold credentials."""
+
+
+def user_path(name: str) -> str:
+    """The path of a user's node, below `/config`."""
+    return f"users/{encoded(name)}"
+
+
+class ScramCredentials:
+    """Finds the credential of a user."""
+
+    def __init__(self, configs: Callable[[], UserConfigs], secret: bytes) -> None:
+        """`secret` is the same on all brokers, and known to them alone."""
+        self._configs = configs
+        self._secret = secret
+
+    def find(self, mechanism: ScramMechanism, name: str) -> ScramCredential | None:
+        """The credential; None when there is none that may be used."""
+        text = self._configs().get(user_path(name), {}).get(mechanism.value)
+        if text is None:
+            return None
+        try:
+            credential = parse_credential(text)
+        except ValueError:
+            return None
+        return credential if credential.iterations >= ITERATIONS_MIN else None
+
+    def stand_in(self, mechanism: ScramMechanism, name: str) -> ScramCredential:
+        """The credential of a user that does not exist. Same name, same salt, on all brokers."""
+        key = hmac.digest(self._secret, f"{mechanism.value}:{name}".encode(), "sha512")
+        size = mechanism.key_bytes
+        return ScramCredential(salt_of(key[:17]), key[-size:], key[-size:], ITERATIONS_DEFAULT)

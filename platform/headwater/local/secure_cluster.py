@@ -1,0 +1,142 @@
+"""What makes a local cluster secure: its secrets, the brokers' properties, the clients' properties.
+
+Clients use the listener SECURE (TLS, SCRAM) on the usual ports; brokers reach each other by
+INTERNAL, where both sides show a certificate. Secrets are in D/security alone:
+
+    secrets.properties     keys that all brokers share
+    client.properties      the admin's login, for Kafka's clients and tools and for `headwater`
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headwater.clock import Clock
+from headwater.entropy import Entropy
+from headwater.errors import UsageError
+from headwater.local.cluster_spec import ClusterSpec, Slot
+from headwater.local.data_folders import read_properties
+from headwater.local.scram_bootstrap import ensure_scram_user
+from headwater.local.security_folder import FOLDER, SecurityFolder, write_private
+from headwater.security.jaas import LoginModule, parse_jaas
+from headwater.security.scram_credential import ScramMechanism
+
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+SECURE = "SECURE"
+INTERNAL = "INTERNAL"
+ADMIN = "admin"
+BROKER_PRINCIPAL = "broker"
+BROKER_RULE = f"RULE:^CN=broker-[0-9]+$/{BROKER_PRINCIPAL}/,DEFAULT"
+MECHANISM = ScramMechanism.SCRAM_SHA_512
+SECRETS = "secrets.properties"
+CLIENT_PROPERTIES = "client.properties"
+TOKEN_SECRET = "delegation.token.secret.key"
+SECRET_BYTES = 24
+REAUTHENTICATION_MS = 3_600_000
+"""A stolen session ends after this time, unless its client still knows the password."""
+JAAS_KEY = "sasl.jaas.config"
+
+
+class SecureCluster:
+    """The files in D/security of one cluster, and what follows from them."""
+
+    def __init__(self, directory: Path, clock: Clock, entropy: Entropy) -> None:
+        self.folder = SecurityFolder(directory, clock)
+        self._entropy = entropy
+        self._is_new_admin = False
+
+    def prepare(self, spec: ClusterSpec) -> None:
+        """Make the files that are absent, and renew the certificates that are due."""
+        leaves = {slot.name: (slot.host, "localhost") for slot in spec.slots}
+        self.folder.create(spec.cluster_id, leaves)
+        self.folder.renew_due()
+        if not self._secrets.exists():
+            write_private(self._secrets, f"{TOKEN_SECRET}={self._new_secret()}\n".encode())
+        if not self.client_properties.exists():
+            write_private(self.client_properties, self._client_rows(self._new_secret()).encode())
+            self._is_new_admin = True
+
+    def ensure_admin(self, servers: str) -> None:
+        """Let the user of client.properties log in: before the first broker starts. A password
+        that was changed in ZooKeeper stays, while client.properties is the old file."""
+        user, password = self._login()
+        ensure_scram_user(
+            servers, user, password, MECHANISM, self._entropy, replace=self._is_new_admin
+        )
+        self._is_new_admin = False
+
+    def broker_properties(self, slot: Slot) -> dict[str, str]:
+        """The security properties of one broker, with secrets: for a file of its own."""
+        return {
+            **listener_properties(slot),
+            **self._files_of(slot.name),
+            **read_properties(self._secrets),
+        }
+
+    @property
+    def client_properties(self) -> Path:
+        """The file for clients: the value of `--command-config`."""
+        return self.folder.path / CLIENT_PROPERTIES
+
+    @property
+    def _secrets(self) -> Path:
+        return self.folder.path / SECRETS
+
+    def _files_of(self, name: str) -> dict[str, str]:
+        return {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.folder.leaf_path(name)),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.folder.trusted_path),
+        }
+
+    def _client_rows(self, password: str) -> str:
+        login = f'{LoginModule.SCRAM.value} required username="{ADMIN}" password="{password}";'
+        return (
+            "security.protocol=SASL_SSL\n"
+            f"sasl.mechanism={MECHANISM.value}\n"
+            f"{JAAS_KEY}={login}\n"
+            "ssl.truststore.type=PEM\n"
+            f"ssl.truststore.location={self.folder.trusted_path}\n"
+        )
+
+    def _login(self) -> tuple[str, str]:
+        rows = read_properties(self.client_properties)
+        options = parse_jaas(
+            rows.get(JAAS_KEY, ""), f"{self.client_properties}: {JAAS_KEY}"
+        ).options
+        if "username" not in options or "password" not in options:
+            raise UsageError(
+                f"{self.client_properties}: {JAAS_KEY} has no username or no password: remove the"
+                " file, and the next start makes it again with a new password"
+            )
+        return options["username"], options["password"]
+
+    def _new_secret(self) -> str:
+        return self._entropy.randbytes(SECRET_BYTES).hex()
+
+
+def listener_properties(slot: Slot) -> dict[str, str]:
+    """The properties of a secure broker's listeners and rights. There is no secret among them."""
+    listeners = f"{SECURE}://{slot.host}:{slot.port},{INTERNAL}://{slot.host}:{slot.internal_port}"
+    internal = f"listener.name.{INTERNAL.lower()}."
+    return {
+        "listeners": listeners,
+        "advertised.listeners": listeners,
+        "listener.security.protocol.map": f"{SECURE}:SASL_SSL,{INTERNAL}:SSL",
+        "inter.broker.listener.name": INTERNAL,
+        f"{internal}ssl.client.auth": "required",
+        f"{internal}ssl.principal.mapping.rules": BROKER_RULE,
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512,SCRAM-SHA-256",
+        "ssl.enabled.protocols": "TLSv1.3",
+        "ssl.protocol": "TLSv1.3",
+        "connections.max.reauth.ms": str(REAUTHENTICATION_MS),
+        "authorizer.class.name": AUTHORIZER,
+        "super.users": f"User:{BROKER_PRINCIPAL};User:{ADMIN}",
+    }
+
+
+def client_properties_of(directory: Path) -> Path | None:
+    """The clients' file of a secure cluster's folder; None if there is none."""
+    path = directory / FOLDER / CLIENT_PROPERTIES
+    return path if path.exists() else None

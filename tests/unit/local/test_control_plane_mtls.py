@@ -1,0 +1,164 @@
+"""The control plane with mTLS: brokers get through; others are refused before any handler."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import grpc
+import pytest
+
+from blocking_control import ControlClient
+from headwater.errors import UsageError
+from headwater.ports.authorizer import AllowAll, Operation, Requester, ResourceType
+from headwater.ports.control import ControlUnavailableError
+from headwater.security.principal import principal_mapper
+from headwater.wire.control import ForwardReply, ForwardRequest, StatusReply, StatusRequest
+from headwater.wire.schema import Message
+from headwater_broker.app.config import from_properties
+from headwater_broker.app.control_security import control_security
+from headwater_broker.controller import control_client
+from headwater_broker.controller.control_client import GrpcControlCalls
+from headwater_broker.network import control_grpc
+from headwater_broker.network.control_grpc import ControlServer
+from headwater_broker.security.control_admission import ControlAdmission
+from tls_authority import Authority, Leaf
+from unit.local.test_control_plane import serving_on_a_loop
+
+RULES = "RULE:^CN=broker-[0-9]+.*$/broker/, DEFAULT"
+FORGED = ForwardRequest(forwarded_key=19, forwarded_version=7, principal="User:admin", body=b"")
+
+
+class BrokersOnly(AllowAll):
+    """ClusterAction for `User:broker`."""
+
+    def authorize(
+        self, requester: Requester, operation: Operation, resource: ResourceType, name: str
+    ) -> bool:
+        wanted = (Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
+        return requester.principal.name == "broker" and (operation, resource, name) == wanted
+
+
+class World:
+    """A control server with mTLS, and the calls that reached its handlers."""
+
+    def __init__(self) -> None:
+        self.authority = Authority()
+        self.reached: list[str] = []
+        self.admission = ControlAdmission(principal_mapper(RULES))
+        self.admission.authorizer = BrokersOnly()
+
+    async def _status(self, request: Message) -> Message:
+        self.reached.append("status")
+        return StatusReply(ready=True, broker_id=7)
+
+    async def _forward(self, request: Message) -> Message:
+        self.reached.append("forward")
+        return ForwardReply()
+
+    @contextmanager
+    def serving(self) -> Iterator[str]:
+        own = self.leaf("broker-7")
+        asked = control_grpc.mutual_tls(*_pem(own), self.authority.pem.encode())
+        handlers = {StatusRequest: self._status, ForwardRequest: self._forward}
+
+        def make(loop: asyncio.AbstractEventLoop) -> ControlServer:
+            admit = self.admission.admit
+            return ControlServer(handlers, loop, credentials=asked, admit=admit)
+
+        with serving_on_a_loop(make) as server:
+            yield f"127.0.0.1:{server.port}"
+
+    def leaf(self, name: str, authority: Authority | None = None) -> Leaf:
+        return (authority or self.authority).leaf(name, hosts=("127.0.0.1",))
+
+    def credentials(self, leaf: Leaf) -> grpc.ChannelCredentials:
+        return control_client.mutual_tls(*_pem(leaf), self.authority.pem.encode())
+
+
+def _pem(leaf: Leaf) -> tuple[bytes, bytes]:
+    return leaf.key_pem.encode(), leaf.certificate_pem.encode()
+
+
+def test_a_broker_calls_and_its_forward_is_believed() -> None:
+    world = World()
+    with world.serving() as where:
+
+        async def run() -> None:
+            calls = GrpcControlCalls(world.credentials(world.leaf("broker-2")))
+            assert (await calls.call(where, StatusRequest(), StatusReply, 5_000)).broker_id == 7
+            await calls.call(where, FORGED, ForwardReply, 5_000)
+            await calls.close()
+
+        asyncio.run(run())
+    assert world.reached == ["status", "forward"]
+
+
+def test_a_forged_forward_of_another_certificate_is_refused() -> None:
+    """A client of the cluster's own authority names User:admin."""
+    world = World()
+    mallory = world.credentials(world.leaf("mallory"))
+    with (
+        world.serving() as where,
+        ControlClient(where, mallory) as client,
+        pytest.raises(ControlUnavailableError, match=r"PERMISSION_DENIED.*CLUSTER_ACTION"),
+    ):
+        client.call(FORGED, ForwardReply)
+    assert world.reached == []
+
+
+@pytest.mark.parametrize("shown", ["nothing", "plaintext", "another authority's"])
+def test_who_shows_no_certificate_of_the_authority_makes_no_call(shown: str) -> None:
+    world = World()
+    trusted = world.authority.pem.encode()
+    other = world.leaf("broker-2", Authority("Other root"))
+    credentials = {
+        "nothing": grpc.ssl_channel_credentials(trusted),
+        "plaintext": None,
+        "another authority's": control_client.mutual_tls(*_pem(other), trusted),
+    }[shown]
+    with (
+        world.serving() as where,
+        ControlClient(where, credentials) as client,
+        pytest.raises(ControlUnavailableError),
+    ):
+        client.call(FORGED, ForwardReply, 2_000)
+    assert world.reached == []
+
+
+def test_before_the_authorizer_is_known_nobody_is_admitted() -> None:
+    world = World()
+    world.admission.authorizer = None
+    broker = world.credentials(world.leaf("broker-2"))
+    with (
+        world.serving() as where,
+        ControlClient(where, broker) as client,
+        pytest.raises(ControlUnavailableError, match="PERMISSION_DENIED"),
+    ):
+        client.status()
+
+
+def _config(**more: str) -> object:
+    properties = {"broker.id": "1", "log.dir": "/tmp/x", "listeners": "PLAINTEXT://h:1"}
+    config = from_properties({**properties, **{k.replace("__", "."): v for k, v in more.items()}})
+    return control_security(config, config.inter_broker_listener)
+
+
+def test_keys_of_the_control_listener_turn_mtls_on() -> None:
+    authority = Authority()
+    key, chain = _pem(authority.leaf("broker-1"))
+    own = "listener.name.control.ssl."
+    assert _config() is None
+    with pytest.raises(UsageError, match=r"ssl\.truststore\.location: not set"):
+        _config(**{f"{own}keystore.key": key.decode(),
+                   f"{own}keystore.certificate.chain": chain.decode()})  # fmt: skip
+    found = _config(
+        **{
+            f"{own}keystore.key": key.decode(),
+            f"{own}keystore.certificate.chain": chain.decode(),
+            f"{own}truststore.certificates": authority.pem,
+        }
+    )
+    assert found is not None
+    assert "PRIVATE KEY" not in repr(found)

@@ -1,0 +1,299 @@
+"""TLS listeners: requests of any size, principals of certificates, bad handshakes, renewal."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.client.connection import Connection, open_connection
+from headwater.errors import UsageError
+from headwater.ports.authorizer import Principal
+from headwater.security.tls_context import client_context
+from headwater.system import SystemClock
+from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
+from headwater_broker.app.data_plane import build_listener
+from headwater_broker.app.tls_listeners import TlsListeners
+from headwater_broker.network import tls_connection
+from headwater_broker.network.listener import Listener
+from solo_broker import SoloBroker
+from tls_authority import Authority, Leaf
+from unit.network.test_data_plane import batch, fetch, produce
+
+AUTHORITY = Authority()
+BROKER = AUTHORITY.leaf()
+ALICE = AUTHORITY.leaf("alice", hosts=())
+RULES = "RULE:^CN=(.*)$/$1/"
+
+
+class Shown:
+    """The credentials of a client with TLS."""
+
+    def __init__(self, leaf: Leaf | None = None, **properties: str) -> None:
+        own: Mapping[str, str] = {}
+        if leaf is not None:
+            own = {
+                "ssl.keystore.key": leaf.key_pem,
+                "ssl.keystore.certificate.chain": leaf.certificate_pem,
+            }
+        named = {key.replace("_", "."): text for key, text in properties.items()}
+        self.context = client_context(
+            {"ssl.truststore.certificates": AUTHORITY.pem, **own, **named}
+        )
+
+    def tls(self) -> ssl.SSLContext:
+        return self.context
+
+    def sasl(self, host: str) -> None:
+        return None
+
+
+class Secure:
+    """A broker with a listener for TLS beside the plaintext one."""
+
+    def __init__(self, broker: SoloBroker, tls: TlsListeners, listener: Listener) -> None:
+        self.broker = broker
+        self.tls = tls
+        self.listener = listener
+
+    @property
+    def principals(self) -> list[Principal]:
+        return [connection.session.principal for connection in self.listener.connections]
+
+    async def connect(self, shown: Shown) -> Connection:
+        return await open_connection("127.0.0.1", self.listener.port, credentials=shown)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(5):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+
+@asynccontextmanager
+async def secure(folder: Path, **properties: str) -> AsyncIterator[Secure]:
+    keystore = BROKER.write(folder / "broker.pem")
+    (folder / "ca.pem").write_text(AUTHORITY.pem)
+    solo = SoloBroker(
+        folder / "log",
+        listeners="PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+        ssl_keystore_location=str(keystore),
+        ssl_truststore_location=str(folder / "ca.pem"),
+        **properties,
+    )
+    (folder / "log").mkdir()
+    async with solo as broker:
+        tls = TlsListeners(broker.dynamic, SystemClock())
+        listener = build_listener(
+            broker.dynamic, broker.services, "SSL", tls.make_connection("SSL")
+        )
+        await listener.start("127.0.0.1", 0)
+        try:
+            yield Secure(broker, tls, listener)
+        finally:
+            await listener.close()
+            await tls.close()
+
+
+def run(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(story)
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_requests_and_replies_of_any_size(tmp_path: Path, version: str) -> None:
+    async def story() -> None:
+        async with secure(tmp_path) as given:
+            given.broker.create_topic("t")
+            client = await given.connect(Shown(ssl_enabled_protocols=version))
+            for size in (1, 20_000, 70_000, 900_000):
+                row = await produce(client, "t", batch(1, size))
+                assert row.error_code == 0
+            got = await fetch(client, "t", 0, partition_max_bytes=8_000_000)
+            stored = given.broker.replicas.lookup("t", 0).log
+            assert bytes(got.records or b"") == Path(stored.path, "0" * 20 + ".log").read_bytes()
+            client.close()
+
+    run(story())
+
+
+def test_the_certificate_of_the_client_is_its_principal(tmp_path: Path) -> None:
+    async def story() -> None:
+        rules = {"ssl_principal_mapping_rules": RULES}
+        async with secure(tmp_path, ssl_client_auth="required", **rules) as given:
+            client = await given.connect(Shown(ALICE))
+            assert given.principals == [Principal("User", "alice", "SSL")]
+            client.close()
+
+    run(story())
+
+
+def test_a_client_without_the_required_certificate_is_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with secure(tmp_path, ssl_client_auth="required") as given:
+            with pytest.raises((OSError, ssl.SSLError, ConnectionError)):
+                await given.connect(Shown())
+            stranger = Authority().leaf("alice", hosts=())
+            with pytest.raises((OSError, ssl.SSLError, ConnectionError)):
+                await given.connect(Shown(stranger))
+            await given.until(lambda: not given.listener.connections)
+
+    run(story())
+
+
+def test_a_name_that_no_rule_maps_is_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        rules = {"ssl_principal_mapping_rules": "RULE:^CN=bob$/bob/"}
+        async with secure(tmp_path, ssl_client_auth="required", **rules) as given:
+            with pytest.raises((OSError, ConnectionError)):
+                await given.connect(Shown(ALICE))
+
+    run(story())
+
+
+def test_a_client_may_be_anonymous_where_no_certificate_is_asked_for(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with secure(tmp_path) as given:
+            client = await given.connect(Shown(ALICE))
+            assert given.principals == [Principal("User", "ANONYMOUS", "SSL")]
+            client.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\0\0\0\x10" + b"\0" * 16,
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x40\x00" + b"x" * 300_000,
+    ],
+)
+def test_bytes_that_are_no_handshake_close_the_connection(tmp_path: Path, sent: bytes) -> None:
+    async def story() -> None:
+        async with secure(tmp_path) as given:
+            reader, writer = await asyncio.open_connection("127.0.0.1", given.listener.port)
+            writer.write(sent)
+            try:
+                async with asyncio.timeout(5):
+                    await reader.read()
+            except ConnectionError:
+                pass
+            writer.close()
+            await given.until(lambda: not given.listener.connections)
+            good = await given.connect(Shown())
+            good.close()
+
+    run(story())
+
+
+def test_a_silent_client_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        monkeypatch.setattr(tls_connection, "HANDSHAKE_S", 0.05)
+        async with secure(tmp_path) as given:
+            with socket.create_connection(("127.0.0.1", given.listener.port)):
+                await given.until(lambda: bool(given.listener.connections))
+                await given.until(lambda: not given.listener.connections)
+
+    run(story())
+
+
+def test_requests_behind_a_slow_reader_are_held_and_served(tmp_path: Path) -> None:
+    """Many pipelined requests in one burst, more than the buffers hold."""
+
+    async def story() -> None:
+        async with secure(tmp_path) as given:
+            given.broker.create_topic("t")
+            client = await given.connect(Shown())
+            calls = [
+                client.call(MetadataRequest(topics=None), MetadataResponse, version=12)
+                for _ in range(3_000)
+            ]
+            replies = await asyncio.gather(*calls)
+            assert len(replies) == 3_000
+            client.close()
+
+    run(story())
+
+
+def test_a_renewed_certificate_counts_for_new_connections(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with secure(tmp_path) as given:
+            old = await given.connect(Shown())
+            renewed = AUTHORITY.leaf()
+            renewed.write(tmp_path / "broker.pem")
+            await renew(given)
+            assert await shown_by(given) == renewed.der
+            assert await old.call(MetadataRequest(topics=None), MetadataResponse, version=12)
+            old.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("replacement", "told"),
+    [
+        (AUTHORITY.leaf("other").pem, "ssl.allow.dn.changes"),
+        (AUTHORITY.leaf(hosts=("127.0.0.1",)).pem, "ssl.allow.san.changes"),
+        ("junk", "0 private keys"),
+    ],
+)
+def test_a_bad_renewal_changes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, replacement: str, told: str
+) -> None:
+    async def story() -> None:
+        async with secure(tmp_path) as given:
+            (tmp_path / "broker.pem").write_text(replacement)
+            with caplog.at_level(logging.ERROR):
+                await renew(given)
+            assert told in caplog.text
+            assert await shown_by(given) == BROKER.der
+
+    run(story())
+
+
+async def renew(given: Secure) -> None:
+    """Check the files now, and wait until the check is over."""
+    os.utime(given.broker.folder.parent / "broker.pem", ns=(1, 1))
+    given.tls.check_files()
+    await given.tls.renewed()
+
+
+async def shown_by(given: Secure) -> bytes | None:
+    """The certificate that the broker shows to a new connection."""
+    _, writer = await asyncio.open_connection("127.0.0.1", given.listener.port, ssl=Shown().context)
+    side: ssl.SSLObject = writer.get_extra_info("ssl_object")
+    shown = side.getpeercert(binary_form=True)
+    writer.close()
+    return shown
+
+
+@pytest.mark.parametrize(
+    ("leaf", "told"),
+    [
+        (AUTHORITY.leaf(not_after=datetime.now(UTC) - timedelta(hours=1)), "expired at"),
+        (AUTHORITY.leaf(not_before=datetime.now(UTC) + timedelta(hours=1)), "not valid before"),
+    ],
+)
+def test_no_start_with_a_certificate_that_is_not_valid_now(
+    tmp_path: Path, leaf: Leaf, told: str
+) -> None:
+    async def story() -> None:
+        leaf.write(tmp_path / "broker.pem")
+        solo = SoloBroker(
+            tmp_path,
+            listeners="PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+            ssl_keystore_location=str(tmp_path / "broker.pem"),
+        )
+        async with solo as broker:
+            with pytest.raises(UsageError, match=told):
+                TlsListeners(broker.dynamic, SystemClock())
+
+    run(story())

@@ -1,0 +1,307 @@
+"""A SASL_PLAINTEXT listener with real mechanisms and the real client: who is let in, and how."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from headwater.client.blocking.connection import BlockingConnection
+from headwater.client.connection import Connection, open_connection
+from headwater.errors import ErrorCode, KafkaError, UsageError
+from headwater.ports.authorizer import Principal
+from headwater.ports.credentials import SaslExchange
+from headwater.security.plain import PlainExchange
+from headwater.security.scram import ScramExchange
+from headwater.security.scram_credential import (
+    ScramMechanism,
+    credential_of_password,
+    format_credential,
+)
+from headwater.security.scram_messages import parse_server_first
+from headwater.system import SystemClock, SystemEntropy
+from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
+from headwater.wire.apis.k17_sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from headwater.wire.apis.k36_sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from headwater_broker.app.config import from_properties
+from headwater_broker.app.data_plane import build_listener
+from headwater_broker.app.dynamic_config import DynamicConfigs
+from headwater_broker.app.sasl_listeners import SaslParts, sasl_authenticator
+from headwater_broker.network.listener import Listener
+from headwater_broker.security.delegation_tokens import TokenLogin
+from solo_broker import SoloBroker
+
+JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+MECHANISMS = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
+PROPERTIES = {
+    "broker.id": "1",
+    "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+    "listener.name.sasl_plaintext.sasl.enabled.mechanisms": MECHANISMS,
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{JAAS} user_alice="secret";',
+}
+
+
+def scram(mechanism: ScramMechanism, password: str) -> str:
+    return format_credential(credential_of_password(mechanism, password, b"salt", 4096))
+
+
+USERS = {"users/alice": {m.value: scram(m, "secret") for m in ScramMechanism}}
+
+
+class Shown:
+    """Credentials that begin these exchanges."""
+
+    def __init__(self, *exchanges: SaslExchange) -> None:
+        self._exchanges = list(exchanges)
+
+    def tls(self) -> None: ...
+
+    def sasl(self, host: str) -> SaslExchange:
+        return self._exchanges.pop(0)
+
+
+class SaslBroker:
+    """A broker with one SASL listener."""
+
+    def __init__(self, broker: SoloBroker, listener: Listener, port: int) -> None:
+        self.broker = broker
+        self.listener = listener
+        self.port = port
+
+    async def login(self, *exchanges: SaslExchange) -> Connection:
+        return await open_connection("127.0.0.1", self.port, credentials=Shown(*exchanges))
+
+    @property
+    def principals(self) -> list[str]:
+        return [c.session.principal.name for c in self.listener.connections]
+
+
+Story = Callable[[SaslBroker], Awaitable[None]]
+
+
+def tokens(token_id: str) -> TokenLogin | None:
+    now = SystemClock().now_ms()
+    known = {
+        "fresh": TokenLogin(Principal("User", "carol"), b"hmac", now + 60_000),
+        "old": TokenLogin(Principal("User", "carol"), b"hmac", now - 1),
+    }
+    return known.get(token_id)
+
+
+def serve(folder: Path, story: Story, **properties: str) -> None:
+    async def run() -> None:
+        async with SoloBroker(folder) as broker:
+            config = from_properties(
+                {**PROPERTIES, **{k.replace("__", "."): v for k, v in properties.items()}}
+            )
+            parts = SaslParts(
+                users=lambda: USERS,
+                secret=b"of the cluster",
+                clock=SystemClock(),
+                entropy=SystemEntropy(),
+                find_token=tokens,
+            )
+            listener = build_listener(
+                DynamicConfigs(config, broker.view),
+                broker.services,
+                "SASL_PLAINTEXT",
+                make_authenticator=sasl_authenticator(config, "SASL_PLAINTEXT", parts),
+            )
+            port = await listener.start("127.0.0.1", 0)
+            await asyncio.wait_for(story(SaslBroker(broker, listener, port)), 30)
+            await listener.close()
+
+    asyncio.run(run())
+
+
+def exchange(mechanism: str, name: str = "alice", password: str = "secret") -> SaslExchange:
+    if mechanism == "PLAIN":
+        return PlainExchange(name, password)
+    return ScramExchange(mechanism, name, password)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS.split(","))
+def test_a_user_logs_in(tmp_path: Path, mechanism: str) -> None:
+    async def story(broker: SaslBroker) -> None:
+        connection = await broker.login(exchange(mechanism))
+        await connection.call(MetadataRequest(topics=()), MetadataResponse)
+        assert broker.principals == ["alice"]
+        await asyncio.to_thread(blocking_login, broker.port, mechanism)
+        connection.close()
+
+    serve(tmp_path, story)
+
+
+def blocking_login(port: int, mechanism: str) -> None:
+    shown = Shown(exchange(mechanism))
+    connection = BlockingConnection(
+        "127.0.0.1", port, client_id="c", timeout_s=10, credentials=shown
+    )
+    connection.call(MetadataRequest(topics=()), MetadataResponse)
+    connection.close()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS.split(","))
+@pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("nobody", "secret")])
+def test_nobody_else_does_and_the_refusal_does_not_say_why(
+    tmp_path: Path, mechanism: str, name: str, password: str
+) -> None:
+    async def story(broker: SaslBroker) -> None:
+        with pytest.raises(KafkaError) as caught:
+            await broker.login(exchange(mechanism, name, password))
+        assert caught.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert caught.value.detail == (
+            f"Authentication failed during authentication due to invalid credentials with SASL "
+            f"mechanism {mechanism}"
+        )
+
+    serve(tmp_path, story)
+
+
+async def first_answer(broker: SaslBroker, mechanism: str, name: str) -> bytes:
+    connection = await open_connection("127.0.0.1", broker.port)
+    handshake = SaslHandshakeRequest(mechanism=mechanism)
+    await connection.call(handshake, SaslHandshakeResponse, version=1)
+    request = SaslAuthenticateRequest(auth_bytes=f"n,,n={name},r=abc".encode())
+    reply = await connection.call(request, SaslAuthenticateResponse, version=2)
+    connection.close()
+    assert not reply.error_code
+    return bytes(reply.auth_bytes)
+
+
+def test_an_unknown_user_gets_a_challenge_as_any_other(tmp_path: Path) -> None:
+    """Always the same salt, in the form of a real one, with the usual iterations."""
+
+    async def story(broker: SaslBroker) -> None:
+        answers = [
+            parse_server_first(await first_answer(broker, "SCRAM-SHA-256", name))
+            for name in ("nobody", "nobody", "somebody", "alice")
+        ]
+        assert answers[0].salt == answers[1].salt != answers[2].salt
+        assert {a.iterations for a in answers} == {4096}
+        assert 20 <= len(answers[0].salt) <= 26
+        other = await first_answer(broker, "SCRAM-SHA-512", "nobody")
+        assert parse_server_first(other).salt != answers[0].salt
+
+    serve(tmp_path, story)
+
+
+def test_an_unknown_mechanism_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    class Other(PlainExchange):
+        mechanism = "GSSAPI"
+
+    async def story(broker: SaslBroker) -> None:
+        with pytest.raises(KafkaError, match="the broker has PLAIN, SCRAM-SHA-256") as caught:
+            await broker.login(Other("alice", "secret"))
+        assert caught.value.code is ErrorCode.UNSUPPORTED_SASL_MECHANISM
+
+    serve(tmp_path, story)
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_delegation_token_logs_its_owner_in(tmp_path: Path, mechanism: str) -> None:
+    async def story(broker: SaslBroker) -> None:
+        connection = await broker.login(ScramExchange(mechanism, "fresh", "aG1hYw==", True))
+        (served,) = broker.listener.connections
+        assert served.session.is_token
+        assert broker.principals == ["carol"]
+        connection.close()
+        for token_id, secret, is_token in (
+            ("old", "aG1hYw==", True),
+            ("fresh", "d3Jvbmc=", True),
+            ("none", "aG1hYw==", True),
+            ("fresh", "aG1hYw==", False),
+            ("alice", "secret", True),
+        ):
+            with pytest.raises(KafkaError, match="invalid credentials"):
+                await broker.login(ScramExchange(mechanism, token_id, secret, is_token))
+
+    serve(tmp_path, story)
+
+
+async def call_handshake(connection: Connection, mechanism: str) -> SaslHandshakeResponse:
+    request = SaslHandshakeRequest(mechanism=mechanism)
+    return await connection.call(request, SaslHandshakeResponse, version=1)
+
+
+async def send_token(connection: Connection, token: bytes) -> SaslAuthenticateResponse:
+    request = SaslAuthenticateRequest(auth_bytes=token)
+    return await connection.call(request, SaslAuthenticateResponse, version=2)
+
+
+def test_re_authentication_keeps_mechanism_and_principal(tmp_path: Path) -> None:
+    async def story(broker: SaslBroker) -> None:
+        for mechanism, token, text in (
+            ("PLAIN", b"\0alice\0secret", None),
+            ("PLAIN", b"\0alice\0wrong", "Authentication failed during re-authentication"),
+            ("SCRAM-SHA-256", b"n,,n=alice,r=x", "not supported for re-authentication"),
+        ):
+            connection = await broker.login(PlainExchange("alice", "secret"))
+            await call_handshake(connection, mechanism)
+            reply = await send_token(connection, token)
+            assert bool(reply.error_code) == (text is not None)
+            assert (text or "") in (reply.error_message or "")
+            assert reply.session_lifetime_ms == (0 if text else 3_600_000)
+            if text is None:
+                await connection.call(MetadataRequest(topics=()), MetadataResponse)
+            connection.close()
+
+    serve(tmp_path, story, connections__max__reauth__ms="3600000")
+
+
+def test_tokens_and_handshakes_out_of_order(tmp_path: Path) -> None:
+    async def story(broker: SaslBroker) -> None:
+        connection = await open_connection("127.0.0.1", broker.port)
+        reply = await send_token(connection, b"\0alice\0secret")
+        assert reply.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        with pytest.raises(ConnectionError):
+            await call_handshake(connection, "PLAIN")
+        connection = await open_connection("127.0.0.1", broker.port)
+        await call_handshake(connection, "SCRAM-SHA-256")
+        second = await call_handshake(connection, "PLAIN")
+        assert second.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        connection = await broker.login(PlainExchange("alice", "secret"))
+        reply = await send_token(connection, b"\0alice\0secret")
+        assert reply.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        await connection.call(MetadataRequest(topics=()), MetadataResponse)
+        connection.close()
+
+    serve(tmp_path, story)
+
+
+def test_version_0_of_the_handshake_is_followed_by_bare_tokens(tmp_path: Path) -> None:
+    async def story(broker: SaslBroker) -> None:
+        connection = await open_connection("127.0.0.1", broker.port)
+        request = SaslHandshakeRequest(mechanism="PLAIN")
+        await connection.call(request, SaslHandshakeResponse, version=0)
+        with pytest.raises(ConnectionError):
+            await connection.request(b"\0alice\0wrong")
+
+    serve(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("properties", "why"),
+    [
+        ({"sasl.enabled.mechanisms": "GSSAPI"}, "cannot serve GSSAPI"),
+        ({"plain.sasl.jaas.config": "x.Jndi required;"}, "Jndi is not known"),
+    ],
+)
+def test_a_listener_that_cannot_work_is_refused(properties: dict[str, str], why: str) -> None:
+    prefix = "listener.name.sasl_plaintext."
+    config = from_properties({**PROPERTIES, **{prefix + k: v for k, v in properties.items()}})
+    parts = SaslParts(users=dict, secret=b"s", clock=SystemClock(), entropy=SystemEntropy())
+    with pytest.raises(UsageError, match=why):
+        sasl_authenticator(config, "SASL_PLAINTEXT", parts)
+
+
+def test_plain_without_users_names_the_key() -> None:
+    properties = {k: v for k, v in PROPERTIES.items() if "jaas" not in k}
+    parts = SaslParts(users=dict, secret=b"s", clock=SystemClock(), entropy=SystemEntropy())
+    with pytest.raises(UsageError, match=r"listener\.name\.sasl_plaintext\.plain\.sasl"):
+        sasl_authenticator(from_properties(properties), "SASL_PLAINTEXT", parts)

@@ -17,6 +17,7 @@ from headwater.client.connection import open_connection
 from headwater.client.loop_thread import LoopThread
 from headwater.client.values import NewTopic
 from headwater.config.rows_broker import RACK_AWARE_SELECTOR
+from headwater.ports.authorizer import Authorizer
 from headwater.ports.network import PeerConnection
 from headwater.system import SystemClock, SystemEntropy
 from headwater.system_files import SystemFiles
@@ -63,7 +64,9 @@ class WholeBroker:
         tree: MemoryTree,
         network: MemoryControlNetwork,
         cut_off: set[int],
+        authorizer: Authorizer | None,
     ) -> None:
+        self._authorizer = authorizer
         self.id = config.broker_id
         self.config = config
         self.address = f"broker{self.id}:1"
@@ -98,7 +101,8 @@ class WholeBroker:
             self.id, self._broker_epoch, self._store, self._network.calls(), self.controller,
             self._clock,
         )  # fmt: skip
-        self.authorizer, self.acls = build_authorizer(self.config.values, self._clock, self._store)
+        built, self.acls = build_authorizer(self.config.values, self._clock, self._store)
+        self.authorizer = self._authorizer or built
         self.data_plane = build_data_plane(self._parts(loop))
         self.replicas, self.services = self.data_plane.replicas, self.data_plane.services
         self.dynamic.on_change.append(
@@ -208,8 +212,16 @@ class WholeBroker:
 class WholeCluster:
     """Brokers 0 to n-1; `properties` with _ for dots are every broker's, `{id}` in them its id."""
 
-    def __init__(self, folder: Path, count: int = 3, **properties: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        count: int = 3,
+        *,
+        authorizer: Authorizer | None = None,
+        **properties: str,
+    ) -> None:
         self.folder = folder
+        self._authorizer = authorizer
         self.tree = MemoryTree()
         self.network = MemoryControlNetwork()
         self.brokers: dict[int, WholeBroker] = {}
@@ -246,7 +258,9 @@ class WholeCluster:
             ),
             **{k: v.replace("{id}", str(broker_id)) for k, v in self._properties.items()},
         }
-        broker = WholeBroker(from_properties(rows), self.tree, self.network, self.cut_off)
+        broker = WholeBroker(
+            from_properties(rows), self.tree, self.network, self.cut_off, self._authorizer
+        )
         await broker.start()
         self.brokers[broker_id] = broker
         return broker
@@ -288,8 +302,15 @@ def served_in_racks(folder: Path) -> Iterator[tuple[ServedCluster, int]]:
 class ServedCluster:
     """A `WholeCluster` on a loop of its own, so that blocking clients and commands can be used."""
 
-    def __init__(self, folder: Path, count: int = 3, **properties: str) -> None:
-        self.cluster = WholeCluster(folder, count, **properties)
+    def __init__(
+        self,
+        folder: Path,
+        count: int = 3,
+        *,
+        authorizer: Authorizer | None = None,
+        **properties: str,
+    ) -> None:
+        self.cluster = WholeCluster(folder, count, authorizer=authorizer, **properties)
         self._thread = LoopThread("whole-cluster")
 
     def __enter__(self) -> ServedCluster:

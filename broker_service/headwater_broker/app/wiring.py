@@ -49,6 +49,7 @@ from headwater_broker.quota.rate import Windows
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.replication_limits import ReplicationLimits
 from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
+from headwater_broker.security.failure_delays import FailureDelays
 from headwater_broker.security.standard_authorizer import StandardAuthorizer
 from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
 from headwater_broker.telemetry.metrics import BrokerCollector, MetricsText
@@ -134,6 +135,10 @@ class BrokerServer:
             clock=self.environment.clock,
             entropy=self.environment.entropy,
             find_token=self.token_watch.table.find_token,
+            failure_delay=FailureDelays(
+                self.environment.clock,
+                self.config.values.integer("connection.failed.authentication.delay.ms"),
+            ),
         )
         return [
             build_listener(

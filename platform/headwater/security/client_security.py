@@ -14,6 +14,8 @@ from headwater.errors import UsageError
 from headwater.ports.credentials import NO_CREDENTIALS, Credentials, SaslExchange
 from headwater.security.client_keys import BY_NAME, security_properties
 from headwater.security.jaas import JaasLogin, LoginModule, parse_jaas
+from headwater.security.oauth_token_source import token_source
+from headwater.security.oauthbearer import OAUTHBEARER, OAuthBearerExchange
 from headwater.security.plain import PlainExchange
 from headwater.security.protocol import SecurityProtocol, security_protocol
 from headwater.security.scram import ScramExchange
@@ -29,7 +31,7 @@ _MODULES = {
     "PLAIN": LoginModule.PLAIN,
     "SCRAM-SHA-256": LoginModule.SCRAM,
     "SCRAM-SHA-512": LoginModule.SCRAM,
-    "OAUTHBEARER": LoginModule.OAUTHBEARER,
+    OAUTHBEARER: LoginModule.OAUTHBEARER,
     "GSSAPI": LoginModule.KERBEROS,
 }
 
@@ -110,9 +112,11 @@ def _login(values: Mapping[str, str]) -> tuple[NewExchange, str]:
         )
     if mechanism == "PLAIN" or mechanism in SCRAM_MECHANISMS:
         return _password_login(mechanism, values, jaas)
+    if mechanism == OAUTHBEARER:
+        return _token_login(values, jaas)
     raise UsageError(
-        f"{MECHANISM} is {mechanism}: this client logs in with PLAIN, SCRAM-SHA-256 and "
-        "SCRAM-SHA-512; use one of them"
+        f"{MECHANISM} is {mechanism}: this client logs in with PLAIN, SCRAM-SHA-256, "
+        f"SCRAM-SHA-512 and {OAUTHBEARER}; use one of them"
     )
 
 
@@ -147,6 +151,16 @@ def _password_login(
         return lambda _host: PlainExchange(user, secret), shown
     ScramExchange(mechanism, user, secret, is_token)
     return lambda _host: ScramExchange(mechanism, user, secret, is_token), shown
+
+
+def _token_login(
+    values: Mapping[str, str], jaas: JaasLogin | None
+) -> tuple[NewExchange, str]:
+    options = {} if jaas is None else jaas.options
+    token = token_source(
+        values, {name: resolved(f"{name} of {JAAS}", text) for name, text in options.items()}
+    )
+    return lambda _host: OAuthBearerExchange(token), OAUTHBEARER
 
 
 def _short(module: LoginModule) -> str:

@@ -31,7 +31,7 @@ _MODULES = {
     "PLAIN": LoginModule.PLAIN,
     "SCRAM-SHA-256": LoginModule.SCRAM,
     "SCRAM-SHA-512": LoginModule.SCRAM,
-    OAUTHBEARER: LoginModule.OAUTHBEARER,
+    "OAUTHBEARER": LoginModule.OAUTHBEARER,
     "GSSAPI": LoginModule.KERBEROS,
 }
 
@@ -113,10 +113,15 @@ def _login(values: Mapping[str, str]) -> tuple[NewExchange, str]:
     if mechanism == "PLAIN" or mechanism in SCRAM_MECHANISMS:
         return _password_login(mechanism, values, jaas)
     if mechanism == OAUTHBEARER:
-        return _token_login(values, jaas)
+        options = {} if jaas is None else dict(jaas.options)
+        if "clientSecret" in options:
+            secret = f"clientSecret of {JAAS}"
+            options["clientSecret"] = resolved(secret, options["clientSecret"])
+        source = token_source(values, options)
+        return lambda _host: OAuthBearerExchange(source), mechanism
     raise UsageError(
         f"{MECHANISM} is {mechanism}: this client logs in with PLAIN, SCRAM-SHA-256, "
-        f"SCRAM-SHA-512 and {OAUTHBEARER}; use one of them"
+        "SCRAM-SHA-512 and OAUTHBEARER; use one of them"
     )
 
 
@@ -151,16 +156,6 @@ def _password_login(
         return lambda _host: PlainExchange(user, secret), shown
     ScramExchange(mechanism, user, secret, is_token)
     return lambda _host: ScramExchange(mechanism, user, secret, is_token), shown
-
-
-def _token_login(
-    values: Mapping[str, str], jaas: JaasLogin | None
-) -> tuple[NewExchange, str]:
-    options = {} if jaas is None else jaas.options
-    token = token_source(
-        values, {name: resolved(f"{name} of {JAAS}", text) for name, text in options.items()}
-    )
-    return lambda _host: OAuthBearerExchange(token), OAUTHBEARER
 
 
 def _short(module: LoginModule) -> str:

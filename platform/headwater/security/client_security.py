@@ -14,6 +14,8 @@ from headwater.errors import UsageError
 from headwater.ports.credentials import NO_CREDENTIALS, Credentials, SaslExchange
 from headwater.security.client_keys import BY_NAME, security_properties
 from headwater.security.jaas import JaasLogin, LoginModule, parse_jaas
+from headwater.security.oauth_token_source import token_source
+from headwater.security.oauthbearer import OAUTHBEARER, OAuthBearerExchange
 from headwater.security.plain import PlainExchange
 from headwater.security.protocol import SecurityProtocol, security_protocol
 from headwater.security.scram import ScramExchange
@@ -110,9 +112,16 @@ def _login(values: Mapping[str, str]) -> tuple[NewExchange, str]:
         )
     if mechanism == "PLAIN" or mechanism in SCRAM_MECHANISMS:
         return _password_login(mechanism, values, jaas)
+    if mechanism == OAUTHBEARER:
+        options = {} if jaas is None else dict(jaas.options)
+        if "clientSecret" in options:
+            secret = f"clientSecret of {JAAS}"
+            options["clientSecret"] = resolved(secret, options["clientSecret"])
+        source = token_source(values, options)
+        return lambda _host: OAuthBearerExchange(source), mechanism
     raise UsageError(
-        f"{MECHANISM} is {mechanism}: this client logs in with PLAIN, SCRAM-SHA-256 and "
-        "SCRAM-SHA-512; use one of them"
+        f"{MECHANISM} is {mechanism}: this client logs in with PLAIN, SCRAM-SHA-256, "
+        "SCRAM-SHA-512 and OAUTHBEARER; use one of them"
     )
 
 

@@ -16,7 +16,7 @@ from headwater.security.client_keys import security_properties
 from headwater.security.client_security import credentials_of
 
 COMMAND_CONFIG_VARIABLE = "HEADWATER_COMMAND_CONFIG"
-FOLDERS_FILE = "client.properties"
+FOLDERS_FILE = "security/client.properties"
 """In the folder of a secured cluster: for commands that find the cluster by --dir."""
 _OPTION = "--command-config"
 _KEY = "headwater.command_config"

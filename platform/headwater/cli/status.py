@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import click
 from rich.live import Live
 
+from headwater.cli.command_config import client_credentials, command_config_option
 from headwater.cli.console_tables import console
 from headwater.cli.options import dir_option, echo_json, json_option, up_command
 from headwater.cli.status_tables import render
@@ -39,6 +41,7 @@ CALLS_MAX = 16
 
 @click.command()
 @dir_option
+@command_config_option
 @click.option("--watch", "is_watch", is_flag=True, help="Refresh every second until Ctrl-C.")
 @click.option("--internal", is_flag=True, help="Show internal topics too.")
 @json_option
@@ -51,7 +54,8 @@ def status(directory: str, is_watch: bool, internal: bool, as_json: bool) -> int
         raise UsageError(f"{directory} holds no cluster: start one with {up_command(directory)}")
     if not cluster.running:
         return _down(cluster, directory, as_json)
-    watcher = ClusterWatcher(path, cluster)
+    credentials = client_credentials()
+    watcher = ClusterWatcher(path, cluster, partial(BrokerStatusClient, credentials=credentials))
     try:
         show = watch if is_watch else _once
         return show(watcher, internal=internal, as_json=as_json)

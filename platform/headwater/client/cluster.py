@@ -40,6 +40,13 @@ KEY_TYPE_GROUP = 0
 KEY_TYPE_TRANSACTION = 1
 COORDINATOR_NAMES_VERSION = 3
 """The last FindCoordinator version with one key per request."""
+LOGIN_REFUSALS = frozenset(
+    (
+        ErrorCode.SASL_AUTHENTICATION_FAILED,
+        ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+        ErrorCode.ILLEGAL_SASL_STATE,
+    )
+)
 UNKNOWN_TOPIC_TRIES = 6
 """A new topic takes a moment to reach all brokers. One that is unknown after so many attempts does
 not exist."""
@@ -242,10 +249,12 @@ class Cluster:
         `auto_create` lets the broker create the topics that are absent. Known brokers are asked
         first, then the bootstrap servers (KIP-899). With `alternate`, the broker that was not asked
         for the longest time comes first and has `alternate_broker_timeout_ms`. Raises
-        NoBrokersAvailableError when no broker answers.
+        NoBrokersAvailableError when no broker answers; the KafkaError of a refused login when all
+        refuse it from the start: no retry would cure a wrong password.
         """
         names = None if topics is None else list(topics)
         failures: list[str] = []
+        refusals: list[KafkaError] = []
         async with self._refresh_lock:
             self._refreshes += 1
             request = metadata_request(names, auto_create=auto_create)
@@ -266,6 +275,10 @@ class Cluster:
                     return
                 except (OSError, KafkaError, SchemaError, ValueError) as e:
                     failures.append(str(e) or type(e).__name__)
+                    if isinstance(e, KafkaError) and e.code in LOGIN_REFUSALS:
+                        refusals.append(e)
+        if refusals and len(refusals) == len(failures) and not self.cache.brokers:
+            raise refusals[0]
         raise NoBrokersAvailableError(
             f"none of {len(failures)} brokers answered: {'; '.join(failures)}"
         )

@@ -50,7 +50,8 @@ def test_the_option_wins_over_the_variable_and_that_over_the_folder(
 ) -> None:
     monkeypatch.delenv("HEADWATER_COMMAND_CONFIG", raising=False)
     monkeypatch.delenv("HEADWATER_BOOTSTRAP_SERVERS", raising=False)
-    (tmp_path / "client.properties").write_text("security.protocol=SSL\n")
+    (tmp_path / "security").mkdir()
+    (tmp_path / "security" / "client.properties").write_text("security.protocol=SSL\n")
     (tmp_path / "other").write_text("sasl.mechanism=PLAIN\n")
     (tmp_path / "third").write_text("ssl.protocol=TLSv1.3\nclient.id=x\n")
 

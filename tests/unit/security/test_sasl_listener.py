@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,11 +29,17 @@ from headwater.wire.apis.k36_sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
 )
+from headwater.wire.framing import decode_response
 from headwater_broker.app.config import from_properties
 from headwater_broker.app.data_plane import build_listener
 from headwater_broker.app.dynamic_config import DynamicConfigs
 from headwater_broker.app.sasl_listeners import SaslParts, sasl_authenticator
 from headwater_broker.network.listener import Listener
+from headwater_broker.security.authentication_gate import (
+    Authenticator,
+    Handshake,
+    TokenAnswer,
+)
 from headwater_broker.security.delegation_tokens import TokenLogin
 from solo_broker import SoloBroker
 
@@ -93,7 +100,21 @@ def tokens(token_id: str) -> TokenLogin | None:
     return known.get(token_id)
 
 
-def serve(folder: Path, story: Story, **properties: str) -> None:
+class Hasty:
+    """An authenticator that tells the client a shorter lifetime than the session has."""
+
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
+
+    def handshake(self, mechanism: str, version: int) -> Handshake:
+        return self._authenticator.handshake(mechanism, version)
+
+    async def authenticate(self, token: bytes) -> TokenAnswer:
+        answer = await self._authenticator.authenticate(token)
+        return replace(answer, lifetime_ms=min(answer.lifetime_ms, 1))
+
+
+def serve(folder: Path, story: Story, *, hasty: bool = False, **properties: str) -> None:
     async def run() -> None:
         async with SoloBroker(folder) as broker:
             config = from_properties(
@@ -106,11 +127,13 @@ def serve(folder: Path, story: Story, **properties: str) -> None:
                 entropy=SystemEntropy(),
                 find_token=tokens,
             )
+            make = sasl_authenticator(config, "SASL_PLAINTEXT", parts)
+            assert make is not None
             listener = build_listener(
                 DynamicConfigs(config, broker.view),
                 broker.services,
                 "SASL_PLAINTEXT",
-                make_authenticator=sasl_authenticator(config, "SASL_PLAINTEXT", parts),
+                make_authenticator=(lambda session: Hasty(make(session))) if hasty else make,
             )
             port = await listener.start("127.0.0.1", 0)
             await asyncio.wait_for(story(SaslBroker(broker, listener, port)), 30)
@@ -252,6 +275,65 @@ def test_re_authentication_keeps_mechanism_and_principal(tmp_path: Path) -> None
             connection.close()
 
     serve(tmp_path, story, connections__max__reauth__ms="3600000")
+
+
+class Counted:
+    """Alice, who counts her logins; from the third on with another password."""
+
+    def __init__(self, password_later: str = "secret") -> None:
+        self.logins = 0
+        self._later = password_later
+
+    def tls(self) -> None: ...
+
+    def sasl(self, host: str) -> SaslExchange:
+        self.logins += 1
+        password = "secret" if self.logins < 3 else self._later
+        return ScramExchange("SCRAM-SHA-256", "alice", password)
+
+
+def test_the_sdk_authenticates_again_while_requests_go_on(tmp_path: Path) -> None:
+    async def story(broker: SaslBroker) -> None:
+        alice = Counted()
+        connection = await open_connection("127.0.0.1", broker.port, credentials=alice)
+        while alice.logins < 5:
+            asked = [
+                connection.call(MetadataRequest(topics=()), MetadataResponse) for _ in range(20)
+            ]
+            await asyncio.gather(*asked)
+        connection.close()
+        wrong = Counted("wrong")
+        connection = await open_connection("127.0.0.1", broker.port, credentials=wrong)
+        with pytest.raises(ConnectionError, match="re-authentication failed"):
+            while True:
+                await connection.call(MetadataRequest(topics=()), MetadataResponse)
+        assert not connection.is_open
+
+    serve(tmp_path, story, hasty=True, connections__max__reauth__ms="3600000")
+
+
+def test_a_blocking_connection_authenticates_again_between_requests(tmp_path: Path) -> None:
+    """Also with responses that it has not read yet."""
+
+    def talk(port: int) -> int:
+        alice = Counted()
+        connection = BlockingConnection(
+            "127.0.0.1", port, client_id="c", timeout_s=10, credentials=alice
+        )
+        request = MetadataRequest(topics=())
+        connection.call(request, MetadataResponse)
+        while alice.logins < 9:
+            sent = [connection.send(request, 12) for _ in range(20)]
+            for correlation_id in sent:
+                decode_response(MetadataResponse, 12, connection.receive(), correlation_id)
+        connection.call(request, MetadataResponse)
+        connection.close()
+        return alice.logins
+
+    async def story(broker: SaslBroker) -> None:
+        assert await asyncio.to_thread(talk, broker.port) >= 9
+
+    serve(tmp_path, story, hasty=True, connections__max__reauth__ms="3600000")
 
 
 def test_tokens_and_handshakes_out_of_order(tmp_path: Path) -> None:

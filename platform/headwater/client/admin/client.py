@@ -14,11 +14,13 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar, Unpack
 
 from headwater.client.admin import arguments
+from headwater.client.admin.acls import AclAdmin, AclCalls
 from headwater.client.admin.groups import GroupCalls
 from headwater.client.admin.open_transactions import OpenTransactionCalls
 from headwater.client.admin.options import AdminOptions, OnWait
 from headwater.client.admin.quotas import QuotaCalls
 from headwater.client.admin.replicas import ELECTION_TYPES, Outcomes, ReplicaCalls
+from headwater.client.admin.scram import ScramAdmin, ScramCalls
 from headwater.client.admin.sinks import SinkAdmin, SinkCalls
 from headwater.client.admin.tokens import TokenAdmin, TokenCalls
 from headwater.client.admin.topics import ISOLATION_LEVELS, RESOURCE_TYPES, TopicCalls
@@ -73,7 +75,7 @@ IsolationLevel = Literal["read_committed", "read_uncommitted"]
 ElectionType = Literal["preferred", "unclean"]
 
 
-class Admin(SinkAdmin, TokenAdmin):
+class Admin(SinkAdmin, TokenAdmin, AclAdmin, ScramAdmin):
     """Administers one cluster.
 
     Options have Kafka's names with underscores for dots; times are milliseconds.
@@ -110,7 +112,9 @@ class Admin(SinkAdmin, TokenAdmin):
         self._quotas = QuotaCalls(self._cluster)
         self._transactions = TransactionCalls(self._cluster)
         self._sinks = SinkCalls(self._cluster)
+        self._scram = ScramCalls(self._cluster)
         self._tokens = TokenCalls(self._cluster)
+        self._acls = AclCalls(self._cluster)
         self._open = OpenTransactionCalls(self._cluster, self._topics, self._transactions)
         try:
             self._call(self._cluster.bootstrap(options.bootstrap_timeout_ms))

@@ -1,0 +1,98 @@
+"""Admin calls about ACLs (KIP-140, KIP-290): their requests, on the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
+
+from headwater.client.cluster import Cluster
+from headwater.client.errors import kafka_error
+from headwater.errors import ErrorCode
+from headwater.security.acl import AclBinding, AclFilter
+from headwater.security.acl_requests import (
+    creation,
+    delete_filter,
+    describe_request,
+    from_deleted,
+    from_described,
+)
+from headwater.wire.apis.k29_describe_acls import DescribeAclsResponse
+from headwater.wire.apis.k30_create_acls import CreateAclsRequest, CreateAclsResponse
+from headwater.wire.apis.k31_delete_acls import DeleteAclsRequest, DeleteAclsResponse
+
+T = TypeVar("T")
+
+
+class AclCalls:
+    """Each method is one admin call, with retries."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def describe(self, wanted: AclFilter) -> list[AclBinding]:
+        """DescribeAcls."""
+
+        async def attempt() -> list[AclBinding]:
+            node = await self._cluster.any_node()
+            reply = await self._cluster.call(node, describe_request(wanted), DescribeAclsResponse)
+            _check(reply.error_code, reply.error_message)
+            return sorted(from_described(reply.resources))
+
+        return await self._cluster.retrying("describe ACLs", attempt)
+
+    async def create(self, acls: Iterable[AclBinding]) -> None:
+        """CreateAcls: raises the first error, with the other ACLs created."""
+        request = CreateAclsRequest(creations=tuple(creation(acl) for acl in acls))
+
+        async def attempt() -> None:
+            node = await self._cluster.any_node()
+            reply = await self._cluster.call(node, request, CreateAclsResponse)
+            for row in reply.results:
+                _check(row.error_code, row.error_message)
+
+        await self._cluster.retrying("create ACLs", attempt)
+
+    async def delete(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
+        """DeleteAcls: what was deleted."""
+        request = DeleteAclsRequest(filters=tuple(delete_filter(row) for row in filters))
+
+        async def attempt() -> list[AclBinding]:
+            node = await self._cluster.any_node()
+            reply = await self._cluster.call(node, request, DeleteAclsResponse)
+            found: set[AclBinding] = set()
+            for row in reply.filter_results:
+                _check(row.error_code, row.error_message)
+                found.update(from_deleted(acl) for acl in row.matching_acls)
+            return sorted(found)
+
+        return await self._cluster.retrying("delete ACLs", attempt)
+
+
+def _check(code: int, text: str | None) -> None:
+    if code != ErrorCode.NONE:
+        raise kafka_error(code, text or "ACLs")
+
+
+class AclAdmin:
+    """The methods of `Admin` about ACLs."""
+
+    _acls: AclCalls
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        raise NotImplementedError
+
+    def create_acls(self, acls: Iterable[AclBinding]) -> None:
+        """Add ACLs; those that exist already stay.
+
+        Raises KafkaError: SECURITY_DISABLED without an authorizer, INVALID_REQUEST. The other ACLs
+        are added all the same.
+        """
+        self._call(self._acls.create(list(acls)))
+
+    def describe_acls(self, wanted: AclFilter | None = None) -> list[AclBinding]:
+        """The ACLs that the filter selects, sorted; by default all. Raises KafkaError."""
+        return self._call(self._acls.describe(wanted or AclFilter()))
+
+    def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
+        """Delete what the filters select; the deleted ACLs, sorted. Raises KafkaError."""
+        return self._call(self._acls.delete(list(filters)))

@@ -36,18 +36,17 @@ class ControlSecurity:
     admission: ControlAdmission
 
 
-def control_security(config: NodeConfig, inter_broker_listener: str) -> ControlSecurity | None:
+def control_security(config: NodeConfig) -> ControlSecurity | None:
     """None for a control plane without TLS. Raises UsageError with key and remedy."""
-    own = listener_values(config.properties, CONTROL_LISTENER)
     has_own = any(
         (found := split_override(name)) is not None
         and found[0] == CONTROL_LISTENER
         and found[2] in KEY_STORES
         for name in config.properties
     )
-    if not has_own and not _uses_tls(config.values, inter_broker_listener):
+    if not has_own and not config.protocols[config.inter_broker_listener].uses_tls:
         return None
-    values = own if has_own else _values(config, inter_broker_listener)
+    values = _values(config, config.inter_broker_listener)
     store, trusted = read_key_store(values), read_trust_store(values)
     if store is None:
         raise UsageError(
@@ -68,18 +67,6 @@ def control_security(config: NodeConfig, inter_broker_listener: str) -> ControlS
     tls = ControlTls(store.key.encode(), "".join(store.chain).encode(), "".join(trusted).encode())
     mapper = principal_mapper(values.string("ssl.principal.mapping.rules"))
     return ControlSecurity(tls, ControlAdmission(mapper))
-
-
-def _uses_tls(values: Values, listener: str) -> bool:
-    if not values.string("inter.broker.listener.name"):
-        return values.string("security.inter.broker.protocol") in ("SSL", "SASL_SSL")
-    rows = values.strings("listener.security.protocol.map")
-    protocols = {name.strip().upper(): text.strip().upper() for name, _, text in _pairs(rows)}
-    return protocols.get(listener.upper(), listener.upper()) in ("SSL", "SASL_SSL")
-
-
-def _pairs(rows: tuple[str, ...]) -> list[tuple[str, str, str]]:
-    return [row.partition(":") for row in rows]
 
 
 def _values(config: NodeConfig, listener: str) -> Values:

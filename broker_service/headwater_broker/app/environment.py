@@ -123,7 +123,7 @@ class Environment:
 async def system_environment(config: NodeConfig) -> Environment:
     """The environment of this machine, with a session on the metadata store. Raises UsageError."""
     values, loop = config.values, asyncio.get_running_loop()
-    security = control_security(config, config.inter_broker_listener)
+    security = control_security(config)
     at_store = zookeeper_security(values)
     session_timeout_ms = values.integer("zookeeper.session.timeout.ms")
     store = ZooKeeperStore(config.zookeeper, session_timeout_ms, security=at_store)

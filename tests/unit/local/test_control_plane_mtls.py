@@ -142,7 +142,7 @@ def test_before_the_authorizer_is_known_nobody_is_admitted() -> None:
 def _config(**more: str) -> object:
     properties = {"broker.id": "1", "log.dir": "/tmp/x", "listeners": "PLAINTEXT://h:1"}
     config = from_properties({**properties, **{k.replace("__", "."): v for k, v in more.items()}})
-    return control_security(config, config.inter_broker_listener)
+    return control_security(config)
 
 
 def test_keys_of_the_control_listener_turn_mtls_on() -> None:

@@ -67,6 +67,9 @@ def _refusal(ctx: RequestContext, row: DeleteTopicState) -> DeletableTopicResult
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if row.name is None and not may_on_topic(ctx, Operation.DESCRIBE, name):
         return _failed(row, denied, None)  # Kafka: the name is secret, the id is not
+    is_missing = name not in ctx.broker.view.topics
+    if is_missing and may_on_topic(ctx, Operation.DESCRIBE, name):
+        return _failed(row, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
     return _failed(replace(row, name=name), denied, f"no DELETE on {name}")
 
 

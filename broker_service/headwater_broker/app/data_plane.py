@@ -265,12 +265,9 @@ def _subscribe_to_metadata(view: MetadataCache, services: Services) -> None:
 
 def _quota_windows(v: Values) -> tuple[Windows, Windows]:
     """Those of client quotas, and those of topic changes."""
-
-    def windows(prefix: str) -> Windows:
-        count, size = f"{prefix}quota.window.num", f"{prefix}quota.window.size.seconds"
-        return Windows(v.integer(count), v.integer(size))
-
-    return windows(""), windows("controller.")
+    clients = Windows(v.integer("quota.window.num"), v.integer("quota.window.size.seconds"))
+    count = v.integer("controller.quota.window.num")
+    return clients, Windows(count, v.integer("controller.quota.window.size.seconds"))
 
 
 def build_listener(

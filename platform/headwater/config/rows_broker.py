@@ -92,6 +92,11 @@ _IDENTITY = (
          "host:port of the control plane for other brokers; unset: control.listener."),
     _row("status.listener", Kind.STRING, None, "",
          "host:port of the status page and the metrics; unset: there are none."),
+    _row("status.allowed.hosts", Kind.LIST, (), "",
+         "Host names by which browsers and scrapers reach the status page, beside those of "
+         "listeners."),
+    _row("status.bearer.token.file", Kind.STRING, None, "",
+         "File with the token that requests of the status page and the metrics must show."),
 )  # fmt: skip
 
 _LOGS = (

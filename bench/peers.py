@@ -185,6 +185,8 @@ class KafkaPeer:
     name: str = "kafka"
     properties: Mapping[str, str] = field(default_factory=dict)
     """Broker configs in addition to those below."""
+    sasl_port: int | None = None
+    """Port of a second listener, named SASL (SASL_PLAINTEXT), of a lone broker."""
     ports: list[int] = field(default_factory=list)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -255,6 +257,8 @@ def _kafka_properties(
 ) -> str:
     copies = min(3, peer.brokers)
     plaintext = f"PLAINTEXT://127.0.0.1:{peer.ports[node]}"
+    if peer.sasl_port is not None:
+        plaintext += f",SASL://127.0.0.1:{peer.sasl_port}"
     return "\n".join(
         (
             "process.roles=broker,controller",
@@ -263,7 +267,10 @@ def _kafka_properties(
             f"listeners={plaintext},CONTROLLER://127.0.0.1:{controller_port}",
             f"advertised.listeners={plaintext}",
             "controller.listener.names=CONTROLLER",
-            "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            (
+                "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,"
+                "SASL:SASL_PLAINTEXT"
+            ),
             f"log.dirs={home / 'data'}",
             f"offsets.topic.replication.factor={copies}",
             f"transaction.state.log.replication.factor={copies}",

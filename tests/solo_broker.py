@@ -67,6 +67,7 @@ class SoloBroker:
         self.remote_log: Any = None
         self.durable: Callable[[], Awaitable[None]] = already
         self.tiered_ends: dict[tuple[UUID, int], int] = {}
+        self.listener_name = "PLAINTEXT"
         self.racks: dict[int, str] = {}
         """Of this broker and of ghosts, which are live in the view and answer nobody."""
         self.port = 0
@@ -114,7 +115,7 @@ class SoloBroker:
             )
         )
         self.replicas, self.services = self.data_plane.replicas, self.data_plane.services
-        self.listener = build_listener(self.dynamic, self.services, "PLAINTEXT")
+        self.listener = build_listener(self.dynamic, self.services, self.listener_name)
         self.port = await self.listener.start("127.0.0.1", port)
         self._update((), ())
         return self

@@ -17,7 +17,7 @@ from headwater.client.connection import open_connection
 from headwater.client.loop_thread import LoopThread
 from headwater.client.values import NewTopic
 from headwater.config.rows_broker import RACK_AWARE_SELECTOR
-from headwater.ports.authorizer import AllowAll
+from headwater.ports.authorizer import Authorizer
 from headwater.ports.network import PeerConnection
 from headwater.system import SystemClock, SystemEntropy
 from headwater.system_files import SystemFiles
@@ -36,7 +36,7 @@ from headwater_broker.app.config import NodeConfig, from_properties
 from headwater_broker.app.data_plane import DataPlaneParts, build_data_plane, build_listener
 from headwater_broker.app.dynamic_config import DynamicConfigs
 from headwater_broker.app.tiered_topics import TieredTopics
-from headwater_broker.app.wiring import controller_config
+from headwater_broker.app.wiring import build_authorizer, controller_config
 from headwater_broker.controller.controller import ControllerIdentity, ControllerService
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.log.log_manager import LogManager
@@ -64,7 +64,9 @@ class WholeBroker:
         tree: MemoryTree,
         network: MemoryControlNetwork,
         cut_off: set[int],
+        authorizer: Authorizer | None,
     ) -> None:
+        self._authorizer = authorizer
         self.id = config.broker_id
         self.config = config
         self.address = f"broker{self.id}:1"
@@ -99,6 +101,8 @@ class WholeBroker:
             self.id, self._broker_epoch, self._store, self._network.calls(), self.controller,
             self._clock,
         )  # fmt: skip
+        built, self.acls = build_authorizer(self.config.values, self._clock, self._store)
+        self.authorizer = self._authorizer or built
         self.data_plane = build_data_plane(self._parts(loop))
         self.replicas, self.services = self.data_plane.replicas, self.data_plane.services
         self.dynamic.on_change.append(
@@ -109,6 +113,8 @@ class WholeBroker:
         self.port = await self.listener.bind("127.0.0.1", 0)
         self.logs.load_all()
         self._network.serve(self.address, self._handlers())
+        if self.acls is not None:
+            await self.acls.start()
         await self.registration.start()
         await self.controller.start()
         await until(lambda: self.view.is_complete, "the controller's first word")
@@ -127,6 +133,8 @@ class WholeBroker:
         await self.replicas.close()
         await self.controller.stop()
         await self.registration.stop()
+        if self.acls is not None:
+            await self.acls.close()
         await self._store.close()
         self.logs.close()
         self.pool.shutdown()
@@ -174,7 +182,8 @@ class WholeBroker:
         return DataPlaneParts(
             loop=loop, dynamic=self.dynamic, view=self.view, logs=self.logs,
             limits=ReplicationLimits(fetch_backoff_ms=100), replication=self._replication_ports(),
-            controller=self.calls, authorizer=AllowAll(), warmer=PageCache(loop, self.pool),
+            controller=self.calls, authorizer=self.authorizer,
+            acls=self.acls, warmer=PageCache(loop, self.pool),
             leads=LeaderLookup(self._store, self.id).is_leader,
             producer_ids=ProducerIds(self.calls.allocate_producer_ids),
             tiered_topic=TieredTopics(self.config, self.view).locate,
@@ -203,8 +212,16 @@ class WholeBroker:
 class WholeCluster:
     """Brokers 0 to n-1; `properties` with _ for dots are every broker's, `{id}` in them its id."""
 
-    def __init__(self, folder: Path, count: int = 3, **properties: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        count: int = 3,
+        *,
+        authorizer: Authorizer | None = None,
+        **properties: str,
+    ) -> None:
         self.folder = folder
+        self._authorizer = authorizer
         self.tree = MemoryTree()
         self.network = MemoryControlNetwork()
         self.brokers: dict[int, WholeBroker] = {}
@@ -241,7 +258,9 @@ class WholeCluster:
             ),
             **{k: v.replace("{id}", str(broker_id)) for k, v in self._properties.items()},
         }
-        broker = WholeBroker(from_properties(rows), self.tree, self.network, self.cut_off)
+        broker = WholeBroker(
+            from_properties(rows), self.tree, self.network, self.cut_off, self._authorizer
+        )
         await broker.start()
         self.brokers[broker_id] = broker
         return broker
@@ -283,8 +302,15 @@ def served_in_racks(folder: Path) -> Iterator[tuple[ServedCluster, int]]:
 class ServedCluster:
     """A `WholeCluster` on a loop of its own, so that blocking clients and commands can be used."""
 
-    def __init__(self, folder: Path, count: int = 3, **properties: str) -> None:
-        self.cluster = WholeCluster(folder, count, **properties)
+    def __init__(
+        self,
+        folder: Path,
+        count: int = 3,
+        *,
+        authorizer: Authorizer | None = None,
+        **properties: str,
+    ) -> None:
+        self.cluster = WholeCluster(folder, count, authorizer=authorizer, **properties)
         self._thread = LoopThread("whole-cluster")
 
     def __enter__(self) -> ServedCluster:

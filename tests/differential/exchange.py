@@ -22,9 +22,11 @@ R = TypeVar("R", bound=Message)
 class Exchange:
     """A connection to one broker."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, source: str = "") -> None:
+        """`source`: the address of this machine that the connection comes from; empty: any."""
         self._address = (host, port)
-        self._socket = socket.create_connection(self._address, TIMEOUT_S)
+        self._source = (source, 0)
+        self._socket = socket.create_connection(self._address, TIMEOUT_S, self._source)
         self._correlation_id = 0
 
     def ask(self, request: Message, response: type[R], version: int) -> R:
@@ -40,7 +42,7 @@ class Exchange:
             body = self._read(size)
         except ConnectionError:
             self._socket.close()
-            self._socket = socket.create_connection(self._address, TIMEOUT_S)
+            self._socket = socket.create_connection(self._address, TIMEOUT_S, self._source)
             raise
         header_version = 1 if version >= response.flexible else 0
         header, at = decoder(ResponseHeader, header_version)(body, 0)

@@ -18,6 +18,7 @@ from peers import kafka_classpath
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 TOOL_S = 120.0
 BOOTSTRAP = "--bootstrap-server"
+COMMAND_CONFIG = "--command-config"
 FLAGS = (
     *("-Xmx256m", *SHORT_LIVED_JVM.split()),
     # What the JVM has to say of archives is not the tool's output.
@@ -36,7 +37,7 @@ def _folder() -> TemporaryDirectory[str]:
 def _sharing(arguments: tuple[str, ...]) -> tuple[str, ...]:
     """The flags that map the archive. Made once, with the first tool that can name a broker."""
     archive = Path(_folder().name) / "classes.jsa"
-    if not archive.exists() and BOOTSTRAP in arguments:
+    if not archive.exists() and BOOTSTRAP in arguments and COMMAND_CONFIG not in arguments:
         servers = arguments[arguments.index(BOOTSTRAP) + 1]
         _run((f"-XX:ArchiveClassesAtExit={archive}",), *LEARNS_FROM, BOOTSTRAP, servers)
     return (f"-XX:SharedArchiveFile={archive}",) if archive.exists() else ()

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from headwater import Consumer
 from headwater.cli.reassign.throttles import LEADER_LIST, LEADER_RATE
 from integration import clients
+from integration.acl_tools import OPEN_WITH_AUTHORIZER, change_acls
 from integration.clients import CANONICAL, CODECS
 from integration.cluster import LocalCluster
 from integration.conftest import next_base_port
@@ -50,7 +51,7 @@ def use(
     return enter
 
 
-NOT_SERVED = (("kafka-acls.sh", "ACLs: no security yet"),)
+NOT_SERVED: tuple[tuple[str, str], ...] = ()
 """Tools whose feature is not there: (script, why)."""
 
 
@@ -154,6 +155,13 @@ def quotas_of_users_and_addresses(b: Bench) -> None:
     assert "connection_creation_rate=5.0" in tool("--describe", *host)
     tool("--alter", *pair, "--entity-default", "--delete-config", "consumer_byte_rate")
     tool("--alter", *host, "--delete-config", "connection_creation_rate")
+
+
+@use("kafka-acls.sh", "rights of a producer by prefix, a denial by host: add, list, remove")
+def acls(b: Bench) -> None:
+    folder = b.folder / "guarded"
+    with LocalCluster(folder, next_base_port(b.folder), 1, OPEN_WITH_AUTHORIZER) as own:
+        change_acls(Bench(own, b.folder))
 
 
 @use("kafka-groups.sh", "list groups of every kind")

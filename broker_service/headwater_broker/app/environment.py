@@ -25,6 +25,7 @@ from headwater.ports.metadata_store import MetadataStore
 from headwater.ports.remote_log import RemoteLog
 from headwater.system import SystemClock, SystemEntropy
 from headwater.wire.schema import Message
+from headwater_broker.app.broker_credentials import broker_credentials
 from headwater_broker.app.config import Address, NodeConfig
 from headwater_broker.app.control_security import ControlSecurity, control_security
 from headwater_broker.app.zookeeper_security import zookeeper_security
@@ -147,6 +148,7 @@ async def system_environment(config: NodeConfig) -> Environment:
         boot_id=BOOT_ID.read_text().strip() if BOOT_ID.exists() else "",
         lag=LagProbe(loop),
         process=InterpreterTuning(),
+        credentials=broker_credentials(config),
         control_admission=None if security is None else security.admission,
     )
 

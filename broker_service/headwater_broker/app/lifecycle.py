@@ -133,6 +133,8 @@ class Lifecycle:
         await server.token_watch.start()
         for listener in server.listeners:
             await listener.serve()
+        if server.audit_topic is not None:
+            server.audit_topic.start()
         self.schedule()
         server.readiness.is_ready = True
         server.environment.store.on_session(self._session_changed)
@@ -319,6 +321,8 @@ class Lifecycle:
         yield "tls", server.tls.close
         if server.status_server is not None:
             yield "status", server.status_server.close
+        if server.audit_topic is not None:
+            yield "audit topic", server.audit_topic.close
         yield "groups", server.services.groups.close
         yield "transactions", server.services.transactions.close
         yield "transaction channel", server.transaction_channel.close

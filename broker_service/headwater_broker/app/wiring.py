@@ -8,11 +8,15 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from headwater.client.connection import open_connection
+from headwater.clock import Clock
 from headwater.config.keys import Values
 from headwater.ports.authorizer import AllowAll, Authorizer
 from headwater.ports.control import ControlHandler
+from headwater.ports.metadata_store import MetadataStore
 from headwater.ports.network import Connect, PeerConnection
 from headwater.wire.schema import Message
+from headwater_broker.app.audit_topic import AuditTopic
+from headwater_broker.app.broker_connections import BrokerConnections
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.control_handlers import ControlHandlers, ControlParts
 from headwater_broker.app.data_plane import DataPlaneParts, build_data_plane, build_listener
@@ -45,6 +49,7 @@ from headwater_broker.quota.rate import Windows
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.replication_limits import ReplicationLimits
 from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
+from headwater_broker.security.failure_delays import FailureDelays
 from headwater_broker.security.standard_authorizer import StandardAuthorizer
 from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
 from headwater_broker.telemetry.metrics import BrokerCollector, MetricsText
@@ -80,7 +85,7 @@ class BrokerServer:
         connect = _connect_to_brokers(config, environment)
         self.config, self.environment = config, environment
         self.readiness = Readiness()
-        self.authorizer, self.acls = _build_authorizer(v, environment)
+        self.authorizer, self.acls = build_authorizer(v, clock, store)
         # Logs on disk, and this broker's place in the cluster.
         self.logs = _build_logs(config, cluster_id, environment)
         self.ports = BoundPorts()
@@ -118,6 +123,7 @@ class BrokerServer:
             self.services, clock, environment.lag, self.readiness, self.broker_epoch
         )
         self.metrics = self._metrics(connect)
+        self.audit_topic = self._audit_topic(connect)
         self.control = environment.serve_control(self._control_table(), config.control)
         self.status_server = None if config.status is None else self._status_server()
         self._subscribe(stop)
@@ -129,6 +135,10 @@ class BrokerServer:
             clock=self.environment.clock,
             entropy=self.environment.entropy,
             find_token=self.token_watch.table.find_token,
+            failure_delay=FailureDelays(
+                self.environment.clock,
+                self.config.values.integer("connection.failed.authentication.delay.ms"),
+            ),
         )
         return [
             build_listener(
@@ -188,6 +198,18 @@ class BrokerServer:
             self.controller,
             environment.clock,
         )
+
+    def _audit_topic(self, connect: Connect) -> AuditTopic | None:
+        """None without an authorizer or a topic for its lines."""
+        name = self.config.values.string("headwater.audit.topic")
+        if self.acls is None or not name:
+            return None
+        connections = BrokerConnections(self.view, connect, self.config.inter_broker_listener)
+        self.view.on_brokers.append(connections.live_brokers_changed)
+        clock = self.environment.clock
+        topic = AuditTopic(name, self.config.broker_id, self.view, connections, clock)
+        self.acls.authorizer.audit.publish = topic.publish
+        return topic
 
     def _metrics(self, connect: Connect) -> MetricsText:
         elsewhere = LeaderEndOffsets(self.view, connect, self.config.inter_broker_listener)
@@ -284,12 +306,17 @@ def _connect_to_brokers(config: NodeConfig, environment: Environment) -> Connect
     return connect
 
 
-def _build_authorizer(v: Values, environment: Environment) -> tuple[Authorizer, AclStore | None]:
-    """Raises UsageError when the authorizer would refuse everybody."""
+def build_authorizer(
+    v: Values, clock: Clock, store: MetadataStore
+) -> tuple[Authorizer, AclStore | None]:
+    """The authorizer of a broker's settings, and the ACLs that it decides by, if any.
+
+    Raises UsageError when it would refuse everybody.
+    """
     if not v.string("authorizer.class.name"):
         return AllowAll(), None
-    authorizer = StandardAuthorizer.from_values(v, environment.clock)
-    return authorizer, AclStore(environment.store, authorizer)
+    authorizer = StandardAuthorizer.from_values(v, clock)
+    return authorizer, AclStore(store, authorizer)
 
 
 def _build_logs(config: NodeConfig, cluster_id: str, environment: Environment) -> LogManager:

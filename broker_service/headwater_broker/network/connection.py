@@ -64,6 +64,7 @@ class Connection(asyncio.BufferedProtocol):
             listener=listener.name,
             security_protocol=listener.protocol,
         )
+        self.peer: object = None
         self.client_id = ""
         self.is_exempt = False
         self.rejected: RejectedBatches | None = None
@@ -102,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
             lambda error: self._close(f"write failed: {error}"),
         )
         sock = transport.get_extra_info("socket")
-        peer = transport.get_extra_info("peername")
+        self.peer = peer = transport.get_extra_info("peername")
         self.session.host = str(peer[0]) if isinstance(peer, tuple) else "local"
         if sock is not None:
             tune(sock)
@@ -385,6 +386,7 @@ class Connection(asyncio.BufferedProtocol):
         if (end := _SIZE.size + size) > self._filled:
             self._reserve(end, 0)
             return 0
+        request_dispatch.check_gate(self.session)
         self._set_hold(hold.HANDLER)
         token = bytes(self._view[_SIZE.size : end])
         self.spawn(self._answer_token(exchange, token, self.park()))

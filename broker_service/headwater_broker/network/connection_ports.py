@@ -28,6 +28,8 @@ class AcceptedConnection(Protocol):
     """A connection as its listener sees it."""
 
     session: Session
+    peer: object
+    """The client's address and port."""
     last_active_tick: int
     """The idle sweep before which bytes came or went last."""
 
@@ -90,6 +92,10 @@ class Acceptor(Protocol):
 
     def guard(self, connection: GatedConnection) -> AuthenticationGate | None:
         """The gate of a new connection; None where no authentication is required."""
+        ...
+
+    def authenticated(self, connection: AcceptedConnection) -> None:
+        """A connection is authenticated: limits of unauthenticated ones end for it."""
         ...
 
     def admit(self, connection: AcceptedConnection) -> str:

@@ -30,6 +30,7 @@ from headwater_broker.network.connection_ports import (
 )
 from headwater_broker.network.connection_rates import ConnectionRates
 from headwater_broker.network.turn_budget import TurnBudget
+from headwater_broker.network.unauthenticated import UnauthenticatedConnections
 from headwater_broker.security.authentication_gate import (
     AUTHENTICATION_KEYS,
     UNAUTHENTICATED_REQUEST_BYTES_MAX,
@@ -99,6 +100,12 @@ class Listener:
         self._make_connection = make_connection
         self._requires_authentication = requires_authentication or protocol.uses_sasl
         self._make_authenticator = make_authenticator
+        self.unauthenticated = (
+            UnauthenticatedConnections(loop, self._next_protocol)
+            if self._requires_authentication or protocol.uses_tls
+            else None
+        )
+        """Connections that are not authenticated; None where everybody is let in."""
         self._buffers = (
             (socket.SO_SNDBUF, send_buffer_bytes),
             (socket.SO_RCVBUF, receive_buffer_bytes),
@@ -169,6 +176,11 @@ class Listener:
             connection.close(f"more than {self._connections_max} connections (max.connections)")
 
     def _protocol(self) -> asyncio.BaseProtocol:
+        if self.unauthenticated is not None:
+            return self.unauthenticated.protocol()
+        return self._next_protocol()
+
+    def _next_protocol(self) -> asyncio.BaseProtocol:
         if self._connections_max >= UNLIMITED:
             return self._make_connection(self)
         return QueuedConnection(self._accept_queue)
@@ -219,6 +231,8 @@ class Listener:
         if self._server is not None:
             self._server.close()
         self._accept_queue.close()
+        if self.unauthenticated is not None:
+            self.unauthenticated.close()
 
     async def close(self) -> None:
         """Close the port and every connection."""
@@ -240,13 +254,22 @@ class Listener:
         rows = {key: self.rows[key] for key in AUTHENTICATION_KEYS if key in self.rows}
         before = ServedRequests(rows, UNAUTHENTICATED_REQUEST_BYTES_MAX)
         actions = GateActions(
-            serve_all=partial(connection.serve, self.served),
+            serve_all=partial(self._serve_all, connection),
             serve_authentication=partial(connection.serve, before),
             serve_tokens=connection.serve_tokens,
             close_after_reply=connection.close_after_reply,
             call_later=self.loop.call_later,
         )
         return AuthenticationGate(actions)
+
+    def _serve_all(self, connection: GatedConnection) -> None:
+        connection.serve(self.served)
+        self.authenticated(connection)
+
+    def authenticated(self, connection: AcceptedConnection) -> None:
+        """A connection needs no place among the unauthenticated ones any more."""
+        if self.unauthenticated is not None:
+            self.unauthenticated.release(connection.peer)
 
     def admit(self, connection: AcceptedConnection) -> str:
         """Count a new connection; the reason to refuse it, or an empty text."""
@@ -286,6 +309,7 @@ class Listener:
         if connection not in self._connections:
             return
         self._connections.discard(connection)
+        self.authenticated(connection)
         self._closing.discard(connection)
         self._unsent.pop(connection, None)
         self.services.meters.connections -= 1

@@ -34,8 +34,16 @@ def out_of_bounds(size: int, size_max: int) -> CloseConnectionError:
     return CloseConnectionError(f"request of {size} bytes (at most {size_max})")
 
 
+def check_gate(session: Session) -> None:
+    """Count a request before authentication. Raises CloseConnectionError for one too many."""
+    gate = session.gate
+    if gate is not None and not gate.is_open and not gate.admits_request():
+        raise CloseConnectionError("too many requests before authentication")
+
+
 def check_version(row: ApiRow | None, key: int, version: int, session: Session) -> ApiRow:
     """The row that answers this version. Raises CloseConnectionError, which names the versions."""
+    check_gate(session)
     if row is None:
         if session.gate is not None and not session.gate.is_open:
             raise CloseConnectionError(f"API key {key} before authentication")

@@ -20,8 +20,6 @@ from headwater_broker.network.tls_endpoint import TlsEndpoint
 from headwater_broker.network.tls_send_queue import TlsSendQueue
 from headwater_broker.network.tls_transport import TlsTransport
 
-HANDSHAKE_S = 10.0
-"""A connection whose handshake takes longer is closed."""
 HANDSHAKE_BYTES_MAX = 128 * 1024
 """More than any certificate chain; a client that sends more before the handshake is complete is
 closed."""
@@ -54,7 +52,6 @@ class TlsConnection(asyncio.BufferedProtocol):
         """What came while a thread used `_incoming`."""
         self._handshake_bytes = 0
         self._is_lost = False
-        self._deadline: asyncio.TimerHandle | None = None
         self._below: asyncio.Transport
         self._transport: TlsTransport
 
@@ -64,14 +61,12 @@ class TlsConnection(asyncio.BufferedProtocol):
         """Expect a handshake."""
         self._below = cast(asyncio.Transport, transport)
         self._transport = TlsTransport(self)
-        self._deadline = self._listener.loop.call_later(HANDSHAKE_S, self._handshake_is_late)
         self._plain.connection_made(self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
         self._is_lost = True
         self._is_open = False
-        self._forget_deadline()
         self._plain.connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -175,27 +170,20 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def _opened(self) -> None:
         """The handshake is complete."""
-        self._forget_deadline()
         if self._below.is_closing():
             return
         session = self._plain.session
-        certificate = self._tls.getpeercert(binary_form=True)
-        if certificate is not None and not session.security_protocol.uses_sasl:
+        if not session.security_protocol.uses_sasl:
+            certificate = self._tls.getpeercert(binary_form=True)
             try:
-                session.authenticate(self._endpoint.principal(certificate, session.listener))
+                if certificate is not None:
+                    session.authenticate(self._endpoint.principal(certificate, session.listener))
             except HeadwaterError as error:
                 self._plain.close(f"client certificate: {error}")
                 return
+            self._listener.authenticated(self._plain)
         self._is_open = True
         self._decrypt()
-
-    def _handshake_is_late(self) -> None:
-        self._plain.close(f"no TLS handshake within {HANDSHAKE_S:.0f} s")
-
-    def _forget_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
 
     # --- requests
 

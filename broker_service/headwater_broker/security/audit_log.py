@@ -17,6 +17,9 @@ REPEAT_S = 1.0
 """A denial is written once in this time."""
 DENIALS_MAX = 1_000
 """Different denials that are counted; one more forgets the counts."""
+LINES_PER_S_MAX = 100
+"""Lines of denials per second; the others are counted only. A list of all topics may hold a
+thousand that its reader must not see."""
 
 logger = logging.getLogger(AUDIT_LOGGER)
 
@@ -39,6 +42,9 @@ class AuditLog:
         self.publish = publish
         self._written: dict[tuple[object, ...], float] = {}
         self._repeated: dict[tuple[object, ...], int] = {}
+        self._second_began = clock.monotonic()
+        self._lines = 0
+        self._left_out = 0
 
     def decided(
         self,
@@ -52,30 +58,39 @@ class AuditLog:
         rule: object,
     ) -> None:
         """Note one decision: a denial at INFO, an approval at DEBUG."""
-        if allowed and not logger.isEnabledFor(logging.DEBUG):
-            return
-        line = (
-            f"Principal = {escaped(principal)} is {'Allowed' if allowed else 'Denied'} "
-            f"operation = {operation.name} from host = {escaped(host)} "
-            f"on resource = {pascal(resource.name)}:LITERAL:{escaped(name)} "
-            f"based on rule {escaped(str(rule))}"
-        )
         if allowed:
-            logger.debug("%s", line)
+            if logger.isEnabledFor(logging.DEBUG):
+                logger.debug(
+                    "%s", _line(principal, host, operation, resource, name, "Allowed", rule)
+                )
             return
         key = (principal, host, operation, resource, name)
+        if self._is_due(key):
+            line = _line(principal, host, operation, resource, name, "Denied", rule)
+            times = self._repeated.pop(key, 0)
+            self._write(f"{line} ({times} more times)" if times else line)
+
+    def _is_due(self, key: tuple[object, ...]) -> bool:
+        """Whether this denial is written now; else it is counted."""
         now = self._clock.monotonic()
         last = self._written.get(key)
         if last is not None and now - last < REPEAT_S:
             self._repeated[key] = self._repeated.get(key, 0) + 1
-            return
+            return False
+        if now - self._second_began >= 1:
+            left_out, self._left_out = self._left_out, 0
+            self._second_began, self._lines = now, 0
+            if left_out:
+                self._write(f"{left_out} more denials of other resources were not written")
+        if self._lines >= LINES_PER_S_MAX:
+            self._left_out += 1
+            return False
+        self._lines += 1
         if last is None and len(self._written) >= DENIALS_MAX:
             self._written.clear()
             self._repeated.clear()
         self._written[key] = now
-        if times := self._repeated.pop(key, 0):
-            line += f" ({times} more times)"
-        self._write(line)
+        return True
 
     def changed(self, principal: str, change: str) -> None:
         """Note a change of the cluster's security by an administrator."""
@@ -85,3 +100,20 @@ class AuditLog:
         logger.info("%s", line)
         if self.publish is not None:
             self.publish(line)
+
+
+def _line(
+    principal: str,
+    host: str,
+    operation: Operation,
+    resource: ResourceType,
+    name: str,
+    outcome: str,
+    rule: object,
+) -> str:
+    return (
+        f"Principal = {escaped(principal)} is {outcome} operation = {operation.name} "
+        f"from host = {escaped(host)} "
+        f"on resource = {pascal(resource.name)}:LITERAL:{escaped(name)} "
+        f"based on rule {escaped(str(rule))}"
+    )

@@ -18,6 +18,9 @@ AUTHENTICATION_KEYS = (17, 18, 36)
 UNAUTHENTICATED_REQUEST_BYTES_MAX = 512 * 1024
 """Largest frame that passes a shut gate (sasl.server.max.receive.size)."""
 
+UNAUTHENTICATED_REQUESTS_MAX = 16
+"""Requests that pass a shut gate; no mechanism needs more."""
+
 TokenExchange = Callable[[bytes], Awaitable[bytes]]
 """SASL token of the client -> SASL token of the broker."""
 
@@ -83,18 +86,20 @@ class Authenticator(Protocol):
 class AuthenticationGate:
     """Decides which requests one connection serves. Shut at first."""
 
-    __slots__ = ("_actions", "_expiry", "is_open")
+    __slots__ = ("_actions", "_expiry", "_requests", "is_open")
 
     def __init__(self, actions: GateActions) -> None:
         self.is_open = False
         self._actions = actions
         self._expiry: Timer | None = None
+        self._requests = 0
         actions.serve_authentication()
 
     def open(self, lifetime_ms: int | None = None) -> None:
         """The session is authenticated, for `lifetime_ms` or for good."""
         self._cancel_expiry()
         self.is_open = True
+        self._requests = 0
         self._actions.serve_all()
         if lifetime_ms is not None:
             self._expiry = self._actions.call_later(lifetime_ms / 1000, self.shut)
@@ -104,6 +109,11 @@ class AuthenticationGate:
         self._cancel_expiry()
         self.is_open = False
         self._actions.serve_authentication()
+
+    def admits_request(self) -> bool:
+        """Count a request that comes while the gate is shut; False for one too many."""
+        self._requests += 1
+        return self._requests <= UNAUTHENTICATED_REQUESTS_MAX
 
     def read_tokens(self, exchange: TokenExchange) -> None:
         """Frames are bare SASL tokens until the gate opens: SaslHandshake v0 was answered."""

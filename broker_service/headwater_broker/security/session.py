@@ -78,7 +78,8 @@ class Session:
     def allows(self, operation: Operation, resource: ResourceType, name: str) -> bool:
         """True when the authorizer allows `operation` on the resource `name`.
 
-        The decision is remembered until the authorizer's ACLs change (`Authorizer.generation`).
+        An approval is remembered until the authorizer's ACLs change (`Authorizer.generation`). A
+        denial is decided each time, so that the audit lines count them all.
         """
         if self._generation != self._authorizer.generation:
             self.forget_decisions()
@@ -90,7 +91,8 @@ class Session:
             if len(by_name) >= DECISIONS_MAX:
                 by_name.clear()
             decision = self._authorizer.authorize(self, operation, resource, name)
-            by_name[name] = decision
+            if decision:
+                by_name[name] = decision
         return decision
 
     def allows_any(self, operation: Operation, resource: ResourceType) -> bool:

@@ -14,10 +14,11 @@ from collections import deque
 from typing import TypeVar, cast
 
 from headwater import __version__
-from headwater.client.core.sasl import SaslResponse, sasl_calls
-from headwater.errors import ErrorCode, KafkaError
+from headwater.client.core.sasl import SaslResponse, reauthenticate_after_s, sasl_calls
+from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.ports.credentials import NO_CREDENTIALS, Credentials, SaslExchange
 from headwater.sockets import tune
+from headwater.system import SystemEntropy
 from headwater.wire.apis.k00_produce import ProduceRequest
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headwater.wire.framing import decode_response, encode_request
@@ -34,6 +35,8 @@ _CORRELATION = struct.Struct(">i")
 _MINIMUM_LEN = 4
 
 R = TypeVar("R", bound=Message)
+_Held = tuple[asyncio.Future[memoryview] | None, tuple[bytes | memoryview, ...]]
+"""A request: the future of its response, None where there is none; header and body in parts."""
 
 
 class _FrameProtocol(asyncio.BufferedProtocol):
@@ -153,6 +156,9 @@ class Connection:
         self._protocol = protocol
         self._correlation_id = 0
         self._throttled_until = 0.0
+        self._held: list[_Held] | None = None
+        """Requests that wait for the end of a re-authentication."""
+        self._reauthentication: asyncio.TimerHandle | asyncio.Task[None] | None = None
 
     @property
     def throttled_s(self) -> float:
@@ -180,6 +186,14 @@ class Connection:
     def post(self, *parts: bytes | memoryview) -> asyncio.Future[memoryview]:
         """Send one request (header and body, in parts); a future of its response."""
         future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        if self._held is not None:
+            self._held.append((future, parts))
+            return future
+        return self._post(future, parts)
+
+    def _post(
+        self, future: asyncio.Future[memoryview], parts: tuple[bytes | memoryview, ...]
+    ) -> asyncio.Future[memoryview]:
         protocol = self._protocol
         if protocol.error is not None or protocol.transport is None:
             future.set_exception(protocol.error or ConnectionError("connection is not open"))
@@ -192,6 +206,9 @@ class Connection:
         """Send a request that has no response (Produce with acks=0)."""
         if self._protocol.error is not None:
             raise self._protocol.error
+        if self._held is not None:
+            self._held.append((None, parts))
+            return
         self._write(parts)
 
     def _write(self, parts: tuple[bytes | memoryview, ...]) -> None:
@@ -284,9 +301,61 @@ class Connection:
             self.fail(f"bad response to {cls.__name__}: {e}")
             raise
 
+    async def authenticate(self, credentials: Credentials) -> None:
+        """Authenticate, where the credentials have SASL, and again before the session ends.
+
+        Other requests are held meanwhile: the broker refuses them (KIP-368). Raises KafkaError when
+        the broker refuses the credentials.
+        """
+        exchange = credentials.sasl(self.host)
+        if exchange is None:
+            return
+        self._held = []
+        try:
+            lifetime_ms = await self._exchange(exchange)
+        finally:
+            held, self._held = self._held, None
+            for future, parts in held:
+                if future is not None:
+                    self._post(future, parts)
+                elif self._protocol.error is None:
+                    self._write(parts)
+        if lifetime_ms > 0 and self.is_open:
+            delay_s = reauthenticate_after_s(lifetime_ms, SystemEntropy())
+            loop = asyncio.get_running_loop()
+            self._reauthentication = loop.call_later(delay_s, self._reauthenticate, credentials)
+
+    def _reauthenticate(self, credentials: Credentials) -> None:
+        async def again() -> None:
+            try:
+                await self.authenticate(credentials)
+            except (HeadwaterError, OSError, TimeoutError, ValueError) as error:
+                self.fail(f"re-authentication failed: {error}")
+
+        if self.is_open:
+            self._reauthentication = asyncio.get_running_loop().create_task(again())
+
+    async def _exchange(self, exchange: SaslExchange) -> int:
+        """Make the calls of a SASL exchange; the session's lifetime in ms."""
+        calls = sasl_calls(exchange)
+        response: SaslResponse | None = None
+        while True:
+            try:
+                call = next(calls) if response is None else calls.send(response)
+            except StopIteration as end:
+                return int(end.value)
+            request, reply_type, version = call
+            correlation_id = self.next_correlation_id()
+            body = encode_request(request, version, correlation_id, self.client_id)
+            future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+            raw = await self._post(future, (body,))
+            response = decode_response(reply_type, version, raw, correlation_id)
+
     def fail(self, reason: str) -> None:
         """Close at once; requests in flight fail with ConnectionError(reason)."""
         self._protocol.fail(ConnectionError(f"{self.host}:{self.port}: {reason}"))
+        if isinstance(self._reauthentication, asyncio.TimerHandle):
+            self._reauthentication.cancel()
         if self._protocol.transport is not None:
             self._protocol.transport.abort()
 
@@ -317,20 +386,8 @@ async def open_connection(
         try:
             if negotiate:
                 await connection.negotiate()
-            if (exchange := credentials.sasl(host)) is not None:
-                await _authenticate(connection, exchange)
+            await connection.authenticate(credentials)
         except BaseException:
             connection.close()
             raise
     return connection
-
-
-async def _authenticate(connection: Connection, exchange: SaslExchange) -> None:
-    calls = sasl_calls(exchange)
-    response: SaslResponse | None = None
-    while True:
-        try:
-            request, reply_type, version = next(calls) if response is None else calls.send(response)
-        except StopIteration:
-            return
-        response = await connection.call(request, reply_type, version=version)

@@ -23,8 +23,8 @@ from headwater.system import SystemClock
 from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
 from headwater_broker.app.data_plane import build_listener
 from headwater_broker.app.tls_listeners import TlsListeners
-from headwater_broker.network import tls_connection
 from headwater_broker.network.listener import Listener
+from headwater_broker.network.unauthenticated import UnauthenticatedLimits
 from solo_broker import SoloBroker
 from tls_authority import Authority, Leaf
 from unit.network.test_data_plane import batch, fetch, produce
@@ -79,7 +79,9 @@ class Secure:
 
 
 @asynccontextmanager
-async def secure(folder: Path, **properties: str) -> AsyncIterator[Secure]:
+async def secure(
+    folder: Path, limits: UnauthenticatedLimits | None = None, **properties: str
+) -> AsyncIterator[Secure]:
     keystore = BROKER.write(folder / "broker.pem")
     (folder / "ca.pem").write_text(AUTHORITY.pem)
     solo = SoloBroker(
@@ -95,6 +97,8 @@ async def secure(folder: Path, **properties: str) -> AsyncIterator[Secure]:
         listener = build_listener(
             broker.dynamic, broker.services, "SSL", tls.make_connection("SSL")
         )
+        assert listener.unauthenticated is not None
+        listener.unauthenticated.limits = limits or UnauthenticatedLimits()
         await listener.start("127.0.0.1", 0)
         try:
             yield Secure(broker, tls, listener)
@@ -194,10 +198,10 @@ def test_bytes_that_are_no_handshake_close_the_connection(tmp_path: Path, sent: 
     run(story())
 
 
-def test_a_silent_client_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_client_is_closed(tmp_path: Path) -> None:
     async def story() -> None:
-        monkeypatch.setattr(tls_connection, "HANDSHAKE_S", 0.05)
-        async with secure(tmp_path) as given:
+        limits = UnauthenticatedLimits(place_s=0.05)
+        async with secure(tmp_path, limits=limits) as given:
             with socket.create_connection(("127.0.0.1", given.listener.port)):
                 await given.until(lambda: bool(given.listener.connections))
                 await given.until(lambda: not given.listener.connections)

@@ -28,6 +28,7 @@ from headwater.wire.apis.k36_sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
 )
+from headwater.wire.framing import decode_response
 from headwater_broker.app.config import from_properties
 from headwater_broker.app.data_plane import build_listener
 from headwater_broker.app.dynamic_config import DynamicConfigs
@@ -250,6 +251,73 @@ def test_re_authentication_keeps_mechanism_and_principal(tmp_path: Path) -> None
             if text is None:
                 await connection.call(MetadataRequest(topics=()), MetadataResponse)
             connection.close()
+
+    serve(tmp_path, story, connections__max__reauth__ms="3600000")
+
+
+class Counted:
+    """Alice, who counts her logins; from the third on with another password."""
+
+    def __init__(self, password_later: str = "secret") -> None:
+        self.logins = 0
+        self._later = password_later
+
+    def tls(self) -> None: ...
+
+    def sasl(self, host: str) -> SaslExchange:
+        self.logins += 1
+        password = "secret" if self.logins < 3 else self._later
+        return ScramExchange("SCRAM-SHA-256", "alice", password)
+
+
+def test_the_sdk_authenticates_again_while_requests_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.client.connection.reauthenticate_after_s", lambda *_: 0.001)
+
+    async def story(broker: SaslBroker) -> None:
+        alice = Counted()
+        connection = await open_connection("127.0.0.1", broker.port, credentials=alice)
+        while alice.logins < 5:
+            asked = [
+                connection.call(MetadataRequest(topics=()), MetadataResponse) for _ in range(20)
+            ]
+            await asyncio.gather(*asked)
+        connection.close()
+        wrong = Counted("wrong")
+        connection = await open_connection("127.0.0.1", broker.port, credentials=wrong)
+        with pytest.raises(ConnectionError, match="re-authentication failed"):
+            while True:
+                await connection.call(MetadataRequest(topics=()), MetadataResponse)
+        assert not connection.is_open
+
+    serve(tmp_path, story, connections__max__reauth__ms="3600000")
+
+
+def test_a_blocking_connection_authenticates_again_between_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with responses that it has not read yet."""
+    monkeypatch.setattr(
+        "headwater.client.blocking.connection.reauthenticate_after_s", lambda *_: 0.0
+    )
+
+    def talk(port: int) -> int:
+        alice = Counted()
+        connection = BlockingConnection(
+            "127.0.0.1", port, client_id="c", timeout_s=10, credentials=alice
+        )
+        request = MetadataRequest(topics=())
+        connection.call(request, MetadataResponse)
+        sent = [connection.send(request, 12) for _ in range(3)]
+        for correlation_id in sent:
+            decode_response(MetadataResponse, 12, connection.receive(), correlation_id)
+        connection.call(request, MetadataResponse)
+        connection.close()
+        return alice.logins
+
+    async def story(broker: SaslBroker) -> None:
+        assert await asyncio.to_thread(talk, broker.port) == 6
 
     serve(tmp_path, story, connections__max__reauth__ms="3600000")
 

@@ -29,7 +29,7 @@ def read(made: Session, name: str) -> bool:
     return made.allows(Operation.READ, ResourceType.TOPIC, name)
 
 
-def test_a_decision_is_asked_for_once() -> None:
+def test_an_approval_is_asked_for_once_and_a_denial_each_time() -> None:
     acls = Acls(("alice", "flights"))
     made = session(acls)
     assert [read(made, "flights"), read(made, "flights"), read(made, "other")] == [
@@ -40,6 +40,7 @@ def test_a_decision_is_asked_for_once() -> None:
     assert not read(made, "other")
     assert acls.asked == [
         ("alice", "10.0.0.1", Operation.READ, "flights"),
+        ("alice", "10.0.0.1", Operation.READ, "other"),
         ("alice", "10.0.0.1", Operation.READ, "other"),
     ]
 
@@ -71,7 +72,7 @@ def test_authentication_voids_the_decisions() -> None:
 
 
 def test_a_session_remembers_a_bounded_number_of_decisions() -> None:
-    acls = Acls()
+    acls = Acls(*(("alice", f"t{number}") for number in range(DECISIONS_MAX + 1)))
     made = session(acls)
     for number in range(DECISIONS_MAX + 1):
         read(made, f"t{number}")

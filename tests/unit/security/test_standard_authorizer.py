@@ -12,7 +12,7 @@ from headwater.ports.authorizer import Operation, Principal, ResourceType
 from headwater.security.acl import AclBinding, AclFilter, PatternType, PermissionType
 from headwater.testing.clocks import ManualClock
 from headwater_broker.security.acl_matcher import pattern_of
-from headwater_broker.security.audit_log import AUDIT_LOGGER, AuditLog
+from headwater_broker.security.audit_log import AUDIT_LOGGER, LINES_PER_S_MAX, AuditLog
 from headwater_broker.security.session import Session
 from headwater_broker.security.standard_authorizer import StandardAuthorizer, super_users
 
@@ -91,3 +91,34 @@ def test_denials_are_written_once_a_second_with_a_count(caplog: pytest.LogCaptur
         "from host = 10.0.0.1 on resource = Topic:LITERAL:t based on rule DefaultDeny" + more
         for more in ("", " (3 more times)")
     ]
+
+
+def test_a_session_counts_every_denial(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    acls = authorizer(clock=clock)
+    acls.load([])
+    bob = session(acls, "bob")
+    with caplog.at_level(logging.INFO, AUDIT_LOGGER):
+        for _ in range(5):
+            assert not bob.allows(READ, TOPIC, "t")
+        clock.advance(1000)
+        assert not bob.allows(READ, TOPIC, "t")
+    assert [record.getMessage().rpartition(" (")[2] for record in caplog.records][1:] == [
+        "4 more times)"
+    ]
+
+
+def test_a_flood_of_different_denials_does_not_fill_the_disk(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = ManualClock()
+    acls = authorizer(clock=clock)
+    acls.load([])
+    bob = session(acls, "bob")
+    with caplog.at_level(logging.INFO, AUDIT_LOGGER):
+        for number in range(5000):
+            assert not bob.allows(READ, TOPIC, str(number))
+        assert len(caplog.records) == LINES_PER_S_MAX
+        clock.advance(1000)
+        bob.allows(READ, TOPIC, "t")
+    assert "4900 more denials" in caplog.text

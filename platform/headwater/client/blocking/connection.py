@@ -8,14 +8,15 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from collections import deque
 from typing import TypeVar
 
 from headwater import __version__
-from headwater.client.core.sasl import SaslResponse, sasl_calls
+from headwater.client.core.sasl import SaslResponse, reauthenticate_after_s, sasl_calls
 from headwater.errors import ErrorCode, KafkaError
-from headwater.ports.credentials import NO_CREDENTIALS, Credentials, SaslExchange
+from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 from headwater.sockets import tune
-from headwater.system import SystemClock
+from headwater.system import SystemClock, SystemEntropy
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headwater.wire.framing import decode_response, encode_request
 from headwater.wire.schema import Message
@@ -50,6 +51,11 @@ class BlockingConnection:
         self._correlation_id = 0
         self._clock = SystemClock()
         self._throttled_until = 0.0
+        self._credentials = credentials
+        self._reauthenticate_at: float | None = None
+        self._unanswered = 0
+        self._received: deque[memoryview] = deque()
+        """Responses that came before those of a re-authentication."""
         self._head = bytearray(_HEAD_BYTES)
         self.socket = socket.create_connection((host, port), timeout=HANDSHAKE_TIMEOUT_S)
         tune(self.socket)
@@ -58,8 +64,7 @@ class BlockingConnection:
             if (tls := credentials.tls()) is not None:
                 self.socket = tls.wrap_socket(self.socket, server_hostname=host)
             self._negotiate()
-            if (exchange := credentials.sasl(host)) is not None:
-                self._authenticate(exchange)
+            self._authenticate()
             self.socket.settimeout(timeout_s)
         except BaseException:
             self.close()
@@ -79,17 +84,35 @@ class BlockingConnection:
         reply = decode_response(ApiVersionsResponse, version, raw, correlation_id)
         self.versions = {a.api_key: (a.min_version, a.max_version) for a in reply.api_keys}
 
-    def _authenticate(self, exchange: SaslExchange) -> None:
+    def _authenticate(self) -> None:
+        exchange = self._credentials.sasl(self.host)
+        if exchange is None:
+            return
         calls = sasl_calls(exchange)
         response: SaslResponse | None = None
         while True:
             try:
                 call = next(calls) if response is None else calls.send(response)
-            except StopIteration:
-                return
+            except StopIteration as end:
+                lifetime_ms = int(end.value)
+                break
             request, reply_type, version = call
-            correlation_id = self.send(request, version)
-            response = decode_response(reply_type, version, self.receive(), correlation_id)
+            correlation_id = self._send(request, version)
+            response = decode_response(reply_type, version, self._receive(None), correlation_id)
+        self._reauthenticate_at = None
+        if lifetime_ms > 0:
+            after_s = reauthenticate_after_s(lifetime_ms, SystemEntropy())
+            self._reauthenticate_at = self._clock.monotonic() + after_s
+
+    def _reauthenticate(self) -> None:
+        """Authenticate again before the session ends (KIP-368), once all requests are answered."""
+        for _ in range(self._unanswered - len(self._received)):
+            self._received.append(self._receive(None))
+        try:
+            self._authenticate()
+        except BaseException:
+            self.close()
+            raise
 
     def version_for(self, cls: type[Message], cap: int | None = None) -> int:
         """The highest version that both sides support, at most `cap`. Raises KafkaError."""
@@ -113,9 +136,25 @@ class BlockingConnection:
 
     def send(self, request: Message, version: int) -> int:
         """Send a request, once the throttle time has passed; its correlation id."""
+        self._prepare()
+        self._unanswered += 1
+        return self._send(request, version)
+
+    def send_without_reply(self, request: Message, version: int) -> None:
+        """Send a request that has no response (Produce with acks=0)."""
+        self._prepare()
+        self._send(request, version)
+
+    def _prepare(self) -> None:
+        """Wait until the throttle time has passed; authenticate again when it is time."""
         if self._throttled_until:
             left_s = self._throttled_until - self._clock.monotonic()
             time.sleep(max(0.0, left_s))
+        due = self._reauthenticate_at
+        if due is not None and self._clock.monotonic() >= due:
+            self._reauthenticate()
+
+    def _send(self, request: Message, version: int) -> int:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         body = encode_request(request, version, self._correlation_id, self.client_id)
         self.socket.sendall(_SIZE.pack(len(body)) + body)
@@ -135,6 +174,10 @@ class BlockingConnection:
         `result.obj` is the bytearray used: it can be handed in again once the response is not
         needed any more.
         """
+        self._unanswered -= 1
+        return self._received.popleft() if self._received else self._receive(buffer)
+
+    def _receive(self, buffer: bytearray | None) -> memoryview:
         self._fill(memoryview(self._head))
         size = _SIZE.unpack(self._head)[0]
         if not 4 <= size <= REPLY_BYTES_MAX:

@@ -348,7 +348,7 @@ class RecordClient:
 
         def ask(connection: BlockingConnection) -> int:
             if acks == 0:
-                connection.send(request, connection.version_for(ProduceRequest, 12))
+                connection.send_without_reply(request, connection.version_for(ProduceRequest, 12))
                 return -1
             if transactional_id is not None:
                 _check_enlists(connection)

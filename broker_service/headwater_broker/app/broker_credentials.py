@@ -1,0 +1,88 @@
+"""What this broker shows to the others: the keys of the inter-broker listener, as of a client.
+
+Certificates are read again when their files have changed, for new connections: brokers go on
+replicating while their certificates and authorities are replaced.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+
+from headwater.config.listener_values import split_override
+from headwater.errors import HeadwaterError
+from headwater.ports.credentials import NO_CREDENTIALS, Credentials, SaslExchange
+from headwater.security.client_keys import BY_NAME
+from headwater.security.client_security import MECHANISM, PROTOCOL, credentials_of
+from headwater.security.protocol import SecurityProtocol
+from headwater_broker.app.config import NodeConfig
+
+logger = logging.getLogger(__name__)
+
+INTER_BROKER_MECHANISM = "sasl.mechanism.inter.broker.protocol"
+FILES = ("ssl.keystore.location", "ssl.truststore.location")
+
+Stamp = tuple[tuple[int, int, int], ...]
+"""Modification time, size and inode of each file."""
+
+
+def broker_credentials(config: NodeConfig) -> Credentials:
+    """The credentials of connections to other brokers. Raises UsageError."""
+    protocol = config.protocols[config.inter_broker_listener]
+    if protocol is SecurityProtocol.PLAINTEXT:
+        return NO_CREDENTIALS
+    return BrokerCredentials(client_keys_of(config, protocol))
+
+
+def client_keys_of(config: NodeConfig, protocol: SecurityProtocol) -> dict[str, str]:
+    """The client's keys for the inter-broker listener, out of a broker's properties."""
+    mechanism = config.values.string(INTER_BROKER_MECHANISM)
+    listener = config.inter_broker_listener.lower()
+    found = {name: text for name, text in config.properties.items() if name in BY_NAME}
+    for wanted in ("", mechanism.lower()):
+        for name, text in config.properties.items():
+            override = split_override(name) or ("", "", "")
+            if override[:2] == (listener, wanted) and override[2] in BY_NAME:
+                found[override[2]] = text
+    if not protocol.uses_sasl:
+        found = {name: text for name, text in found.items() if not name.startswith("sasl.")}
+        return {**found, PROTOCOL: protocol.name}
+    return {**found, PROTOCOL: protocol.name, MECHANISM: mechanism}
+
+
+class BrokerCredentials:
+    """`headwater.ports.credentials.Credentials`, read again when a file has changed."""
+
+    def __init__(self, properties: dict[str, str]) -> None:
+        """Raises UsageError for keys or files that are not valid."""
+        self._properties = properties
+        self._stamp = self._present()
+        self._credentials = credentials_of(properties)
+
+    def tls(self) -> ssl.SSLContext | None:
+        """Settings of the TLS handshake, out of the files as they are now."""
+        stamp = self._present()
+        if stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                self._credentials = credentials_of(self._properties)
+                logger.info("certificates for connections to other brokers are read again")
+            except HeadwaterError as error:
+                logger.error("the former certificates stay in use towards brokers: %s", error)
+        return self._credentials.tls()
+
+    def sasl(self, host: str) -> SaslExchange | None:
+        """A new exchange for a connection to the broker at `host`."""
+        return self._credentials.sasl(host)
+
+    def _present(self) -> Stamp:
+        found = []
+        for key in FILES:
+            path = self._properties.get(key)
+            try:
+                stat = os.stat(path) if path else None
+            except OSError:
+                stat = None  # it is being replaced: the next connection looks again
+            found.append((stat.st_mtime_ns, stat.st_size, stat.st_ino) if stat else (0, 0, 0))
+        return tuple(found)

@@ -1,0 +1,117 @@
+"""Limits before authentication: places per address and in all, time, requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from headwater.client.connection import open_connection
+from headwater.wire.apis.k18_api_versions import ApiVersionsRequest
+from headwater.wire.framing import encode_request
+from headwater_broker.network.unauthenticated import UnauthenticatedLimits
+from headwater_broker.security.authentication_gate import UNAUTHENTICATED_REQUESTS_MAX
+from solo_broker import SoloBroker
+from unit.network.test_tls_connection import Secure, Shown, secure
+
+Writers = list[asyncio.StreamWriter]
+
+
+def run(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(story)
+
+
+@asynccontextmanager
+async def silent(given: Secure, count: int, host: str = "127.0.0.1") -> AsyncIterator[Writers]:
+    """So many connections of an address that send nothing."""
+    writers = []
+    for _ in range(count):
+        _, writer = await asyncio.open_connection(
+            "127.0.0.1", given.listener.port, local_addr=(host, 0)
+        )
+        writers.append(writer)
+    try:
+        yield writers
+    finally:
+        for writer in writers:
+            writer.close()
+
+
+def test_silent_connections_of_one_address_keep_no_other_address_out(tmp_path: Path) -> None:
+    async def story() -> None:
+        limits = UnauthenticatedLimits(places_per_host=5, contended_place_s=60.0)
+        async with secure(tmp_path, limits=limits) as given, silent(given, 40, "127.0.0.2"):
+            async with asyncio.timeout(5):
+                good = await given.connect(Shown())
+            assert len(given.listener.connections) <= 6
+            good.close()
+
+    run(story())
+
+
+def test_silent_connections_give_way_to_a_good_one_of_the_same_address(tmp_path: Path) -> None:
+    async def story() -> None:
+        limits = UnauthenticatedLimits(places_per_host=5, contended_place_s=0.05)
+        async with secure(tmp_path, limits=limits) as given, silent(given, 40):
+            async with asyncio.timeout(5):
+                good = await given.connect(Shown())
+            good.close()
+
+    run(story())
+
+
+def test_more_than_can_wait_push_out_the_oldest(tmp_path: Path) -> None:
+    async def story() -> None:
+        limits = UnauthenticatedLimits(places=3, waiting_max=4, contended_place_s=60.0)
+        async with secure(tmp_path, limits=limits) as given, silent(given, 12):
+            await given.until(lambda: len(given.listener.connections) == 3)
+            queue = given.listener.unauthenticated
+            assert queue is not None
+            await given.until(lambda: queue.waiting == 4)
+            assert len(queue) == 3
+
+    run(story())
+
+
+def test_authenticated_connections_need_no_place(tmp_path: Path) -> None:
+    async def story() -> None:
+        limits = UnauthenticatedLimits(places=2)
+        async with secure(tmp_path, limits=limits) as given, AsyncExitStack() as stack:
+            for _ in range(6):
+                client = await given.connect(Shown())
+                stack.callback(client.close)
+            assert len(given.listener.connections) == 6
+            assert given.listener.unauthenticated is not None
+            assert len(given.listener.unauthenticated) == 0
+
+    run(story())
+
+
+def test_too_many_requests_before_authentication_close_the_connection(tmp_path: Path) -> None:
+    async def story() -> None:
+        solo = SoloBroker(
+            tmp_path,
+            listeners="SASL_PLAINTEXT://127.0.0.1:0",
+            inter_broker_listener_name="SASL_PLAINTEXT",
+        )
+        solo.listener_name = "SASL_PLAINTEXT"
+        async with solo as broker:
+            reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+            body = encode_request(ApiVersionsRequest(), 0, 1, None)
+            frame = len(body).to_bytes(4, "big") + body
+            writer.write(frame * (UNAUTHENTICATED_REQUESTS_MAX + 5))
+            replies = 0
+            try:
+                while size := int.from_bytes(await reader.readexactly(4), "big"):
+                    await reader.readexactly(size)
+                    replies += 1
+            except (asyncio.IncompleteReadError, ConnectionError):
+                pass
+            assert replies <= UNAUTHENTICATED_REQUESTS_MAX
+            writer.close()
+            again = await open_connection("127.0.0.1", broker.port)
+            again.close()
+
+    run(story())

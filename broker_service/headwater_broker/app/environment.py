@@ -159,9 +159,9 @@ def _control_plane(
     """Both sides of the control plane, with mTLS if there is `security`."""
     shown, asked, admit = None, None, None
     if security is not None:
-        tls, admit = security.tls, security.admission.admit
-        shown = control_client.mutual_tls(tls.key, tls.chain, tls.trusted)
-        asked = control_grpc.mutual_tls(tls.key, tls.chain, tls.trusted)
+        shown = control_client.CurrentKeys(security.keys.now)
+    if security is not None and security.admission is not None:
+        asked, admit = control_grpc.mutual_tls(security.keys.now), security.admission.admit
     calls = LoopbackControlCalls(config.control_advertised, GrpcControlCalls(shown))
 
     def serve_control(table: ControlTable, address: Address) -> ControlPort:

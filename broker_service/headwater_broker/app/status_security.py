@@ -13,12 +13,13 @@ from pathlib import Path
 
 from headwater.config.listener_values import listener_values, split_override
 from headwater.errors import UsageError
+from headwater.ports.control import plain_address
 from headwater.security.protocol import SecurityProtocol
 from headwater.security.tls_context import server_context
 from headwater_broker.app.config import NodeConfig
+from headwater_broker.app.listener_protocols import STATUS_LISTENER
 from headwater_broker.network.http_guard import HttpGuard
 
-STATUS_LISTENER = "status"
 TOKEN_FILE = "status.bearer.token.file"
 TOKEN_CHARS_MIN = 16
 KEY_STORES = ("ssl.keystore.location", "ssl.keystore.key")
@@ -72,7 +73,7 @@ def status_security(config: NodeConfig) -> StatusSecurity:
     values = listener_values(config.properties, STATUS_LISTENER)
     has_tls = any(
         (found := split_override(name)) is not None
-        and found[0] == STATUS_LISTENER
+        and found[0] == STATUS_LISTENER.lower()
         and found[2] in KEY_STORES
         for name in config.properties
     )
@@ -86,7 +87,7 @@ def status_security(config: NodeConfig) -> StatusSecurity:
     if config.status is not None and not is_mutual and token is None:
         _check_loopback(config, config.status.host)
     hosts = [*(a.host for a in config.advertised), *config.values.strings("status.allowed.hosts")]
-    hosts.append(config.control_advertised.rpartition(":")[0])
+    hosts.append(plain_address(config.control_advertised).rpartition(":")[0])
     if config.status is not None:
         hosts.append(config.status.host)
     return StatusSecurity(HttpGuard(hosts, token), tls)

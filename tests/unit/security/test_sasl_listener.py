@@ -41,6 +41,7 @@ from headwater_broker.security.authentication_gate import (
     TokenAnswer,
 )
 from headwater_broker.security.delegation_tokens import TokenLogin
+from headwater_broker.security.scram_credentials import ScramCredentials
 from solo_broker import SoloBroker
 
 JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -53,8 +54,8 @@ PROPERTIES = {
 }
 
 
-def scram(mechanism: ScramMechanism, password: str) -> str:
-    return format_credential(credential_of_password(mechanism, password, b"salt", 4096))
+def scram(mechanism: ScramMechanism, password: str, iterations: int = 4096) -> str:
+    return format_credential(credential_of_password(mechanism, password, b"salt", iterations))
 
 
 USERS = {"users/alice": {m.value: scram(m, "secret") for m in ScramMechanism}}
@@ -212,6 +213,17 @@ def test_an_unknown_user_gets_a_challenge_as_any_other(tmp_path: Path) -> None:
         assert parse_server_first(other).salt != answers[0].salt
 
     serve(tmp_path, story)
+
+
+def test_iterations_do_not_tell_whether_a_user_exists() -> None:
+    users = {"users/a": {"SCRAM-SHA-256": scram(ScramMechanism.SCRAM_SHA_256, "x", 8192)}}
+    credentials = ScramCredentials(lambda: users, b"secret")
+    stand_in = credentials.stand_in(ScramMechanism.SCRAM_SHA_256, "nobody")
+    assert stand_in.iterations == 8192
+    assert credentials.stand_in(ScramMechanism.SCRAM_SHA_512, "nobody").iterations == 4096
+    users = {"users/a": {"SCRAM-SHA-256": scram(ScramMechanism.SCRAM_SHA_256, "x", 4097)}}
+    changed = credentials.stand_in(ScramMechanism.SCRAM_SHA_256, "nobody")
+    assert (changed.iterations, changed.salt) == (4097, stand_in.salt)
 
 
 def test_an_unknown_mechanism_is_refused_with_those_there_are(tmp_path: Path) -> None:

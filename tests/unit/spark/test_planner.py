@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMinRows
 
 from headwater.client.blocking.cluster import MissingTopicError
-from headwater.errors import UsageError
+from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.testing.clocks import ManualClock
 from headwater_spark.options import EARLIEST, LATEST
 from headwater_spark.source import batch_planner, positions
@@ -47,6 +47,7 @@ class FakeBrokers:
         """Partition -> the offset of the first record of any time; others have none so late."""
         self.listed: dict[str, Log] = {}
         """Topics that metadata still lists and that have no partitions any more."""
+        self.config_error: ErrorCode | None = None
 
     def topics(self, names: Iterable[str] | None) -> dict[str, Topic]:
         self.requests.append("metadata")
@@ -78,7 +79,9 @@ class FakeBrokers:
             found[topic, partition] = words.get(at, self.late_ms.get((topic, partition), -1))
         return found
 
-    def topic_configs(self, _topic: str, _keys: Iterable[str]) -> dict[str, str]:
+    def topic_configs(self, topic: str, _keys: Iterable[str]) -> dict[str, str]:
+        if self.config_error is not None:
+            raise KafkaError(self.config_error, topic)
         return {}
 
 
@@ -286,6 +289,18 @@ def test_a_batch_of_this_run_costs_no_request_to_plan() -> None:
     world.brokers.requests.clear()
     assert len(world.reader.partitions(dict(positions.INITIAL), first)) == 1
     assert world.brokers.requests == []
+
+
+def test_without_the_right_to_read_configs_all_is_read_from_the_brokers() -> None:
+    """READ alone, as Kafka's consumers have it: brokers serve what is in the table too."""
+    world = stream(FakeBrokers(a=Log("old", (0, 5))), subscribe="a")
+    world.brokers.config_error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    (split,) = world.reader.partitions(dict(positions.INITIAL), LOGGED.to_json())
+    assert split.planned.files is None
+    other = stream(FakeBrokers(a=Log("old", (0, 5))), subscribe="a")
+    other.brokers.config_error = ErrorCode.UNKNOWN_SERVER_ERROR
+    with pytest.raises(KafkaError):
+        other.reader.partitions(dict(positions.INITIAL), LOGGED.to_json())
 
 
 def test_a_run_of_available_now_reports_a_truncated_log_instead_of_ending() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from blocking_control import ControlClient
 from headwater import Producer
+from headwater.local.data_folders import read_properties
 from headwater.ports.control import ControlUnavailableError
 from headwater.security.certificates import Subject, issue, new_authority
 from headwater.system import SystemClock
@@ -55,8 +56,8 @@ def steps(folder: Path, port: int, broker_id: int) -> list[dict[str, str]]:
 def restart_with(cluster: LocalCluster, broker_id: int, rows: dict[str, str]) -> None:
     cluster.stop_broker(broker_id)
     path = cluster.directory / "conf" / f"broker-{broker_id}.properties"
-    with path.open("a") as file:
-        file.writelines(f"{key}={value}\n" for key, value in rows.items())
+    merged = {**read_properties(path), **rows}
+    path.write_text("".join(f"{key}={value}\n" for key, value in merged.items()))
     cluster.restart(broker_id)
     cluster.wait_isr(TOPIC, len(BROKERS))
 

@@ -14,7 +14,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export HEADWATER_JARS := $(CURDIR)/.cache/jars
 
-.PHONY: help setup demo test check unit integration long sim soak fuzz docs docs-tools integrations suite-kafka-python suite-copier suite-clients suite-recipes suite-spark suite-rights bench-kafka bench-tier bench-source bench-spark bench-scale bench-transactions clean
+.PHONY: help setup demo test check unit integration long sim soak fuzz docs docs-tools integrations suite-kafka-python suite-copier suite-clients suite-recipes suite-spark suite-rights bench-kafka bench-tier bench-source bench-spark bench-scale bench-transactions bench-tls clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ fuzz: setup ## Spoiled frames against a broker, spoiled batches against all read
 
 bench-kafka: setup ## Raw and client throughput against Apache Kafka on this machine
 	@$(BIN)/python bench/bench_kafka.py $(ARGS)
+
+bench-tls: setup ## TLS against Apache Kafka's: produce, fetch, mTLS handshakes (ARGS="--only fetch")
+	@PYTHONPATH=tests:bench $(BIN)/python bench/bench_tls.py $(ARGS)
 
 bench-tier: setup ## Topic to Delta against Spark's own Kafka-to-Delta stream
 	@$(BIN)/python bench/bench_spark.py tier $(ARGS)

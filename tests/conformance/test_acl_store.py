@@ -52,11 +52,12 @@ def play(request: pytest.FixtureRequest) -> Callable[[Tell], None]:
     """Runs a story with two sessions, of a controller and of a broker, and the fence."""
     tree = MemoryTree()
     name = request.node.name.replace("[", "-").replace("]", "")
+    servers = request.getfixturevalue("zookeeper") if request.param == "zookeeper" else ""
 
     async def connect() -> MetadataStore:
-        if request.param == "memory":
+        if not servers:
             return tree.connect()
-        store = ZooKeeperStore(f"{request.getfixturevalue('zookeeper')}/{name}", 60_000)
+        store = ZooKeeperStore(f"{servers}/{name}", 60_000)
         await store.start(120_000)
         return store
 

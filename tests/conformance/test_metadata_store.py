@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import socket
-import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from conformance.zookeepers import running_zookeeper
 from headwater.errors import UsageError
-from headwater.local.java import find_java
-from headwater.local.zookeeper import is_listening, zookeeper_spec
 from headwater.ports.metadata_store import (
     BadVersionError,
     Check,
@@ -46,27 +43,9 @@ class Ensemble:
 @pytest.fixture(scope="module")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder: Path = tmp_path_factory.mktemp("zookeeper")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    spec = zookeeper_spec(folder, port, folder / "log")
-    command = spec.command[spec.command.index(find_java()) :]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as java:
-        try:
-            asyncio.run(_listening(port))
-            yield f"127.0.0.1:{port}"
-        finally:
-            java.kill()
-            java.wait()
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-async def _listening(port: int) -> None:
-    for _ in range(600):
-        if is_listening("127.0.0.1", port):
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("ZooKeeper did not start")
+    with running_zookeeper(folder) as servers:
+        yield servers
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(params=["memory", pytest.param("zookeeper", marks=pytest.mark.integration)])

@@ -31,5 +31,8 @@ def running_zookeeper(folder: Path) -> Iterator[str]:
 
 
 async def _listening(port: int) -> None:
-    while not is_listening("127.0.0.1", port):
+    for _ in range(600):
+        if is_listening("127.0.0.1", port):
+            return
         await asyncio.sleep(0.05)
+    raise AssertionError("ZooKeeper did not start")

@@ -135,8 +135,9 @@ def client_quotas(b: Bench) -> None:
     tool("--alter", "--add-config", "producer_byte_rate=1024,request_percentage=12.5")
     told = tool("--describe")
     assert "client-id 'app'" in told and "producer_byte_rate=1024.0" in told, told
-    refused(lambda: tool("--alter", "--add-config", "controller_mutation_rate=5"), "KIP-599")
-    tool("--alter", "--delete-config", "producer_byte_rate,request_percentage")
+    tool("--alter", "--add-config", "controller_mutation_rate=5")
+    keys = "producer_byte_rate,request_percentage,controller_mutation_rate"
+    tool("--alter", "--delete-config", keys)
     with b.cluster.admin() as admin:
         assert not any(row.quotas for row in admin.describe_client_quotas())
 

@@ -26,7 +26,8 @@ FELT_S = 1.0
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     folder = tmp_path_factory.mktemp("acls")
-    with LocalCluster(folder / "c", next_base_port(folder), 2, OPEN_WITH_AUTHORIZER) as cluster:
+    properties = {**OPEN_WITH_AUTHORIZER, "headwater.audit.topic": "audit"}
+    with LocalCluster(folder / "c", next_base_port(folder), 2, properties) as cluster:
         yield cluster
 
 
@@ -99,6 +100,27 @@ def test_a_parked_fetch_ends_when_its_right_goes(guarded: LocalCluster) -> None:
     assert message is not None
     assert message.error().code() == 29
     assert took < 5
+
+
+def test_denials_and_changes_reach_the_audit_topic(guarded: LocalCluster) -> None:
+    guarded.create_topic("audit")
+    acl = denial("audited", Operation.READ)
+    with guarded.admin() as admin:
+        admin.create_acls([acl])
+        admin.delete_acls([AclFilter(name="audited")])
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": guarded.bootstrap, "group.id": "a", "auto.offset.reset": "earliest"}
+    )
+    consumer.assign([confluent_kafka.TopicPartition("audit", 0, 0)])
+    wanted = {f"User:ANONYMOUS {what} ACL" for what in ("created", "deleted")}
+    deadline = time.monotonic() + 30
+    while wanted:
+        assert time.monotonic() < deadline, wanted
+        message = consumer.poll(1)
+        if message is not None and message.error() is None:
+            line = message.value().decode()
+            wanted = {part for part in wanted if not (part in line and ":audited" in line)}
+    consumer.close()
 
 
 def test_kafka_acls_sh(guarded: LocalCluster, tmp_path: Path) -> None:

@@ -31,11 +31,18 @@ from headwater.wire.apis import k25_add_offsets_to_txn as k25
 from headwater.wire.apis import k26_end_txn as k26
 from headwater.wire.apis import k27_write_txn_markers as k27
 from headwater.wire.apis import k28_txn_offset_commit as k28
+from headwater.wire.apis import k29_describe_acls as k29
+from headwater.wire.apis import k30_create_acls as k30
+from headwater.wire.apis import k31_delete_acls as k31
 from headwater.wire.apis import k32_describe_configs as k32
 from headwater.wire.apis import k33_alter_configs as k33
 from headwater.wire.apis import k34_alter_replica_log_dirs as k34
 from headwater.wire.apis import k35_describe_log_dirs as k35
 from headwater.wire.apis import k37_create_partitions as k37
+from headwater.wire.apis import k38_create_delegation_token as k38
+from headwater.wire.apis import k39_renew_delegation_token as k39
+from headwater.wire.apis import k40_expire_delegation_token as k40
+from headwater.wire.apis import k41_describe_delegation_token as k41
 from headwater.wire.apis import k42_delete_groups as k42
 from headwater.wire.apis import k43_elect_leaders as k43
 from headwater.wire.apis import k44_incremental_alter_configs as k44
@@ -44,6 +51,8 @@ from headwater.wire.apis import k46_list_partition_reassignments as k46
 from headwater.wire.apis import k47_offset_delete as k47
 from headwater.wire.apis import k48_describe_client_quotas as k48
 from headwater.wire.apis import k49_alter_client_quotas as k49
+from headwater.wire.apis import k50_describe_user_scram_credentials as k50
+from headwater.wire.apis import k51_alter_user_scram_credentials as k51
 from headwater.wire.apis import k60_describe_cluster as k60
 from headwater.wire.apis import k61_describe_producers as k61
 from headwater.wire.apis import k65_describe_transactions as k65
@@ -55,6 +64,8 @@ from unit.network.test_data_plane import batch
 PREFIX = "rights-"
 HERE, GONE = f"{PREFIX}here", f"{PREFIX}gone"
 """A topic, a group and a transactional id that exist; and names of none."""
+ADMIN = "admin"
+"""A super user; the owner of a delegation token."""
 NO_PRODUCER = 987_654_321
 TIMEOUT_MS = 10_000
 
@@ -76,6 +87,8 @@ def requests() -> Iterator[Request]:
         yield from _on_group(where)
         yield from _on_transaction(where)
     yield from _on_cluster()
+    yield from _on_users()
+    yield from _on_tokens()
 
 
 def _on_topic(t: str) -> Iterator[Request]:
@@ -279,7 +292,7 @@ def _on_members(g: str) -> Iterator[Request]:
     protocols = (k11.JoinGroupRequestProtocol(name="range", metadata=b""),)
     join = k11.JoinGroupRequest(
         group_id=g,
-        session_timeout_ms=10_000,
+        session_timeout_ms=1,  # refused: a member would stay
         rebalance_timeout_ms=10_000,
         member_id="",
         protocol_type="consumer",
@@ -399,3 +412,61 @@ def _on_cluster() -> Iterator[Request]:
     )  # fmt: skip
     shown = k60.DescribeClusterRequest(include_cluster_authorized_operations=True)
     yield Request("DescribeCluster", shown, k60.DescribeClusterResponse, 1)
+
+
+def _on_users() -> Iterator[Request]:
+    about = {"principal": f"User:{GONE}", "host": "*", "operation": 3, "permission_type": 3}
+    where = {"resource_type_filter": 2, "resource_name_filter": GONE, "pattern_type_filter": 3}
+    selects = {
+        **where,
+        "principal_filter": f"User:{GONE}",
+        "host_filter": None,
+        "operation": 1,
+        "permission_type": 1,
+    }
+    yield Request("DescribeAcls", k29.DescribeAclsRequest(**selects), k29.DescribeAclsResponse, 3)
+    added = k30.AclCreation(resource_type=2, resource_name=HERE, resource_pattern_type=3, **about)
+    yield Request(
+        "CreateAcls", k30.CreateAclsRequest(creations=(added,)), k30.CreateAclsResponse, 3
+    )
+    yield Request(
+        "DeleteAcls", k31.DeleteAclsRequest(filters=(k31.DeleteAclsFilter(**selects),)),
+        k31.DeleteAclsResponse, 3,
+    )  # fmt: skip
+    yield Request(
+        "DescribeUserScramCredentials",
+        k50.DescribeUserScramCredentialsRequest(users=(k50.UserName(name=GONE),)),
+        k50.DescribeUserScramCredentialsResponse,
+        0,
+    )
+    gone = k51.ScramCredentialDeletion(name=GONE, mechanism=1)
+    yield Request(
+        "AlterUserScramCredentials",
+        k51.AlterUserScramCredentialsRequest(deletions=(gone,), upsertions=()),
+        k51.AlterUserScramCredentialsResponse,
+        0,
+    )
+
+
+def _on_tokens() -> Iterator[Request]:
+    made = k38.CreateDelegationTokenRequest(
+        owner_principal_type="User", owner_principal_name=GONE, renewers=(), max_lifetime_ms=60_000
+    )
+    yield Request(f"CreateDelegationToken of {GONE}", made, k38.CreateDelegationTokenResponse, 3)
+    yield Request(
+        "RenewDelegationToken", k39.RenewDelegationTokenRequest(hmac=b"none", renew_period_ms=1),
+        k39.RenewDelegationTokenResponse, 2,
+    )  # fmt: skip
+    yield Request(
+        "ExpireDelegationToken",
+        k40.ExpireDelegationTokenRequest(hmac=b"none", expiry_time_period_ms=1),
+        k40.ExpireDelegationTokenResponse,
+        2,
+    )
+    owner = k41.DescribeDelegationTokenOwner(principal_type="User", principal_name=ADMIN)
+    yield Request(
+        f"DescribeDelegationToken of {ADMIN}",
+        k41.DescribeDelegationTokenRequest(owners=(owner,)),
+        k41.DescribeDelegationTokenResponse,
+        3,
+    )

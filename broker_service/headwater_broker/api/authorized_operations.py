@@ -43,11 +43,12 @@ SUPPORTED: Mapping[ResourceType, tuple[Operation, ...]] = {
 
 def authorized_operations(ctx: RequestContext, resource: ResourceType, name: str) -> int:
     """The operations that the principal may do on a resource, as the protocol's bit field."""
-    return sum(
-        1 << operation
-        for operation in SUPPORTED[resource]
-        if ctx.allowed(operation, resource, name)
-    )
+    with ctx.session.quietly():
+        return sum(
+            1 << operation
+            for operation in SUPPORTED[resource]
+            if ctx.allowed(operation, resource, name)
+        )
 
 
 def cluster_operations(ctx: RequestContext) -> int:

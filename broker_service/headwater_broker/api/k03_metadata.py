@@ -58,7 +58,8 @@ def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
     to_create: dict[str, None] = {}
     wants_all = request.topics is None or (version == 0 and not request.topics)
     if wants_all:
-        topics = [_known(ctx, request, view) for view in services.view.topics.values()]
+        with ctx.session.quietly():
+            topics = [_known(ctx, request, view) for view in services.view.topics.values()]
         topics = [t for t in topics if t.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     elif version < BY_ID_SINCE and any(
         asked.name is None or asked.topic_id != ZERO for asked in request.topics or ()
@@ -118,7 +119,20 @@ def _by_name(
     if not ctx.allowed(Operation.DESCRIBE, ResourceType.TOPIC, name):
         return _denied(name)
     code = _missing(ctx, request, name, to_create)
-    return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+    # Without the right to create it Kafka's row has no operations.
+    is_denied = code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return MetadataResponseTopic(
+        error_code=code,
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
+        topic_authorized_operations=NOT_REQUESTED if is_denied else _operations(ctx, request, name),
+    )
+
+
+def _operations(ctx: RequestContext, request: MetadataRequest, name: str) -> int:
+    if request.include_topic_authorized_operations:
+        return authorized_operations(ctx, ResourceType.TOPIC, name)
+    return NOT_REQUESTED
 
 
 def _denied(name: str) -> MetadataResponseTopic:
@@ -214,9 +228,6 @@ def _known(
     name, version = view.name, ctx.api_version
     if not ctx.allowed(Operation.DESCRIBE, ResourceType.TOPIC, name):
         return _denied(name)
-    allowed = NOT_REQUESTED
-    if request.include_topic_authorized_operations:
-        allowed = authorized_operations(ctx, ResourceType.TOPIC, name)
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=name,
@@ -226,7 +237,7 @@ def _known(
             partition_row(ctx.broker, ctx.listener, view.partitions[index], version)
             for index in sorted(view.partitions)
         ),
-        topic_authorized_operations=allowed,
+        topic_authorized_operations=_operations(ctx, request, name),
     )
 
 

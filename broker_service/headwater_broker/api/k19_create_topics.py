@@ -10,6 +10,7 @@ from dataclasses import replace
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation
 from headwater.wire.apis.k19_create_topics import (
+    CreatableTopic,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -21,6 +22,7 @@ from headwater_broker.api.admin.forwarding import (
     ms_left,
     topics_without_leaders,
 )
+from headwater_broker.api.admin.mutation_quota import EXCEEDED, mutation_quota
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
 
@@ -33,6 +35,11 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
         t for t in request.topics if may_create_all or may_on_topic(ctx, Operation.CREATE, t.name)
     )
     began = ctx.broker.clock.monotonic()
+    quota = mutation_quota(ctx, CreateTopicsRequest.api_key)
+    charged = {t.name: _partitions(ctx, t) for t in allowed if quota.allows(_partitions(ctx, t))}
+    exceeded = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    throttled = [t.name for t in allowed if t.name not in charged]
+    allowed = tuple(t for t in allowed if t.name in charged)
     found: dict[str, CreatableTopicResult] = {}
     if allowed:
         part = replace(request, topics=allowed)
@@ -41,6 +48,10 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
             found = {t.name: t for t in reply.topics}
         except KafkaError as e:
             found = {t.name: _failed(t.name, e.code, e.detail) for t in allowed}
+    for name, row in found.items():
+        if row.error_code:
+            quota.give_back(charged[name])
+    found.update((name, _failed(name, exceeded, EXCEEDED)) for name in throttled)
     if not request.validate_only:
         made = [r for r in found.values() if r.error_code == ErrorCode.NONE]
         wanted = {r.name: max(r.num_partitions, 1) for r in made}
@@ -53,11 +64,19 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
             found[name] = _without_configs(row)
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return CreateTopicsResponse(
+        throttle_time_ms=quota.throttle_ms,
         topics=tuple(
             found.get(name) or _failed(name, denied, "no CREATE on this topic")
             for name in dict.fromkeys(t.name for t in request.topics)
-        )
+        ),
     )
+
+
+def _partitions(ctx: RequestContext, topic: CreatableTopic) -> int:
+    if topic.assignments:
+        return len(topic.assignments)
+    wanted = topic.num_partitions
+    return wanted if wanted > 0 else ctx.broker.config.num_partitions
 
 
 def _without_configs(row: CreatableTopicResult) -> CreatableTopicResult:

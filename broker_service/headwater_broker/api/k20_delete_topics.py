@@ -24,6 +24,7 @@ from headwater_broker.api.admin.forwarding import (
     may_on_topic,
     ms_left,
 )
+from headwater_broker.api.admin.mutation_quota import EXCEEDED, mutation_quota
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
 
@@ -36,7 +37,12 @@ async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> De
     """Rows in the order of the request; one for a topic that occurs more than once, which is
     refused."""
     rows = request.topics or tuple(DeleteTopicState(name=n) for n in request.topic_names)
-    refused = {row: _refusal(ctx, row) for row in rows}
+    quota = mutation_quota(ctx, DeleteTopicsRequest.api_key)
+    refused: dict[DeleteTopicState, DeletableTopicResult | None] = {}
+    for row in dict.fromkeys(rows):
+        refused[row] = _refusal(ctx, row)
+        if refused[row] is None and not quota.allows(_partitions(ctx, row)):
+            refused[row] = _failed(row, ErrorCode.THROTTLING_QUOTA_EXCEEDED, EXCEEDED)
     allowed = tuple(row for row in rows if refused[row] is None)
     found: dict[DeleteTopicState, DeletableTopicResult] = {}
     if allowed:
@@ -49,7 +55,13 @@ async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> De
         left_ms = ms_left(ctx.broker, began, request.timeout_ms)
         await await_view(ctx.broker, lambda: not (gone & view.topic_by_id.keys()), left_ms)
     responses = dict.fromkeys(refused[r] or found[r] for r in rows)
-    return DeleteTopicsResponse(responses=tuple(responses))
+    return DeleteTopicsResponse(throttle_time_ms=quota.throttle_ms, responses=tuple(responses))
+
+
+def _partitions(ctx: RequestContext, row: DeleteTopicState) -> int:
+    view = ctx.broker.view
+    known = view.topic_by_id.get(row.topic_id) if row.name is None else view.topics.get(row.name)
+    return 0 if known is None else len(known.partitions)
 
 
 def _refusal(ctx: RequestContext, row: DeleteTopicState) -> DeletableTopicResult | None:
@@ -67,6 +79,9 @@ def _refusal(ctx: RequestContext, row: DeleteTopicState) -> DeletableTopicResult
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if row.name is None and not may_on_topic(ctx, Operation.DESCRIBE, name):
         return _failed(row, denied, None)  # Kafka: the name is secret, the id is not
+    is_missing = name not in ctx.broker.view.topics
+    if is_missing and may_on_topic(ctx, Operation.DESCRIBE, name):
+        return _failed(row, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
     return _failed(replace(row, name=name), denied, f"no DELETE on {name}")
 
 

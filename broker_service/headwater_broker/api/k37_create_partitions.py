@@ -10,6 +10,7 @@ from headwater.topic_names import INTERNAL_TOPICS
 from headwater.wire.apis.k37_create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
+    CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
 from headwater_broker.api.admin.forwarding import (
@@ -18,6 +19,7 @@ from headwater_broker.api.admin.forwarding import (
     ms_left,
     topics_without_leaders,
 )
+from headwater_broker.api.admin.mutation_quota import EXCEEDED, mutation_quota
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
 
@@ -28,6 +30,17 @@ async def create_partitions(
 ) -> CreatePartitionsResponse:
     """Answered when this broker knows the new leaders."""
     found = {t.name: r for t in request.topics if (r := _refusal(ctx, t.name)) is not None}
+    quota = mutation_quota(ctx, CreatePartitionsRequest.api_key)
+    charged: dict[str, int] = {}
+    for topic in request.topics:
+        if topic.name in found:
+            continue
+        added = _added(ctx, topic)
+        if quota.allows(added):
+            charged[topic.name] = added
+        else:
+            exceeded = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            found[topic.name] = _failed(topic.name, exceeded, EXCEEDED)
     allowed = tuple(t for t in request.topics if t.name not in found)
     began = ctx.broker.clock.monotonic()
     if allowed:
@@ -37,6 +50,9 @@ async def create_partitions(
             found.update((r.name, r) for r in reply.results)
         except KafkaError as e:
             found.update((t.name, _failed(t.name, e.code, e.detail)) for t in allowed)
+    for name, added in charged.items():
+        if found[name].error_code:
+            quota.give_back(added)
     if not request.validate_only:
         grown = {t.name: t.count for t in allowed if found[t.name].error_code == ErrorCode.NONE}
         left_ms = ms_left(ctx.broker, began, request.timeout_ms)
@@ -45,7 +61,14 @@ async def create_partitions(
             found[name] = _failed(name, ErrorCode.REQUEST_TIMED_OUT, text)
     # A name that occurs more than once is refused with one row.
     names = dict.fromkeys(t.name for t in request.topics)
-    return CreatePartitionsResponse(results=tuple(found[name] for name in names))
+    return CreatePartitionsResponse(
+        throttle_time_ms=quota.throttle_ms, results=tuple(found[name] for name in names)
+    )
+
+
+def _added(ctx: RequestContext, topic: CreatePartitionsTopic) -> int:
+    known = ctx.broker.view.topics.get(topic.name)
+    return 0 if known is None else max(topic.count - len(known.partitions), 0)
 
 
 def _refusal(ctx: RequestContext, topic: str) -> CreatePartitionsTopicResult | None:

@@ -15,7 +15,7 @@ from headwater.wire.apis.k50_describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
-from headwater_broker.api.admin.forwarding import require_on_cluster
+from headwater_broker.api.admin.forwarding import may_on_cluster
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
 from headwater_broker.security.scram_credentials import MECHANISM_NAMES, user_path
@@ -26,7 +26,13 @@ def describe_user_scram_credentials(
     ctx: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     """The named users; without names, all that have a credential."""
-    require_on_cluster(ctx, Operation.DESCRIBE)
+    if not may_on_cluster(ctx, Operation.DESCRIBE):
+        code, text = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no DESCRIBE on the cluster"
+        # Kafka's rows do not name the users.
+        rows = tuple(_failed("", code, text) for _ in request.users or ())
+        return DescribeUserScramCredentialsResponse(
+            error_code=code, error_message=text, results=rows
+        )
     stored = ctx.broker.view.client_quotas
     if not request.users:
         names = sorted(_user(path) for path, row in stored.items() if row.keys() & MECHANISM_NAMES)

@@ -73,7 +73,12 @@ def _topic(ctx: RequestContext, name: str, first: int, room: int) -> Topic:
     if view is None:
         is_legal = is_legal_name(name)
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return _failed(name, unknown if is_legal else ErrorCode.INVALID_TOPIC_EXCEPTION)
+        return Topic(
+            error_code=unknown if is_legal else ErrorCode.INVALID_TOPIC_EXCEPTION,
+            name=name,
+            is_internal=name in INTERNAL_TOPICS,
+            topic_authorized_operations=authorized_operations(ctx, ResourceType.TOPIC, name),
+        )
     indexes = [index for index in sorted(view.partitions) if index >= first][:room]
     return Topic(
         error_code=ErrorCode.NONE,

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.config.keys import Values, broker_values
+from headwater.config.load import parse_properties
+from headwater.config.placeholders import resolve_placeholders
 from headwater.errors import UsageError
+from headwater.ports.control import tls_address
 from headwater.security.protocol import SecurityProtocol
 from headwater_broker.app.listener_protocols import (
     check_listener_keys,
+    control_uses_tls,
     inter_broker_listener,
     protocols_of,
 )
@@ -45,6 +49,8 @@ class NodeConfig:
     """The listener that brokers use among themselves."""
     control: Address
     control_advertised: str
+    """host:port, with `tls://` before it if the port has TLS."""
+    control_tls: bool
     status: Address | None
     zookeeper: str
     tables_uri: str
@@ -67,21 +73,7 @@ def load(path: str | None, overrides: Iterable[str]) -> NodeConfig:
         if not equals:
             raise UsageError(f"--set {item!r}: write it as key=value")
         properties[key.strip()] = value.strip()
-    return from_properties(properties)
-
-
-def parse_properties(text: str, where: str) -> dict[str, str]:
-    """Java properties as Kafka's files use them: `key=value`, `#` or `!` comments."""
-    found: dict[str, str] = {}
-    for number, raw in enumerate(text.splitlines(), start=1):
-        line = raw.strip()
-        if not line or line[0] in "#!":
-            continue
-        key, equals, value = line.partition("=")
-        if not equals:
-            raise UsageError(f"{where}, line {number}: {line!r} is not key=value")
-        found[key.strip()] = value.strip()
-    return found
+    return from_properties(resolve_placeholders(properties))
 
 
 def from_properties(properties: Mapping[str, str]) -> NodeConfig:
@@ -107,6 +99,12 @@ def from_properties(properties: Mapping[str, str]) -> NodeConfig:
     check_listener_keys(known, names)
     control = _host_port("control.listener", values.string("control.listener"))
     first = str(Path(log_dirs[0]).resolve())
+    inter_broker = inter_broker_listener(known, protocols)
+    rows = values.strings("listener.security.protocol.map")
+    control_tls = control_uses_tls(known, rows, protocols[inter_broker])
+    control_address = values.string("control.advertised.listener") or values.string(
+        "control.listener"
+    )
     return NodeConfig(
         broker_id=broker_id,
         cluster_id=cluster_id,
@@ -114,10 +112,10 @@ def from_properties(properties: Mapping[str, str]) -> NodeConfig:
         listeners=listeners,
         advertised=advertised,
         protocols=protocols,
-        inter_broker_listener=inter_broker_listener(known, protocols),
+        inter_broker_listener=inter_broker,
         control=control,
-        control_advertised=values.string("control.advertised.listener")
-        or values.string("control.listener"),
+        control_advertised=tls_address(control_address) if control_tls else control_address,
+        control_tls=control_tls,
         status=_host_port("status.listener", values.string("status.listener"))
         if values.is_set("status.listener")
         else None,

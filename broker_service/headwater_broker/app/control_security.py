@@ -1,22 +1,25 @@
 """TLS of the control plane: keys of the inter-broker listener, and `listener.name.control.ssl.*`.
 
-Both sides show a certificate. Without TLS between brokers there is none here either.
+Both sides show a certificate. A broker's address says whether its port has TLS (`tls://`), so that
+rolling restarts turn it on: first every broker gets keys, then each one its port with TLS.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 from dataclasses import dataclass, field
 
 from headwater.config.keys import LISTENER_PREFIX, Values
 from headwater.config.listener_values import listener_values, split_override
-from headwater.errors import UsageError
+from headwater.errors import HeadwaterError, UsageError
 from headwater.security.principal import principal_mapper
-from headwater.security.tls_stores import read_key_store, read_trust_store
+from headwater.security.tls_stores import read_key_store, read_trust_store, store_files
 from headwater_broker.app.config import NodeConfig
+from headwater_broker.app.listener_protocols import CONTROL_LISTENER
 from headwater_broker.security.control_admission import ControlAdmission
 
-CONTROL_LISTENER = "control"
-KEY_STORES = ("ssl.keystore.location", "ssl.keystore.key")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,26 +31,70 @@ class ControlTls:
     trusted: bytes
 
 
+class ControlKeys:
+    """The keys, read again when a file has changed: certificates are replaced without a restart."""
+
+    def __init__(self, values: Values) -> None:
+        """Raises UsageError with key and remedy."""
+        self._values = values
+        self._stamp = self._present()
+        self._tls = _read(values)
+
+    def now(self) -> ControlTls:
+        """The present keys: the same object while no file changes."""
+        stamp = self._present()
+        if stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                self._tls = _read(self._values)
+                logger.info("the control plane's certificates are read again")
+            except HeadwaterError as error:
+                logger.error("the control plane keeps its former certificates: %s", error)
+        return self._tls
+
+    def _present(self) -> tuple[tuple[int, int, int], ...]:
+        found = []
+        for path in store_files(self._values):
+            try:
+                stat = os.stat(path)
+            except OSError:
+                found.append((0, 0, 0))
+            else:
+                found.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
+        return tuple(found)
+
+
 @dataclass(frozen=True, slots=True)
 class ControlSecurity:
-    """What a control port with mTLS needs."""
+    """What a broker shows and asks for on the control plane."""
 
-    tls: ControlTls
-    admission: ControlAdmission
+    keys: ControlKeys
+    admission: ControlAdmission | None
+    """None while this broker's own port is without TLS."""
 
 
-def control_security(config: NodeConfig, inter_broker_listener: str) -> ControlSecurity | None:
-    """None for a control plane without TLS. Raises UsageError with key and remedy."""
-    own = listener_values(config.properties, CONTROL_LISTENER)
-    has_own = any(
-        (found := split_override(name)) is not None
-        and found[0] == CONTROL_LISTENER
-        and found[2] in KEY_STORES
-        for name in config.properties
-    )
-    if not has_own and not _uses_tls(config.values, inter_broker_listener):
-        return None
-    values = own if has_own else _values(config, inter_broker_listener)
+def control_security(config: NodeConfig) -> ControlSecurity | None:
+    """None without keys. Raises UsageError with key and remedy."""
+    values = control_values(config)
+    if not config.control_tls:
+        has_keys = read_key_store(values) is not None and bool(read_trust_store(values))
+        return ControlSecurity(ControlKeys(values), None) if has_keys else None
+    mapper = principal_mapper(values.string("ssl.principal.mapping.rules"))
+    return ControlSecurity(ControlKeys(values), ControlAdmission(mapper))
+
+
+def control_values(config: NodeConfig) -> Values:
+    """The inter-broker listener's values, with those of the control listener over them."""
+    properties = dict(config.properties)
+    for name, text in config.properties.items():
+        found = split_override(name)
+        if found is not None and found[:2] == (config.inter_broker_listener.lower(), ""):
+            own = f"{LISTENER_PREFIX}{CONTROL_LISTENER.lower()}.{found[2]}"
+            properties.setdefault(own, text)
+    return listener_values(properties, CONTROL_LISTENER)
+
+
+def _read(values: Values) -> ControlTls:
     store, trusted = read_key_store(values), read_trust_store(values)
     if store is None:
         raise UsageError(
@@ -65,28 +112,4 @@ def control_security(config: NodeConfig, inter_broker_listener: str) -> ControlS
             "PKCS12: set listener.name.control.ssl.keystore.location to one that only the broker "
             "may read"
         )
-    tls = ControlTls(store.key.encode(), "".join(store.chain).encode(), "".join(trusted).encode())
-    mapper = principal_mapper(values.string("ssl.principal.mapping.rules"))
-    return ControlSecurity(tls, ControlAdmission(mapper))
-
-
-def _uses_tls(values: Values, listener: str) -> bool:
-    if not values.string("inter.broker.listener.name"):
-        return values.string("security.inter.broker.protocol") in ("SSL", "SASL_SSL")
-    rows = values.strings("listener.security.protocol.map")
-    protocols = {name.strip().upper(): text.strip().upper() for name, _, text in _pairs(rows)}
-    return protocols.get(listener.upper(), listener.upper()) in ("SSL", "SASL_SSL")
-
-
-def _pairs(rows: tuple[str, ...]) -> list[tuple[str, str, str]]:
-    return [row.partition(":") for row in rows]
-
-
-def _values(config: NodeConfig, listener: str) -> Values:
-    """The inter-broker listener's values, with those of the control listener over them."""
-    properties = dict(config.properties)
-    for name, text in config.properties.items():
-        found = split_override(name)
-        if found is not None and found[:2] == (listener.lower(), ""):
-            properties.setdefault(f"{LISTENER_PREFIX}{CONTROL_LISTENER}.{found[2]}", text)
-    return listener_values(properties, CONTROL_LISTENER)
+    return ControlTls(store.key.encode(), "".join(store.chain).encode(), "".join(trusted).encode())

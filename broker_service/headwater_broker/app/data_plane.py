@@ -146,7 +146,7 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         meters=Meters(),
         warmer=parts.warmer,
         background=Background(),
-        quotas=ClientQuotas(ports.clock, _windows(config.values)),
+        quotas=ClientQuotas(ports.clock, *_quota_windows(config.values)),
         remote_log=parts.remote_log,
         config_now=api_config.now,
         disk_space=parts.disk_space,
@@ -263,8 +263,11 @@ def _subscribe_to_metadata(view: MetadataCache, services: Services) -> None:
     view.on_brokers.append(services.purgatories.watches.live_brokers_changed)
 
 
-def _windows(v: Values) -> Windows:
-    return Windows(v.integer("quota.window.num"), v.integer("quota.window.size.seconds"))
+def _quota_windows(v: Values) -> tuple[Windows, Windows]:
+    """Those of client quotas, and those of topic changes."""
+    clients = Windows(v.integer("quota.window.num"), v.integer("quota.window.size.seconds"))
+    count = v.integer("controller.quota.window.num")
+    return clients, Windows(count, v.integer("controller.quota.window.size.seconds"))
 
 
 def build_listener(

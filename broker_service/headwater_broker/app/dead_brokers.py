@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable
 
 from headwater.local.zk_session import DeadSession
+from headwater.ports.control import plain_address
 from headwater.ports.metadata_store import MetadataStore, Node, StoreError
 from headwater_broker.metadata import session_znodes, znodes
 from headwater_broker.metadata.cache import MetadataCache
@@ -106,7 +107,7 @@ class DeadBrokers:
 
 async def _refuses(address: str) -> bool:
     """True when no process listens there. A broker that drains closes its data ports first."""
-    host, _, port = address.rpartition(":")
+    host, _, port = plain_address(address).rpartition(":")
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
             _, writer = await asyncio.open_connection(host, int(port))

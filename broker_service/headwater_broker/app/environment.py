@@ -123,7 +123,7 @@ class Environment:
 async def system_environment(config: NodeConfig) -> Environment:
     """The environment of this machine, with a session on the metadata store. Raises UsageError."""
     values, loop = config.values, asyncio.get_running_loop()
-    security = control_security(config, config.inter_broker_listener)
+    security = control_security(config)
     at_store = zookeeper_security(values)
     session_timeout_ms = values.integer("zookeeper.session.timeout.ms")
     store = ZooKeeperStore(config.zookeeper, session_timeout_ms, security=at_store)
@@ -159,9 +159,9 @@ def _control_plane(
     """Both sides of the control plane, with mTLS if there is `security`."""
     shown, asked, admit = None, None, None
     if security is not None:
-        tls, admit = security.tls, security.admission.admit
-        shown = control_client.mutual_tls(tls.key, tls.chain, tls.trusted)
-        asked = control_grpc.mutual_tls(tls.key, tls.chain, tls.trusted)
+        shown = control_client.CurrentKeys(security.keys.now)
+    if security is not None and security.admission is not None:
+        asked, admit = control_grpc.mutual_tls(security.keys.now), security.admission.admit
     calls = LoopbackControlCalls(config.control_advertised, GrpcControlCalls(shown))
 
     def serve_control(table: ControlTable, address: Address) -> ControlPort:

@@ -18,8 +18,9 @@ NAME_KEY = "inter.broker.listener.name"
 PROTOCOL_KEY = "security.inter.broker.protocol"
 
 
-CONTROL_LISTENER = "CONTROL"
-"""The control plane, for keys `listener.name.control.ssl.*`; no listener has this name."""
+CONTROL_LISTENER, STATUS_LISTENER = "CONTROL", "STATUS"
+"""Control plane and status port, for keys `listener.name.control.ssl.*`; no listener has this name.
+"""
 
 
 def protocols_of(rows: tuple[str, ...], names: tuple[str, ...]) -> dict[str, SecurityProtocol]:
@@ -66,9 +67,28 @@ def inter_broker_listener(
     return wanted
 
 
+def control_uses_tls(
+    properties: Mapping[str, str], rows: tuple[str, ...], inter_broker: SecurityProtocol
+) -> bool:
+    """Whether the control port has TLS: as the map says of CONTROL; else where it has a key of its
+    own, or the inter-broker listener has TLS. Raises UsageError."""
+    names = {row.partition(":")[0].strip().upper() for row in rows}
+    if CONTROL_LISTENER in names:
+        protocol = protocols_of(rows, (CONTROL_LISTENER,))[CONTROL_LISTENER]
+        if protocol.uses_sasl:
+            raise UsageError(
+                f"config {MAP_KEY}: {CONTROL_LISTENER}:{protocol.name}: use SSL or PLAINTEXT"
+            )
+        return protocol.uses_tls
+    own = f"{LISTENER_PREFIX}{CONTROL_LISTENER.lower()}.ssl.keystore."
+    return inter_broker.uses_tls or any(
+        name in (f"{own}location", f"{own}key") for name in properties
+    )
+
+
 def check_listener_keys(properties: Mapping[str, str], names: tuple[str, ...]) -> None:
     """Check the keys `listener.name.<listener>.KEY`, and their values. Raises UsageError."""
-    known = {name.lower(): name for name in (*names, CONTROL_LISTENER)}
+    known = {name.lower(): name for name in (*names, CONTROL_LISTENER, STATUS_LISTENER)}
     for name in properties:
         if not name.startswith(LISTENER_PREFIX):
             continue

@@ -12,6 +12,7 @@ from headwater.config.keys import Values
 from headwater.config.listener_values import listener_values
 from headwater.entropy import Entropy
 from headwater.errors import UsageError
+from headwater.extras import install_hint
 from headwater.security.jaas import LoginModule, parse_jaas
 from headwater.security.oauthbearer import OAUTHBEARER
 from headwater.security.plain import PLAIN
@@ -110,9 +111,33 @@ def _oauthbearer(source: _Source) -> Mechanism:
     return made
 
 
+def _gssapi(source: _Source) -> Mechanism:
+    values, key = source.values, source.jaas_key
+    if not values.is_set(JAAS):
+        raise UsageError(
+            f"config {key}: GSSAPI needs a key table; set it to `{LoginModule.KERBEROS.value} "
+            'required keyTab="..." principal="kafka/host@REALM";`'
+        )
+    login = parse_jaas(values.string(JAAS), f"config {key}")
+    if login.module is not LoginModule.KERBEROS:
+        raise UsageError(f"config {key}: GSSAPI needs {LoginModule.KERBEROS.value}")
+    try:
+        module = importlib.import_module("headwater_broker.security.gssapi_mechanism")
+    except ImportError:
+        raise UsageError(
+            f"config {ENABLED}: GSSAPI needs gssapi and the system's libkrb5: "
+            + install_hint("kerberos")
+        ) from None
+    service = values.string("sasl.kerberos.service.name")
+    rules = values.strings("sasl.kerberos.principal.to.local.rules")
+    made: Mechanism = module.GssapiMechanism(login.options, service, rules)
+    return made
+
+
 BUILDERS: dict[str, Callable[[_Source], Mechanism]] = {
     PLAIN: _plain,
     OAUTHBEARER: _oauthbearer,
+    "GSSAPI": _gssapi,
     ScramMechanism.SCRAM_SHA_256.value: _scram,
     ScramMechanism.SCRAM_SHA_512.value: _scram,
 }

@@ -26,6 +26,7 @@ from headwater_broker.app.environment import Environment
 from headwater_broker.app.log_dir_failures import LogDirFailures
 from headwater_broker.app.own_registration import BoundPorts, OwnRegistration
 from headwater_broker.app.sasl_listeners import SaslParts, sasl_authenticator
+from headwater_broker.app.status_security import status_security
 from headwater_broker.app.tiered_offsets import TieredOffsets, TieredRanges
 from headwater_broker.app.tiered_topics import TieredTopics
 from headwater_broker.app.tls_listeners import TlsListeners
@@ -290,7 +291,8 @@ class BrokerServer:
                 pool=self.environment.pool,
             )
         )
-        return HttpStatusServer(pages.routes())
+        security = status_security(self.config)
+        return HttpStatusServer(pages.routes(), guard=security.guard, tls=security.tls)
 
 
 def _connect_to_brokers(config: NodeConfig, environment: Environment) -> Connect:

@@ -10,13 +10,14 @@ wakes every open loop that created a client, so only the broker's loop should cr
 from __future__ import annotations
 
 import asyncio
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 import grpc
 import grpc.aio
 
 from headwater.errors import HeadwaterError
-from headwater.ports.control import ControlUnavailableError
+from headwater.ports.control import TLS_SCHEME, ControlUnavailableError, plain_address
 from headwater.wire.control_payload import (
     CHANNEL_OPTIONS,
     ControlFormatError,
@@ -28,18 +29,55 @@ from headwater.wire.control_payload import (
 from headwater.wire.schema import Message
 
 Reply = TypeVar("Reply", bound=Message)
+FORMER_CHANNEL_GRACE_S = 30.0
 
 
-def mutual_tls(key: bytes, chain: bytes, trusted: bytes) -> grpc.ChannelCredentials:
-    """Channels that show this certificate, to hosts whose own one of `trusted` has signed."""
-    return grpc.ssl_channel_credentials(trusted, key, chain)
+class PemKeys(Protocol):
+    """A private key, its certificate chain, and the authorities that are trusted, in PEM."""
+
+    @property
+    def key(self) -> bytes:
+        """The private key."""
+        ...
+
+    @property
+    def chain(self) -> bytes:
+        """Its certificates, its own first."""
+        ...
+
+    @property
+    def trusted(self) -> bytes:
+        """The authorities of servers."""
+        ...
+
+
+class CurrentKeys:
+    """Credentials of channels: this certificate, to hosts whose own an authority has signed."""
+
+    def __init__(self, now: Callable[[], PemKeys]) -> None:
+        """`now`: the keys, another object when they have changed."""
+        self._now = now
+        self._keys: PemKeys | None = None
+        self._credentials: grpc.ChannelCredentials | None = None
+
+    def __call__(self) -> grpc.ChannelCredentials:
+        """The same object while the keys are the same."""
+        keys = self._now()
+        if keys is not self._keys:
+            self._keys = keys
+            self._credentials = grpc.ssl_channel_credentials(keys.trusted, keys.key, keys.chain)
+        return self._credentials
 
 
 class GrpcControlCalls:
-    """One channel per address, opened at the first call and kept. Create and use it on one loop."""
+    """One channel per address, opened at the first call and kept. Create and use it on one loop.
 
-    def __init__(self, credentials: grpc.ChannelCredentials | None = None) -> None:
-        """`credentials` apply to all channels; None: no TLS."""
+    An address with `tls://` is called with the credentials of the moment, others without TLS.
+    """
+
+    def __init__(self, credentials: Callable[[], grpc.ChannelCredentials] | None = None) -> None:
+        """`credentials` return another object when they have changed; None: there are none."""
+        self._closing: set[asyncio.Task[None]] = set()
         self._credentials = credentials
         self._peers: dict[str, _Peer] = {}
         self._formats = PeerFormats()
@@ -97,9 +135,21 @@ class GrpcControlCalls:
             grpc.aio.shutdown_grpc_aio()
 
     def _peer(self, address: str) -> _Peer:
+        credentials = None
+        if address.startswith(TLS_SCHEME):
+            if self._credentials is None:
+                text = f"{address} has TLS: set ssl.keystore.location on this broker, too"
+                raise ControlUnavailableError(text)
+            credentials = self._credentials()
         peer = self._peers.get(address)
+        if peer is not None and peer.credentials is not credentials:
+            # Calls in flight end on the channel with the former certificate.
+            task = asyncio.ensure_future(peer.channel.close(FORMER_CHANNEL_GRACE_S))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+            peer = None
         if peer is None:
-            peer = self._peers[address] = _Peer(address, self._credentials)
+            peer = self._peers[address] = _Peer(plain_address(address), credentials)
         return peer
 
 
@@ -107,6 +157,7 @@ class _Peer:
     """The channel to one address, with grpcio's callables of its methods."""
 
     def __init__(self, address: str, credentials: grpc.ChannelCredentials | None) -> None:
+        self.credentials = credentials
         self.channel = (
             grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
             if credentials is None

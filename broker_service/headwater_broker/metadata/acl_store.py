@@ -51,8 +51,11 @@ class AclStore:
         self,
         store: MetadataStore,
         authorizer: StandardAuthorizer,
+        *,
+        retry_s: float = RETRY_S,
     ) -> None:
         self._store = store
+        self._retry_s = retry_s
         self.authorizer = authorizer
         self.on_change: list[Callable[[], None]] = []
         """Called after every change of the authorizer's ACLs."""
@@ -115,12 +118,12 @@ class AclStore:
                 logger.warning("ACLs cannot be read, trying again: %s", error)
                 self._reload = True
                 self._wake.set()
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(self._retry_s)
             except Exception:  # the ACLs in force stay; the next change tries again
                 logger.exception("ACLs cannot be followed, trying again")
                 self._reload = True
                 self._wake.set()
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(self._retry_s)
 
     async def _numbers(self, folder: str) -> list[int]:
         prefix = acl_znodes.CHANGE_PREFIX

@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from typing import Any, cast
+from typing import Any, Protocol, cast
 from urllib.parse import unquote
 
 import grpc
@@ -44,11 +44,47 @@ Admit = Callable[[str, str], None]
 logger = logging.getLogger(__name__)
 
 
-def mutual_tls(key: bytes, chain: bytes, trusted: bytes) -> grpc.ServerCredentials:
-    """A port whose clients must show a certificate that one of `trusted` has signed. All in PEM."""
-    return grpc.ssl_server_credentials(
-        [(key, chain)], root_certificates=trusted, require_client_auth=True
+class PemKeys(Protocol):
+    """A private key, its certificate chain, and the authorities that are trusted, in PEM."""
+
+    @property
+    def key(self) -> bytes:
+        """The private key."""
+        ...
+
+    @property
+    def chain(self) -> bytes:
+        """Its certificates, its own first."""
+        ...
+
+    @property
+    def trusted(self) -> bytes:
+        """The authorities of clients."""
+        ...
+
+
+def mutual_tls(now: Callable[[], PemKeys]) -> grpc.ServerCredentials:
+    """A port whose clients must show a certificate that one of `trusted` has signed.
+
+    Each handshake uses the keys of that moment.
+    """
+    used = now()
+
+    def changed() -> Any:
+        nonlocal used
+        found = now()
+        if found is used:
+            return None  # gRPC goes on with the last ones
+        used = found
+        return _configuration(found)
+
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(used), changed, require_client_authentication=True
     )
+
+
+def _configuration(keys: PemKeys) -> Any:
+    return grpc.ssl_server_certificate_configuration([(keys.key, keys.chain)], keys.trusted)
 
 
 class ControlServer:

@@ -7,7 +7,7 @@ so that nothing unexpected reaches a route.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 TARGET_BYTES_MAX = 1024
 HEAD_BYTES_MAX = 8192
@@ -35,6 +35,9 @@ class HttpRequest:
     path: str
     """Without the query: routes take none."""
     keep_alive: bool
+    host: str = ""
+    """The Host header, with its port."""
+    authorization: str = field(default="", repr=False)
 
 
 def parse_head(head: bytes) -> HttpRequest:
@@ -48,7 +51,8 @@ def parse_head(head: bytes) -> HttpRequest:
         raise BadRequestError(413, "a GET request with a body is not accepted")
     options = {part.strip() for part in headers.get(b"connection", b"").lower().split(b",")}
     keep_alive = b"close" not in options and (version == b"HTTP/1.1" or b"keep-alive" in options)
-    return HttpRequest(path, keep_alive)
+    host, authorization = headers.get(b"host", b""), headers.get(b"authorization", b"")
+    return HttpRequest(path, keep_alive, host.decode("latin-1"), authorization.decode("latin-1"))
 
 
 def _request_line(line: bytes) -> tuple[str, bytes]:
@@ -76,7 +80,7 @@ def _headers(lines: list[bytes]) -> dict[bytes, bytes]:
         if matched is None:
             raise BadRequestError(400, "a header is malformed")
         name, value = matched[1].lower(), matched[2].strip()
-        if name in found and name in (b"host", b"content-length"):
+        if name in found and name in (b"host", b"content-length", b"authorization"):
             raise BadRequestError(400, f"header {name.decode()} occurs twice")
         found[name] = value
     return found

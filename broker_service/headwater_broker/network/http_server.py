@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
 from headwater.errors import UsageError
+from headwater_broker.network.http_guard import HttpGuard
 from headwater_broker.network.http_request import (
     HEAD_BYTES_MAX,
     HEAD_END,
@@ -39,6 +41,11 @@ FIXED_HEADERS = (
     "base-uri 'none'; form-action 'none'\r\n"
 )
 
+_EXTRA_HEADERS = {
+    int(HTTPStatus.METHOD_NOT_ALLOWED): "Allow: GET\r\n",
+    int(HTTPStatus.UNAUTHORIZED): "WWW-Authenticate: Bearer\r\n",
+}
+
 logger = logging.getLogger(__name__)
 
 
@@ -61,10 +68,14 @@ class HttpStatusServer:
         self,
         routes: Mapping[str, Route],
         *,
+        guard: HttpGuard | None = None,
+        tls: ssl.SSLContext | None = None,
         connections_max: int = CONNECTIONS_MAX,
         head_timeout_s: float = HEAD_TIMEOUT_S,
     ) -> None:
         self.port = 0
+        self._guard = guard or HttpGuard()
+        self._tls = tls
         self._routes = dict(routes)
         self._connections_max = connections_max
         self._head_timeout_s = head_timeout_s
@@ -80,7 +91,13 @@ class HttpStatusServer:
         """Bind the port without accepting yet. Raises UsageError when that is not possible."""
         try:
             self._server = await asyncio.start_server(
-                self._accept, host or None, port, limit=HEAD_BYTES_MAX, start_serving=False
+                self._accept,
+                host or None,
+                port,
+                limit=HEAD_BYTES_MAX,
+                start_serving=False,
+                ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else self._head_timeout_s,
             )
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
@@ -138,6 +155,7 @@ class HttpStatusServer:
             if len(head) > HEAD_BYTES_MAX:
                 raise BadRequestError(431, "the head is too long")
             request = parse_head(head)
+            self._guard.check(request)
         except asyncio.LimitOverrunError:
             refusal = _refusal(431, f"the head is longer than {HEAD_BYTES_MAX} bytes")
             await _send(writer, refusal, keep_alive=False)
@@ -165,7 +183,7 @@ def _refusal(status: int, reason: str) -> HttpReply:
 
 
 async def _send(writer: asyncio.StreamWriter, reply: HttpReply, *, keep_alive: bool) -> None:
-    allow = "Allow: GET\r\n" if reply.status == HTTPStatus.METHOD_NOT_ALLOWED else ""
+    allow = _EXTRA_HEADERS.get(reply.status, "")
     head = (
         f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}\r\n"
         f"Content-Type: {reply.content_type}\r\n"

@@ -49,8 +49,11 @@ def handle_raw(
 
 
 def charge(peer: Peer, response: Message, spent_s: float) -> Message:
-    """Throttle the client for the time of a general request; the response with throttle_time_ms."""
-    delay_ms = 0 if peer.is_exempt else _quota_of(peer).request_delay_ms(spent_s)
+    """Throttle the client for the time of a general request, or as its handler says (KIP-599); the
+    response with throttle_time_ms."""
+    delay_ms = int(getattr(response, "throttle_time_ms", 0))
+    if not peer.is_exempt:
+        delay_ms = max(delay_ms, _quota_of(peer).request_delay_ms(spent_s))
     if not delay_ms:
         return response
     peer.mute(delay_ms)

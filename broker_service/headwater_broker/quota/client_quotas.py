@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from headwater.clock import Clock
 from headwater.config.quota_precedence import (
     CONSUMER_BYTE_RATE,
+    MUTATION_RATE,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
     Quotas,
@@ -21,6 +22,7 @@ from headwater.config.quota_precedence import (
     entity_of,
     quota_of,
 )
+from headwater_broker.quota.controller_mutation import MutationQuota, TokenBucket
 from headwater_broker.quota.rate import WindowedRate, Windows
 
 REMEMBERED_MAX = 10_000
@@ -140,8 +142,16 @@ class ClientQuotas:
     """All client quotas that apply at this broker."""
 
     def __init__(
-        self, clock: Clock, windows: Windows, *, remembered_max: int = REMEMBERED_MAX
+        self,
+        clock: Clock,
+        windows: Windows,
+        mutation_windows: Windows | None = None,
+        *,
+        remembered_max: int = REMEMBERED_MAX,
     ) -> None:
+        """`mutation_windows`: those of topic changes (controller.quota.window.*)."""
+        self._mutation_windows = mutation_windows or Windows()
+        self._buckets: dict[tuple[str, str], TokenBucket] = {}
         self.now = clock.monotonic
         self.windows = windows
         self.is_active = False
@@ -169,6 +179,7 @@ class ClientQuotas:
         self.is_active = any(entity is not None and "ip" not in entity for entity in entities)
         if not self.is_active:
             self._rates = {}
+            self._buckets = {}
 
     def of(self, user: str, client_id: str) -> RequestQuota:
         """The quotas of this client."""
@@ -182,6 +193,21 @@ class ClientQuotas:
                 self._limit(REQUEST_PERCENTAGE, user, client_id),
             )
         return quota
+
+    def mutations_of(self, user: str, client_id: str, *, is_strict: bool) -> MutationQuota:
+        """The quota of topic changes for one request of this client (KIP-599)."""
+        found = quota_of(self._stored, MUTATION_RATE, user, client_id)
+        bucket = None
+        if found is not None:
+            per_s, shared = found
+            bucket = self._buckets.get(shared)
+            if bucket is None:
+                if len(self._buckets) >= self._remembered_max:
+                    self._buckets = {}
+                bucket = TokenBucket(per_s, self._mutation_windows, self.now())
+                self._buckets[shared] = bucket
+            bucket.per_s = per_s
+        return MutationQuota(bucket, self.now, is_strict=is_strict)
 
     def connection_rate(self, host: str) -> float | None:
         """New connections per second that an address may make (KIP-612); None: no limit."""

@@ -31,6 +31,7 @@ class ControlPeer:
 
     principal: Principal
     host: str
+    asks_quietly: bool = False
 
 
 class ControlAdmission:

@@ -38,6 +38,9 @@ class ScramCredentials:
         """`secret` is the same on all brokers, and known to them alone."""
         self._configs = configs
         self._secret = secret
+        self._seen: UserConfigs = {}
+        self._rounds: dict[ScramMechanism, list[int]] = {}
+        """The iterations of all credentials in `_seen`, by mechanism, sorted."""
 
     def find(self, mechanism: ScramMechanism, name: str) -> ScramCredential | None:
         """The credential; None when there is none that may be used."""
@@ -51,7 +54,25 @@ class ScramCredentials:
         return credential if credential.iterations >= ITERATIONS_MIN else None
 
     def stand_in(self, mechanism: ScramMechanism, name: str) -> ScramCredential:
-        """The credential of a user that does not exist. Same name, same salt, on all brokers."""
+        """The credential of a user that does not exist. Same name, same salt, on all brokers; the
+        iterations are those of one of the users that exist."""
         key = hmac.digest(self._secret, f"{mechanism.value}:{name}".encode(), "sha512")
-        size = mechanism.key_bytes
-        return ScramCredential(salt_of(key[:17]), key[-size:], key[-size:], ITERATIONS_DEFAULT)
+        size, rounds = mechanism.key_bytes, self._all_rounds(mechanism)
+        iterations = (
+            rounds[int.from_bytes(key[17:21], "big") % len(rounds)]
+            if rounds
+            else ITERATIONS_DEFAULT
+        )
+        return ScramCredential(salt_of(key[:17]), key[-size:], key[-size:], iterations)
+
+    def _all_rounds(self, mechanism: ScramMechanism) -> list[int]:
+        configs = self._configs()
+        if configs is not self._seen:
+            self._seen, self._rounds = configs, {}
+        rounds = self._rounds.get(mechanism)
+        if rounds is None:
+            texts = [row[mechanism.value] for row in configs.values() if mechanism.value in row]
+            found = (text.rpartition("iterations=")[2] for text in texts)
+            rounds = sorted(int(text) for text in found if text.isdigit())
+            self._rounds[mechanism] = rounds
+        return rounds

@@ -6,6 +6,8 @@ life. Authentication sets the principal; re-authentication (KIP-368) must confir
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 
 from headwater.errors import ErrorCode, KafkaError
@@ -27,6 +29,7 @@ class Session:
         "_decisions",
         "_generation",
         "_revision",
+        "asks_quietly",
         "authenticator",
         "gate",
         "host",
@@ -63,6 +66,8 @@ class Session:
         """None where the listener requires no authentication."""
         self.authenticator: Authenticator | None = None
         """None on listeners without SASL."""
+        self.asks_quietly = False
+        """See `quietly`."""
         self._authorizer = authorizer
         self._generation = authorizer.generation
         self._decisions: dict[int, dict[str, bool]] = {}
@@ -94,6 +99,16 @@ class Session:
             if decision:
                 by_name[name] = decision
         return decision
+
+    @contextmanager
+    def quietly(self) -> Iterator[None]:
+        """Denials in this block are no refused attempts, and are not audited: lists that leave out
+        what may not be seen, and authorized operations (KIP-430)."""
+        before, self.asks_quietly = self.asks_quietly, True
+        try:
+            yield
+        finally:
+            self.asks_quietly = before
 
     def allows_any(self, operation: Operation, resource: ResourceType) -> bool:
         """True when the authorizer allows `operation` on some resource of this type."""

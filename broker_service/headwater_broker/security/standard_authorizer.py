@@ -41,7 +41,8 @@ class StandardAuthorizer:
         self._super_users = users
         self._allow_without_acls = allow_without_acls
         self._acls = AclMatcher()
-        self._generation = 0
+        self.generation = 0
+        """Rises with every change of the ACLs."""
 
     @classmethod
     def from_values(cls, values: Values, clock: Clock) -> StandardAuthorizer:
@@ -55,22 +56,17 @@ class StandardAuthorizer:
         everyone = values.boolean("allow.everyone.if.no.acl.found")
         return cls(users, AuditLog(clock), allow_without_acls=everyone)
 
-    @property
-    def generation(self) -> int:
-        """Rises with every change of the ACLs."""
-        return self._generation
-
     def load(self, acls: Iterable[AclBinding]) -> None:
         """Replace all ACLs."""
         self._acls = AclMatcher(acls)
         self.is_loaded = True
-        self._generation += 1
+        self.generation += 1
 
     def update(self, changed: Mapping[ResourcePattern, Iterable[AclBinding]]) -> None:
         """Replace the ACLs of some patterns."""
         for pattern, acls in changed.items():
             self._acls.replace(pattern, acls)
-        self._generation += 1
+        self.generation += 1
 
     def acls(self, wanted: AclFilter) -> list[AclBinding]:
         """The ACLs that a filter selects, sorted."""
@@ -97,7 +93,10 @@ class StandardAuthorizer:
                 allow_without_acls=self._allow_without_acls,
             )
             allowed, rule = found.allowed, found
-        self.audit.decided(principal, host, operation, resource, name, allowed=allowed, rule=rule)
+        if not requester.asks_quietly:
+            self.audit.decided(
+                principal, host, operation, resource, name, allowed=allowed, rule=rule
+            )
         return allowed
 
     def authorize_any(

@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from headwater.config.keys import BROKER_KEYS, TOPIC_KEYS, ConfigKey, broker_key, topic_defaults
+from headwater.config.listener_values import split_override
 from headwater.config.rows_broker import DEPRECATED_UNITS
 from headwater.errors import UsageError
 
@@ -89,7 +90,8 @@ class StaticKeyError(UsageError):
 
 def check_dynamic(name: str, text: str) -> None:
     """Check a value for a running broker. Raises UsageError; StaticKeyError for a static key."""
-    row = broker_key(name)
+    override = split_override(name)
+    row = broker_key(name if override is None else override[2])
     if not row.is_dynamic:
         raise StaticKeyError(
             f"config {name} can't be changed while a broker runs: set it in the broker's file and "

@@ -36,6 +36,7 @@ _CLIENT_KEYS = {
     PRODUCER_BYTE_RATE: LONG_MAX,
     CONSUMER_BYTE_RATE: LONG_MAX,
     REQUEST_PERCENTAGE: math.inf,
+    MUTATION_RATE: math.inf,
 }
 """Key -> the largest value; finite: whole numbers."""
 _IP_KEYS = {CONNECTION_RATE: INT_MAX}
@@ -102,11 +103,6 @@ def encoded(name: str | None) -> str:
 
 def check_quota_key(entity: Entity, key: str) -> None:
     """Check that an entity of this type may have this quota. Raises UsageError."""
-    if key == MUTATION_RATE:
-        raise UsageError(
-            f"quota {key}: Headwater does not limit the rate of topic changes (KIP-599); "
-            "it is refused rather than stored without effect"
-        )
     keys = _IP_KEYS if IP in entity else _CLIENT_KEYS
     if key not in keys:
         whose = "an ip" if IP in entity else "a user or client-id"

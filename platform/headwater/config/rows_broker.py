@@ -92,6 +92,11 @@ _IDENTITY = (
          "host:port of the control plane for other brokers; unset: control.listener."),
     _row("status.listener", Kind.STRING, None, "",
          "host:port of the status page and the metrics; unset: there are none."),
+    _row("status.allowed.hosts", Kind.LIST, (), "",
+         "Host names by which browsers and scrapers reach the status page, beside those of "
+         "listeners."),
+    _row("status.bearer.token.file", Kind.STRING, None, "",
+         "File with the token that requests of the status page and the metrics must show."),
 )  # fmt: skip
 
 _LOGS = (
@@ -270,6 +275,10 @@ _NETWORK = (
          "Number of windows for the rates of client quotas.", minimum=1),
     _row("quota.window.size.seconds", Kind.INT, 1, "s", "Length of a window of client quotas.",
          minimum=1),
+    _row("controller.quota.window.num", Kind.INT, 11, "",
+         "Number of windows for the quota of topic changes (KIP-599).", minimum=1),
+    _row("controller.quota.window.size.seconds", Kind.INT, 1, "s",
+         "Length of a window of the quota of topic changes.", minimum=1),
     _row("connections.max.idle.ms", Kind.LONG, 600_000, "ms",
          "A connection that was idle for this time is closed; -1: never.", minimum=-1),
     _row("fetch.max.bytes", Kind.INT, 55 << 20, "bytes", "Maximum size of a Fetch response.",

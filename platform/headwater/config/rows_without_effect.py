@@ -102,8 +102,6 @@ _TIMES = _rows(
     "Headwater has its own time limits here.",
     _static("add.partitions.to.txn.retry.backoff.max.ms", Kind.INT, 100, 0),
     _static("add.partitions.to.txn.retry.backoff.ms", Kind.INT, 20, 1),
-    _static("controller.quota.window.num", Kind.INT, 11, 1),
-    _static("controller.quota.window.size.seconds", Kind.INT, 1, 1),
     _static("controller.socket.timeout.ms", Kind.INT, 30000),
     _static("log.dir.failure.timeout.ms", Kind.LONG, 30000, 1),
     _static("offsets.commit.timeout.ms", Kind.INT, 5000, 1),

@@ -10,12 +10,12 @@ import json
 from typing import Any
 from urllib.parse import quote_plus
 
-from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from headwater.entropy import Entropy
 from headwater.errors import HeadwaterError
+from headwater.local.zk_client import NO_SECURITY, SECRET_ACL, ZooKeeperSecurity, kazoo_client
 from headwater.security.scram_credential import (
     ScramMechanism,
     credential_of_password,
@@ -37,21 +37,25 @@ def ensure_scram_user(
     password: str,
     mechanism: ScramMechanism,
     entropy: Entropy,
+    security: ZooKeeperSecurity = NO_SECURITY,
     *,
     replace: bool = False,
 ) -> None:
     """Give the user this password unless it has one; with `replace` also then.
 
-    `servers`: `host:port,.../chroot`. Raises HeadwaterError.
+    `servers`: `host:port,.../chroot`. With `security.set_acl` only its digest may read the node.
+    Raises HeadwaterError.
     """
     hosts, slash, chroot = servers.partition("/")
-    client = KazooClient(hosts=hosts, timeout=SESSION_TIMEOUT_S)
+    client = kazoo_client(hosts, security, timeout=SESSION_TIMEOUT_S)
     try:
         client.start(CONNECT_TIMEOUT_S)
         credential = credential_of_password(mechanism, password, new_salt(entropy), ITERATIONS)
         path = f"{slash}{chroot}{USERS}/{quote_plus(user)}"
         row = {mechanism.value: format_credential(credential)}
         put_config(client, path, row, replace=replace)
+        if security.set_acl:
+            client.set_acls(path, SECRET_ACL)
     except (KazooException, KazooTimeoutError, OSError) as error:
         raise HeadwaterError(
             f"ZooKeeper at {servers}: the user {user} is not written: {error!r}"

@@ -3,7 +3,7 @@
 Clients use the listener SECURE (TLS, SCRAM) on the usual ports; brokers reach each other by
 INTERNAL, where both sides show a certificate. Secrets are in D/security alone:
 
-    secrets.properties     keys that all brokers share
+    secrets.properties     keys that all brokers share: of tokens, of their ZooKeeper nodes
     client.properties      the admin's login, for Kafka's clients and tools and for `headwater`
 """
 
@@ -18,6 +18,7 @@ from headwater.local.cluster_spec import ClusterSpec, Slot
 from headwater.local.data_folders import read_properties
 from headwater.local.scram_bootstrap import ensure_scram_user
 from headwater.local.security_folder import FOLDER, SecurityFolder, write_private
+from headwater.local.zk_client import ZooKeeperSecurity
 from headwater.security.jaas import LoginModule, parse_jaas
 from headwater.security.scram_credential import ScramMechanism
 
@@ -31,6 +32,7 @@ MECHANISM = ScramMechanism.SCRAM_SHA_512
 SECRETS = "secrets.properties"
 CLIENT_PROPERTIES = "client.properties"
 TOKEN_SECRET = "delegation.token.secret.key"
+ZOOKEEPER_DIGEST = "headwater.zookeeper.digest"
 SECRET_BYTES = 24
 REAUTHENTICATION_MS = 3_600_000
 """A stolen session ends after this time, unless its client still knows the password."""
@@ -51,7 +53,11 @@ class SecureCluster:
         self.folder.create(spec.cluster_id, leaves)
         self.folder.renew_due()
         if not self._secrets.exists():
-            write_private(self._secrets, f"{TOKEN_SECRET}={self._new_secret()}\n".encode())
+            rows = {
+                TOKEN_SECRET: self._new_secret(),
+                ZOOKEEPER_DIGEST: f"{BROKER_PRINCIPAL}:{self._new_secret()}",
+            }
+            write_private(self._secrets, "".join(f"{k}={v}\n" for k, v in rows.items()).encode())
         if not self.client_properties.exists():
             write_private(self.client_properties, self._client_rows(self._new_secret()).encode())
             self._is_new_admin = True
@@ -61,7 +67,13 @@ class SecureCluster:
         that was changed in ZooKeeper stays, while client.properties is the old file."""
         user, password = self._login()
         ensure_scram_user(
-            servers, user, password, MECHANISM, self._entropy, replace=self._is_new_admin
+            servers,
+            user,
+            password,
+            MECHANISM,
+            self._entropy,
+            self.zookeeper(),
+            replace=self._is_new_admin,
         )
         self._is_new_admin = False
 
@@ -70,8 +82,14 @@ class SecureCluster:
         return {
             **listener_properties(slot),
             **self._files_of(slot.name),
+            "zookeeper.set.acl": "true",
             **read_properties(self._secrets),
         }
+
+    def zookeeper(self) -> ZooKeeperSecurity:
+        """How the brokers, and the manager, show themselves to ZooKeeper."""
+        digest = read_properties(self._secrets).get(ZOOKEEPER_DIGEST, "")
+        return ZooKeeperSecurity(digest=digest, set_acl=bool(digest))
 
     @property
     def client_properties(self) -> Path:

@@ -65,6 +65,12 @@ class Requester(Protocol):
         """IP address of the client: ACLs may name hosts."""
         ...
 
+    @property
+    def asks_quietly(self) -> bool:
+        """True while a denial is no refused attempt: a list leaves out what may not be seen, or a
+        reply names the operations that are allowed (Kafka's `logIfDenied`)."""
+        ...
+
 
 class Authorizer(Protocol):
     """Decides one operation on one resource (KIP-11). Must not block, must not raise."""

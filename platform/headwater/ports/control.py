@@ -16,6 +16,19 @@ from headwater.wire.schema import Message
 Reply = TypeVar("Reply", bound=Message)
 
 
+TLS_SCHEME = "tls://"
+
+
+def tls_address(address: str) -> str:
+    """The address `host:port` of a control port with TLS."""
+    return TLS_SCHEME + address
+
+
+def plain_address(address: str) -> str:
+    """`host:port` of an address with or without TLS."""
+    return address.removeprefix(TLS_SCHEME)
+
+
 class ControlUnavailableError(HeadwaterError):
     """No reply: the call was refused or lost, or the reply is late. The outcome is unknown."""
 

@@ -6,11 +6,13 @@ Spark's tasks get a delegation token instead.
 
 from __future__ import annotations
 
+import importlib
 import ssl
 from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from headwater.errors import UsageError
+from headwater.extras import install_hint
 from headwater.ports.credentials import NO_CREDENTIALS, Credentials, SaslExchange
 from headwater.security.client_keys import BY_NAME, security_properties
 from headwater.security.jaas import JaasLogin, LoginModule, parse_jaas
@@ -25,6 +27,7 @@ from headwater.security.tls_context import client_context
 PROTOCOL = "security.protocol"
 MECHANISM = "sasl.mechanism"
 JAAS = "sasl.jaas.config"
+SERVICE = "sasl.kerberos.service.name"
 USERNAME, PASSWORD = "sasl.username", "sasl.password"
 SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _MODULES = {
@@ -119,10 +122,25 @@ def _login(values: Mapping[str, str]) -> tuple[NewExchange, str]:
             options["clientSecret"] = resolved(secret, options["clientSecret"])
         source = token_source(values, options)
         return lambda _host: OAuthBearerExchange(source), mechanism
-    raise UsageError(
-        f"{MECHANISM} is {mechanism}: this client logs in with PLAIN, SCRAM-SHA-256, "
-        "SCRAM-SHA-512 and OAUTHBEARER; use one of them"
-    )
+    return _kerberos_login(values, jaas), mechanism
+
+
+def _kerberos_login(values: Mapping[str, str], jaas: JaasLogin | None) -> NewExchange:
+    options = {} if jaas is None else jaas.options
+    service = values.get(SERVICE) or options.get("serviceName", "")
+    if not service:
+        raise UsageError(
+            f"{SERVICE} is not set: set it to the first part of the brokers' principal"
+        )
+    try:
+        module = importlib.import_module("headwater.security.gssapi_exchange")
+    except ImportError:
+        raise UsageError(
+            f"{MECHANISM} is GSSAPI, which needs gssapi and the system's libkrb5: "
+            + install_hint("kerberos")
+        ) from None
+    new: Callable[..., SaslExchange] = module.GssapiExchange
+    return lambda host: new(service, host, options)
 
 
 def _mechanism(values: Mapping[str, str], jaas: JaasLogin | None) -> str:

@@ -193,7 +193,7 @@ def _pem_blocks(text: str) -> list[tuple[str, str]]:
     """(label, block) of each block, also of text whose line breaks a properties file has joined."""
     return [
         (label, f"-----BEGIN {label}-----\n{_lines(body)}\n-----END {label}-----\n")
-        for label, body in _PEM_BLOCK.findall(text)
+        for label, body in _PEM_BLOCK.findall(text.replace("\\n", "\n"))
     ]
 
 

@@ -32,7 +32,10 @@ from headwater_broker.api.context import RequestContext, Services
 from headwater_broker.api.k43_elect_leaders import elect_leaders
 from headwater_broker.api.k45_alter_partition_reassignments import alter_partition_reassignments
 from headwater_broker.api.k46_list_partition_reassignments import list_partition_reassignments
+from headwater_broker.api.request_limits import ApiConfig
 from headwater_broker.metadata import znodes
+from headwater_broker.quota.client_quotas import ClientQuotas
+from headwater_broker.quota.rate import Windows
 from headwater_broker.security.session import Session
 from unit.controller.brokers_in_memory import Cluster, FakeBroker, until
 from unit.controller.test_controller import create, leader, rejoin_partition
@@ -56,6 +59,8 @@ def context(broker: FakeBroker, version: int, authorizer: Any = None) -> Request
         controller=broker.calls,
         view=broker.view,
         clock=broker.clock,
+        config=ApiConfig(),
+        quotas=ClientQuotas(broker.clock, Windows()),
     )
     session = Session(
         authorizer or AllowAll(), listener="PLAINTEXT", principal=Principal("User", "test")

@@ -10,15 +10,18 @@ from headwater.client.connection import Connection
 from headwater.errors import ErrorCode
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater.topic_names import OFFSETS_TOPIC
+from headwater.wire.apis import k01_fetch as k01
 from headwater.wire.apis import k03_metadata as k03
 from headwater.wire.apis import k08_offset_commit as k08
 from headwater.wire.apis import k15_describe_groups as k15
+from headwater.wire.apis import k20_delete_topics as k20
 from headwater.wire.apis import k32_describe_configs as k32
 from headwater.wire.apis import k61_describe_producers as k61
+from headwater.wire.apis import k75_describe_topic_partitions as k75
 from headwater_broker.api.authorized_operations import NOT_REQUESTED, SUPPORTED
 from solo_broker import SoloBroker
 from unit.api.test_rights import Grants, cluster, topic
-from unit.network.test_data_plane import serve
+from unit.network.test_data_plane import fetch_request, serve
 
 Right = tuple[Operation, ResourceType, str]
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -171,3 +174,60 @@ def test_producers_of_a_topic_without_the_right_to_read_it(
         assert row.partitions[0].error_code == code
 
     serve(tmp_path, story, authorizer=Grants())
+
+
+@pytest.mark.parametrize("name", ["t", "none"])
+@pytest.mark.parametrize("session_epoch", [-1, 0, 5])
+def test_a_forged_follower_is_refused_row_by_row(
+    tmp_path: Path, name: str, session_epoch: int
+) -> None:
+    """CVE-2018-1288: a replica id gives no right. No fetch session is opened for it."""
+
+    async def story(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t")
+        request = fetch_request(name, 0, replica_id=1, session_epoch=session_epoch)
+        reply = await c.call(request, k01.FetchResponse, version=12)
+        (row,) = reply.responses[0].partitions
+        assert (reply.error_code, reply.session_id) == (0, 0)
+        assert (row.error_code, row.high_watermark, bytes(row.records or b"")) == (DENIED, -1, b"")
+
+    serve(tmp_path, story, authorizer=Grants(topic(Operation.READ)))
+
+
+def test_a_missing_topic_has_operations_too(tmp_path: Path) -> None:
+    granted = [topic(Operation.DESCRIBE), topic(Operation.DELETE)]
+    shown = bits(Operation.DESCRIBE, Operation.DELETE)
+
+    async def story(broker: SoloBroker, c: Connection) -> None:
+        named = (k03.MetadataRequestTopic(name="t"),)
+        request = k03.MetadataRequest(
+            topics=named, allow_auto_topic_creation=False, include_topic_authorized_operations=True
+        )
+        (row,) = (await c.call(request, k03.MetadataResponse, version=12)).topics
+        assert row.topic_authorized_operations == shown
+        pages = k75.DescribeTopicPartitionsRequest(topics=(k75.TopicRequest(name="t"),))
+        (found,) = (await c.call(pages, k75.DescribeTopicPartitionsResponse)).topics
+        assert (found.error_code, found.topic_authorized_operations) == (row.error_code, shown)
+
+    serve(tmp_path, story, authorizer=Grants(*granted))
+
+
+@pytest.mark.parametrize(
+    ("granted", "name", "code"),
+    [
+        ([], "none", DENIED),
+        ([], "t", DENIED),
+        ([topic(Operation.DESCRIBE, "none")], "none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ([topic(Operation.DESCRIBE)], "t", DENIED),
+    ],
+)
+def test_who_may_see_a_topic_learns_that_it_cannot_be_deleted_as_it_is_missing(
+    tmp_path: Path, granted: list[Right], name: str, code: ErrorCode
+) -> None:
+    async def story(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t")
+        request = k20.DeleteTopicsRequest(topic_names=(name,), timeout_ms=1000)
+        (row,) = (await c.call(request, k20.DeleteTopicsResponse, version=5)).responses
+        assert (row.name, row.error_code) == (name, code)
+
+    serve(tmp_path, story, authorizer=Grants(*granted))

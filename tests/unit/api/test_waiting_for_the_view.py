@@ -62,6 +62,8 @@ def answered(ctx: RequestContext, answer: Answer, spent_s: float = 0.0) -> Reque
         controller=Controller(),
         view=ctx.broker.view,
         clock=SimpleNamespace(monotonic=lambda: now_s),
+        config=ctx.broker.config,
+        quotas=ctx.broker.quotas,
     )
     return replace(ctx, broker=cast(Services, services))
 

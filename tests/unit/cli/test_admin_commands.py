@@ -162,7 +162,6 @@ def test_client_quotas_are_set_shown_and_taken_back(c: ServedCluster) -> None:
     assert "client-id app" in shown and "client-id <default>" in shown and "1024" in shown
     for arguments, words in (
         (("client", "app", "--set", f"{rate}=fast"), "not a number"),
-        (("client", "app", "--set", "controller_mutation_rate=1"), "KIP-599"),
         (("client", "--set", f"{rate}=1"), "which client?"),
         (("clients", "app", "--set", f"{rate}=1"), "write `client app`"),
         (("user", "u", "--of-user", "v", "--set", f"{rate}=1"), "--of-user"),

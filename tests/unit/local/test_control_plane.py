@@ -117,8 +117,8 @@ def test_calls_go_over_tls_where_both_sides_have_credentials() -> None:
     trusted = grpc.ssl_channel_credentials(CERTIFICATE)
 
     async def run(where: str) -> None:
-        calls, plain = GrpcControlCalls(trusted), GrpcControlCalls()
-        reply = await calls.call(where, StatusRequest(), StatusReply, 5_000)
+        calls, plain = GrpcControlCalls(lambda: trusted), GrpcControlCalls()
+        reply = await calls.call(f"tls://{where}", StatusRequest(), StatusReply, 5_000)
         assert reply.broker_id == 7
         with pytest.raises(ControlUnavailableError):
             await plain.call(where, StatusRequest(), StatusReply, 5_000)

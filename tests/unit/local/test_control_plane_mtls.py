@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import grpc
 import pytest
 
 from blocking_control import ControlClient
+from headwater.config.keys import broker_values
 from headwater.errors import UsageError
 from headwater.ports.authorizer import AllowAll, Operation, Requester, ResourceType
 from headwater.ports.control import ControlUnavailableError
@@ -17,7 +20,12 @@ from headwater.security.principal import principal_mapper
 from headwater.wire.control import ForwardReply, ForwardRequest, StatusReply, StatusRequest
 from headwater.wire.schema import Message
 from headwater_broker.app.config import from_properties
-from headwater_broker.app.control_security import control_security
+from headwater_broker.app.control_security import (
+    ControlKeys,
+    ControlSecurity,
+    ControlTls,
+    control_security,
+)
 from headwater_broker.controller import control_client
 from headwater_broker.controller.control_client import GrpcControlCalls
 from headwater_broker.network import control_grpc
@@ -60,7 +68,8 @@ class World:
     @contextmanager
     def serving(self) -> Iterator[str]:
         own = self.leaf("broker-7")
-        asked = control_grpc.mutual_tls(*_pem(own), self.authority.pem.encode())
+        self.keys = self.keys_of(own)
+        asked = control_grpc.mutual_tls(lambda: self.keys)
         handlers = {StatusRequest: self._status, ForwardRequest: self._forward}
 
         def make(loop: asyncio.AbstractEventLoop) -> ControlServer:
@@ -74,7 +83,11 @@ class World:
         return (authority or self.authority).leaf(name, hosts=("127.0.0.1",))
 
     def credentials(self, leaf: Leaf) -> grpc.ChannelCredentials:
-        return control_client.mutual_tls(*_pem(leaf), self.authority.pem.encode())
+        keys = self.keys_of(leaf)
+        return control_client.CurrentKeys(lambda: keys)()
+
+    def keys_of(self, leaf: Leaf) -> ControlTls:
+        return ControlTls(*_pem(leaf), self.authority.pem.encode())
 
 
 def _pem(leaf: Leaf) -> tuple[bytes, bytes]:
@@ -86,9 +99,10 @@ def test_a_broker_calls_and_its_forward_is_believed() -> None:
     with world.serving() as where:
 
         async def run() -> None:
-            calls = GrpcControlCalls(world.credentials(world.leaf("broker-2")))
-            assert (await calls.call(where, StatusRequest(), StatusReply, 5_000)).broker_id == 7
-            await calls.call(where, FORGED, ForwardReply, 5_000)
+            shown = world.credentials(world.leaf("broker-2"))
+            calls, there = GrpcControlCalls(lambda: shown), f"tls://{where}"
+            assert (await calls.call(there, StatusRequest(), StatusReply, 5_000)).broker_id == 7
+            await calls.call(there, FORGED, ForwardReply, 5_000)
             await calls.close()
 
         asyncio.run(run())
@@ -116,7 +130,7 @@ def test_who_shows_no_certificate_of_the_authority_makes_no_call(shown: str) -> 
     credentials = {
         "nothing": grpc.ssl_channel_credentials(trusted),
         "plaintext": None,
-        "another authority's": control_client.mutual_tls(*_pem(other), trusted),
+        "another authority's": world.credentials(other),
     }[shown]
     with (
         world.serving() as where,
@@ -139,10 +153,83 @@ def test_before_the_authorizer_is_known_nobody_is_admitted() -> None:
         client.status()
 
 
-def _config(**more: str) -> object:
+def test_both_sides_go_on_with_the_certificates_of_a_new_authority() -> None:
+    """`headwater certs rotate`: trust both, reissue, drop; no broker restarts."""
+    world = World()
+    shown = [world.keys_of(world.leaf("broker-2"))]
+    with world.serving() as where:
+
+        async def run() -> None:
+            calls = GrpcControlCalls(control_client.CurrentKeys(lambda: shown[0]))
+
+            async def ask() -> None:
+                await calls.call(f"tls://{where}", StatusRequest(), StatusReply, 5_000)
+
+            await ask()
+            former, world.authority = world.authority, Authority("Second root")
+            both = (former.pem + world.authority.pem).encode()
+            world.keys = replace(world.keys, trusted=both)
+            shown[0] = ControlTls(*_pem(world.leaf("broker-2")), both)
+            await ask()
+            world.keys = world.keys_of(world.leaf("broker-7"))
+            shown[0] = world.keys_of(world.leaf("broker-2"))
+            await ask()
+            shown[0] = ControlTls(*_pem(world.leaf("broker-2", former)), both)
+            with pytest.raises(ControlUnavailableError):
+                await ask()
+            await calls.close()
+
+        asyncio.run(run())
+    assert world.reached == ["status"] * 3
+
+
+def test_changed_files_are_read_again_and_bad_ones_are_not_taken(tmp_path: Path) -> None:
+    authority, path = Authority(), tmp_path / "broker.pem"
+    first = authority.leaf("broker-1")
+    path.write_text(first.key_pem + first.certificate_pem)
+    rows = {"ssl.keystore.location": str(path), "ssl.truststore.certificates": authority.pem}
+    keys = ControlKeys(broker_values(rows))
+    before = keys.now()
+    assert keys.now() is before
+    path.write_text("no certificate at all")
+    assert keys.now() is before
+    second = authority.leaf("broker-1")
+    path.write_text(second.key_pem + second.certificate_pem)
+    assert keys.now().key != before.key
+
+
+def test_a_broker_without_keys_does_not_call_a_port_with_tls() -> None:
+    async def run() -> None:
+        calls = GrpcControlCalls()
+        with pytest.raises(ControlUnavailableError, match=r"set ssl\.keystore\.location"):
+            await calls.call("tls://127.0.0.1:1", StatusRequest(), StatusReply, 1_000)
+        await calls.close()
+
+    asyncio.run(run())
+
+
+def test_keys_come_before_the_port_turns_to_tls() -> None:
+    """First roll: keys, and the port as it was; second roll: the port with TLS."""
+    authority = Authority()
+    key, chain = _pem(authority.leaf("broker-1"))
+    keys = {
+        "ssl.keystore.key": key.decode(),
+        "ssl.keystore.certificate.chain": chain.decode(),
+        "ssl.truststore.certificates": authority.pem,
+    }
+    first = _config(**keys)
+    assert first is not None and first.admission is None
+    second = _config(**keys, **{"listener.security.protocol.map": MAP + ",CONTROL:SSL"})
+    assert second is not None and second.admission is not None
+
+
+MAP = "PLAINTEXT:PLAINTEXT"
+
+
+def _config(**more: str) -> ControlSecurity | None:
     properties = {"broker.id": "1", "log.dir": "/tmp/x", "listeners": "PLAINTEXT://h:1"}
     config = from_properties({**properties, **{k.replace("__", "."): v for k, v in more.items()}})
-    return control_security(config, config.inter_broker_listener)
+    return control_security(config)
 
 
 def test_keys_of_the_control_listener_turn_mtls_on() -> None:

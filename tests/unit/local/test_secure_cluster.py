@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from kazoo.exceptions import BadVersionError, NoNodeError
 
-from headwater.config.load import parse_properties
 from headwater.errors import UsageError
 from headwater.local import cluster_file, scram_bootstrap
 from headwater.local.cluster_file import of_spec, resolve
 from headwater.local.cluster_spec import ClusterSpec
+from headwater.local.data_folders import read_properties
 from headwater.local.scram_bootstrap import put_config
 from headwater.local.secure_cluster import SecureCluster, client_properties_of
 from headwater.local.supervisor import broker_properties
@@ -77,9 +77,9 @@ def secure(spec: ClusterSpec) -> SecureCluster:
 
 def secrets(secure: SecureCluster) -> set[str]:
     """The admin's password and the brokers' shared key."""
-    rows = parse_properties(secure.client_properties.read_text())
+    rows = read_properties(secure.client_properties)
     password = parse_jaas(rows["sasl.jaas.config"]).options["password"]
-    shared = parse_properties((secure.folder.path / "secrets.properties").read_text())
+    shared = read_properties(secure.folder.path / "secrets.properties")
     return {password, *shared.values()}
 
 
@@ -111,7 +111,7 @@ def test_no_secret_is_outside_of_the_folder(spec: ClusterSpec, secure: SecureClu
         broker_properties(spec, spec.slot(0))
     )
     assert not [secret for secret in secrets(secure) if secret in shown + repr(secure) + repr(spec)]
-    assert len(secrets(secure)) == 2
+    assert len(secrets(secure)) == 3
 
 
 def test_a_cluster_stays_secure(spec: ClusterSpec) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from headwater.errors import UsageError
+from headwater_broker.network.http_guard import HttpGuard
 from headwater_broker.network.http_server import TEXT, HttpReply, HttpStatusServer
 
-HEAD = b"Host: x\r\n\r\n"
+HEAD = b"Host: localhost\r\n\r\n"
 
 
 async def hello() -> HttpReply:
@@ -91,3 +92,16 @@ def test_a_busy_port_is_told() -> None:
             await HttpStatusServer({}).bind("127.0.0.1", server.port)
 
     served(body)
+
+
+def test_a_strange_host_and_a_missing_token_are_refused_before_any_route() -> None:
+    async def body(server: HttpStatusServer) -> None:
+        get = b"GET /broken HTTP/1.1\r\n"
+        rebound = await ask(server.port, get + b"Host: evil.example\r\n\r\n")
+        assert rebound.startswith(b"HTTP/1.1 421 ") and b"Connection: close" in rebound
+        silent = await ask(server.port, get + HEAD)
+        assert silent.startswith(b"HTTP/1.1 401 ") and b"WWW-Authenticate: Bearer\r\n" in silent
+        shown = b"Authorization: Bearer t\r\nConnection: close\r\n"
+        assert b" 200 OK" in await ask(server.port, b"GET / HTTP/1.1\r\n" + shown + HEAD)
+
+    served(body, guard=HttpGuard(token=lambda: "t"))

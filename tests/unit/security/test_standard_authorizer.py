@@ -122,3 +122,15 @@ def test_a_flood_of_different_denials_does_not_fill_the_disk(
         clock.advance(1000)
         bob.allows(READ, TOPIC, "t")
     assert "4900 more denials" in caplog.text
+
+
+def test_a_list_of_rights_is_no_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    acls = authorizer()
+    acls.load([])
+    bob = session(acls, "bob")
+    with caplog.at_level(logging.INFO, AUDIT_LOGGER):
+        with bob.quietly():
+            assert not bob.allows(READ, TOPIC, "t")
+        assert not caplog.records
+        assert not bob.allows(READ, TOPIC, "t")
+    assert len(caplog.records) == 1

@@ -56,6 +56,8 @@ def test_texts_whose_line_breaks_a_properties_file_has_joined() -> None:
     joined = {key: text.replace("\n", " ") for key, text in STORE.items()}
     trust = {key: text.replace("\n", "") for key, text in TRUST.items()}
     handshake(server_context(broker_values(joined)), client_context(trust))
+    escaped = {key: text.replace("\n", "\\n") for key, text in STORE.items()}
+    handshake(server_context(broker_values(escaped)), client_context(trust))
 
 
 def test_a_key_store_in_pem(tmp_path: Path) -> None:

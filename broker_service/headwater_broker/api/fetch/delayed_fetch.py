@@ -103,7 +103,7 @@ class DelayedFetch(DelayedOperation):
                 Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster"
             )
             if not peer.is_exempt:
-                return self._error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+                return self._refuse_follower()
             peer.raw_meters = peer.services.meters.of_followers
         try:
             self._open_session()
@@ -334,6 +334,14 @@ class DelayedFetch(DelayedOperation):
         is_follower = self._frame.replica_id >= 0
         self._peer.services.meters.fetch_failed(None, code, is_follower=is_follower)
         return self._blank(NO_SESSION).build([], code)
+
+    def _refuse_follower(self) -> Answer:
+        """Refuse each partition, as Kafka does. No session is opened or continued."""
+        reads = [PartitionRead(item, "") for item in self._frame.items]
+        for read in reads:
+            read.fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no CLUSTER_ACTION on the cluster")
+            self._count_error(read)
+        return self._give(self._blank(NO_SESSION).build(reads))
 
     def _blank(self, session_id: int) -> FetchReply:
         peer = self._peer

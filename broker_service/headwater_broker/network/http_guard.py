@@ -1,0 +1,56 @@
+"""Who is let in to the status port: the Host header, and a bearer token (RFC 6750). Pure.
+
+A web page of a stranger can have a browser send requests to this port under the stranger's own name
+(DNS rebinding), and read the replies. So the Host header must be an IP address or a name of this
+broker.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Iterable
+from ipaddress import ip_address
+
+from headwater_broker.network.http_request import BadRequestError, HttpRequest
+
+BEARER = "bearer "
+
+
+class HttpGuard:
+    """Checks each request before its route."""
+
+    def __init__(self, hosts: Iterable[str] = (), token: Callable[[], str] | None = None) -> None:
+        """`hosts`: names of this broker beside localhost. `token`: what requests must show now."""
+        self._hosts = {"localhost", *(host.lower().rstrip(".") for host in hosts if host)}
+        self._token = token
+
+    def check(self, request: HttpRequest) -> None:
+        """Raises BadRequestError: 421 for a strange Host, 401 without the token."""
+        if request.host and not self._is_own(request.host):
+            raise BadRequestError(
+                421, "this Host is not a name of the broker: see status.allowed.hosts"
+            )
+        if self._token is None:
+            return
+        shown = request.authorization
+        expected = self._token()
+        is_right = shown[: len(BEARER)].lower() == BEARER and hmac.compare_digest(
+            shown[len(BEARER) :].strip().encode(), expected.encode()
+        )
+        if not (expected and is_right):
+            raise BadRequestError(401, "a bearer token is needed: see status.bearer.token.file")
+
+    def _is_own(self, host: str) -> bool:
+        name = _without_port(host).lower().rstrip(".")
+        try:
+            ip_address(name)
+        except ValueError:
+            return name in self._hosts
+        return True
+
+
+def _without_port(host: str) -> str:
+    """The name or address of a Host header."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]

@@ -1,0 +1,174 @@
+"""`headwater up --secure` as a user meets it: every connection encrypted, users, ACLs, no secret
+outside of D/security and the brokers' own files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
+
+from headwater.local import cluster_file, processes
+from headwater.local.data_folders import read_properties
+from headwater.security.jaas import parse_jaas
+
+pytestmark = pytest.mark.integration
+
+HEADWATER = str(Path(sys.executable).with_name("headwater"))
+PASSWORD = "alice-has-this-password"
+RECORDS = [b"one", b"two", b"three"]
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "d"
+
+
+@pytest.fixture
+def run(folder: Path, free_base_port: int) -> Iterator[Run]:
+    def command(*words: str, code: int = 0, stdin: str = "") -> Any:
+        done = subprocess.run(
+            [HEADWATER, *words, "--dir", str(folder), "--json"],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            input=stdin,
+        )
+        assert done.returncode == code, f"{words}: {done.stdout}\n{done.stderr}"
+        return json.loads(done.stdout) if code == 0 and done.stdout else done.stderr
+
+    command("up", "--secure", "--brokers", "3", "--port", str(free_base_port))
+    yield command
+    command("down")
+    assert processes.of_cluster(folder) == []
+
+
+def login(folder: Path, user: str, password: str) -> dict[str, str]:
+    """The properties of librdkafka for a user."""
+    return {
+        "bootstrap.servers": cluster_file.load(folder).bootstrap_servers,
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": user,
+        "sasl.password": password,
+        "ssl.ca.location": str(folder / "security" / "ca.pem"),
+    }
+
+
+def read_all(properties: dict[str, str]) -> list[bytes]:
+    """The records of `flights`, by a member of the group g."""
+    consumer = Consumer({**properties, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["flights"])
+    found: list[bytes] = []
+    try:
+        for _ in range(60):
+            message = consumer.poll(0.5)
+            if message is not None and message.error() is None:
+                found.append(message.value())
+            if len(found) == len(RECORDS):
+                break
+    finally:
+        consumer.close()
+    return found
+
+
+def secrets_of(folder: Path) -> dict[str, str]:
+    """Every secret value of the cluster, by what it is."""
+    security = folder / "security"
+    jaas = read_properties(security / "client.properties")["sasl.jaas.config"]
+    shared = read_properties(security / "secrets.properties")
+    return {
+        "the admin's password": parse_jaas(jaas).options["password"],
+        "the token key": shared["delegation.token.secret.key"],
+        "the digest": shared["headwater.zookeeper.digest"].partition(":")[2],
+        "alice's password": PASSWORD,
+        "the authority's key": (security / "authority.pem").read_text().splitlines()[2],
+        "a broker's key": (security / "broker-0.pem").read_text().splitlines()[2],
+    }
+
+
+def test_a_secure_cluster_from_start_to_end(run: Run, folder: Path) -> None:
+    run("topics", "create", "flights", "--partitions", "1", "--replication-factor", "3")
+    secrets = secrets_of(folder)
+    admin = login(folder, "admin", secrets["the admin's password"])
+    producer = Producer(admin)
+    for value in RECORDS:
+        producer.produce("flights", value)
+    assert producer.flush(20) == 0
+    run("users", "add", "alice", "--password-file", "-", stdin=PASSWORD + "\n")
+    alice = login(folder, "alice", PASSWORD)
+    own = folder.parent / "alice.properties"
+    text = (folder / "security" / "client.properties").read_text()
+    text = text.replace(secrets["the admin's password"], PASSWORD).replace('"admin"', '"alice"')
+    own.write_text(text)
+    assert run("topics", "list", "--command-config", str(own)) == []
+    consumer = ("--allow-principal", "User:alice", "--consumer", "--topic", "flights")
+    assert len(run("acls", "add", *consumer, "--group", "g")) == 3
+    assert read_all(alice) == RECORDS
+    token = run("tokens", "create")
+    assert [row["token_id"] for row in run("tokens", "list")] == [token["token_id"]]
+    (row,) = run("topics", "describe", "flights")[0]["partitions"]
+    assert sorted(row["isr"]) == [0, 1, 2]
+    refuse_plaintext(cluster_file.load(folder).bootstrap_servers)
+    find_no_secret(folder, {**secrets, "a token's HMAC": token["hmac"]})
+
+
+def refuse_plaintext(servers: str) -> None:
+    """A client without TLS learns nothing."""
+    seen: list[object] = []
+    client = Producer({"bootstrap.servers": servers, "error_cb": seen.append})
+    with pytest.raises(Exception, match=r"Failed to get metadata|timed out|transport"):
+        client.list_topics(timeout=3)
+
+
+def find_no_secret(folder: Path, secrets: dict[str, str]) -> None:
+    """No secret is in logs, cluster.json, process arguments, or znodes that anyone may read."""
+    places = {"cluster.json": (folder / "cluster.json").read_text()}
+    for log in (folder / "logs").iterdir():
+        places[log.name] = log.read_text(errors="replace")
+    for process in processes.of_cluster(folder):
+        command = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        places[f"arguments of {process.name}"] = command.decode(errors="replace")
+    places.update(znodes(cluster_file.load(folder).zookeeper))
+    found = [
+        f"{what} in {where}"
+        for where, text in places.items()
+        for what, secret in secrets.items()
+        if secret in text
+    ]
+    assert found == []
+    assert any("/brokers/ids" in where for where in places), "znodes were read"
+    assert os.stat(folder / "conf" / "broker-0.properties").st_mode & 0o077 == 0
+
+
+def znodes(servers: str) -> dict[str, str]:
+    """Every znode that a stranger may read."""
+    client = KazooClient(hosts=servers)
+    client.start(10)
+    found: dict[str, str] = {}
+    left = ["/"]
+    try:
+        while left:
+            path = left.pop()
+            try:
+                found[path] = client.get(path)[0].decode(errors="replace")
+                left += [f"{path.rstrip('/')}/{name}" for name in client.get_children(path)]
+            except NoAuthError:
+                found[path] = ""
+    finally:
+        client.stop()
+        client.close()
+    assert "SCRAM-SHA-512=" not in "".join(found.values()), "stored credentials are readable"
+    assert "stored_key" not in "".join(found.values()), "stored credentials are readable"
+    return found

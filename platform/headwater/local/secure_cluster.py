@@ -9,6 +9,7 @@ INTERNAL, where both sides show a certificate. Secrets are in D/security alone:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from headwater.clock import Clock
@@ -42,7 +43,15 @@ JAAS_KEY = "sasl.jaas.config"
 class SecureCluster:
     """The files in D/security of one cluster, and what follows from them."""
 
-    def __init__(self, directory: Path, clock: Clock, entropy: Entropy) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        clock: Clock,
+        entropy: Entropy,
+        ensure_user: Callable[..., None] = ensure_scram_user,
+    ) -> None:
+        """`ensure_user` writes the admin to ZooKeeper."""
+        self._ensure_user = ensure_user
         self.folder = SecurityFolder(directory, clock)
         self._entropy = entropy
         self._is_new_admin = False
@@ -66,7 +75,7 @@ class SecureCluster:
         """Let the user of client.properties log in: before the first broker starts. A password
         that was changed in ZooKeeper stays, while client.properties is the old file."""
         user, password = self._login()
-        ensure_scram_user(
+        self._ensure_user(
             servers,
             user,
             password,

@@ -31,6 +31,7 @@ from headwater.local.zookeeper import zookeeper_spec
 from headwater.system import SystemEntropy
 
 LOG_CHECK_EVERY_S = 5.0
+RENEWAL_EVERY_S = 3_600.0
 OFFSETS_PARTITIONS = 8
 TRANSACTION_STATE_PARTITIONS = 8
 REPLICATION_FACTOR_MAX = 3
@@ -280,12 +281,23 @@ class Supervisor:
         return path
 
     def _rotate_logs(self) -> None:
+        renewed = self._clock.monotonic()
         while not self._stopped.wait(LOG_CHECK_EVERY_S):
+            if self._security is not None and self._clock.monotonic() - renewed >= RENEWAL_EVERY_S:
+                renewed = self._clock.monotonic()
+                self._renew(self._security)
             for path in self.spec.logs.glob("*.log"):
                 try:
                     rotate_if_large(path)
                 except OSError as error:
                     print(f"cannot rotate {path}: {error}", file=sys.stderr)
+
+    def _renew(self, security: SecureCluster) -> None:
+        """Renew the certificates that are due; brokers read changed files by themselves."""
+        try:
+            security.prepare(self.spec)
+        except (HeadwaterError, OSError) as error:
+            print(f"certificates are not renewed: {error}", file=sys.stderr)
 
 
 def supervised_zookeeper(

@@ -64,6 +64,11 @@ class SparkManager:
         changed: Callable[[], None] = lambda: None,
         drain_grace_s: float = DRAIN_GRACE_S,
     ) -> None:
+        if spec.secure:
+            raise UsageError(
+                f"{spec.directory} is a secure cluster (up --secure), which does not run under"
+                " Spark yet: start it without --spark"
+            )
         self.spec = spec
         self._spark = spark
         self._clock = clock

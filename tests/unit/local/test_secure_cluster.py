@@ -127,14 +127,15 @@ def test_an_open_cluster_becomes_secure_at_a_start(tmp_path: Path) -> None:
 
 
 def test_the_admin_gets_a_password_before_brokers_start(
-    secure: SecureCluster, monkeypatch: pytest.MonkeyPatch
+    spec: ClusterSpec,
 ) -> None:
     calls: list[dict[str, Any]] = []
 
     def note(servers: str, user: str, password: str, *_more: object, replace: bool) -> None:
         calls.append({"servers": servers, "user": user, "password": password, "replace": replace})
 
-    monkeypatch.setattr("headwater.local.secure_cluster.ensure_scram_user", note)
+    secure = SecureCluster(spec.directory, SystemClock(), SystemEntropy(), note)
+    secure.prepare(spec)
     secure.ensure_admin("z:1")
     secure.ensure_admin("z:1")
     assert [(c["servers"], c["user"], c["replace"]) for c in calls] == [

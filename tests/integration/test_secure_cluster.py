@@ -4,7 +4,6 @@ outside of D/security and the brokers' own files."""
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,12 +12,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from kazoo.client import KazooClient
-from kazoo.exceptions import NoAuthError
 
 from headwater.local import cluster_file, processes
-from headwater.local.data_folders import read_properties
-from headwater.security.jaas import parse_jaas
+from suites.secret_search import open_znodes, search, secrets_of
 
 pytestmark = pytest.mark.integration
 
@@ -83,24 +79,9 @@ def read_all(properties: dict[str, str]) -> list[bytes]:
     return found
 
 
-def secrets_of(folder: Path) -> dict[str, str]:
-    """Every secret value of the cluster, by what it is."""
-    security = folder / "security"
-    jaas = read_properties(security / "client.properties")["sasl.jaas.config"]
-    shared = read_properties(security / "secrets.properties")
-    return {
-        "the admin's password": parse_jaas(jaas).options["password"],
-        "the token key": shared["delegation.token.secret.key"],
-        "the digest": shared["headwater.zookeeper.digest"].partition(":")[2],
-        "alice's password": PASSWORD,
-        "the authority's key": (security / "authority.pem").read_text().splitlines()[2],
-        "a broker's key": (security / "broker-0.pem").read_text().splitlines()[2],
-    }
-
-
 def test_a_secure_cluster_from_start_to_end(run: Run, folder: Path) -> None:
     run("topics", "create", "flights", "--partitions", "1", "--replication-factor", "3")
-    secrets = secrets_of(folder)
+    secrets = {**secrets_of(folder), "alice's password": PASSWORD}
     admin = login(folder, "admin", secrets["the admin's password"])
     producer = Producer(admin)
     for value in RECORDS:
@@ -121,7 +102,12 @@ def test_a_secure_cluster_from_start_to_end(run: Run, folder: Path) -> None:
     (row,) = run("topics", "describe", "flights")[0]["partitions"]
     assert sorted(row["isr"]) == [0, 1, 2]
     refuse_plaintext(cluster_file.load(folder).bootstrap_servers)
-    find_no_secret(folder, {**secrets, "a token's HMAC": token["hmac"]})
+    found, count = search(folder, {**secrets, "a token's HMAC": token["hmac"]})
+    assert found == [] and count > 50
+    readable = dict(open_znodes(cluster_file.load(folder).zookeeper))
+    assert b"stored_key" not in b"".join(readable.values())
+    assert "/brokers/ids/0" in readable and "/config/users/admin" not in readable
+    assert (folder / "conf" / "broker-0.properties").stat().st_mode & 0o077 == 0
 
 
 def refuse_plaintext(servers: str) -> None:
@@ -130,45 +116,3 @@ def refuse_plaintext(servers: str) -> None:
     client = Producer({"bootstrap.servers": servers, "error_cb": seen.append})
     with pytest.raises(Exception, match=r"Failed to get metadata|timed out|transport"):
         client.list_topics(timeout=3)
-
-
-def find_no_secret(folder: Path, secrets: dict[str, str]) -> None:
-    """No secret is in logs, cluster.json, process arguments, or znodes that anyone may read."""
-    places = {"cluster.json": (folder / "cluster.json").read_text()}
-    for log in (folder / "logs").iterdir():
-        places[log.name] = log.read_text(errors="replace")
-    for process in processes.of_cluster(folder):
-        command = Path(f"/proc/{process.pid}/cmdline").read_bytes()
-        places[f"arguments of {process.name}"] = command.decode(errors="replace")
-    places.update(znodes(cluster_file.load(folder).zookeeper))
-    found = [
-        f"{what} in {where}"
-        for where, text in places.items()
-        for what, secret in secrets.items()
-        if secret in text
-    ]
-    assert found == []
-    assert any("/brokers/ids" in where for where in places), "znodes were read"
-    assert os.stat(folder / "conf" / "broker-0.properties").st_mode & 0o077 == 0
-
-
-def znodes(servers: str) -> dict[str, str]:
-    """Every znode that a stranger may read."""
-    client = KazooClient(hosts=servers)
-    client.start(10)
-    found: dict[str, str] = {}
-    left = ["/"]
-    try:
-        while left:
-            path = left.pop()
-            try:
-                found[path] = client.get(path)[0].decode(errors="replace")
-                left += [f"{path.rstrip('/')}/{name}" for name in client.get_children(path)]
-            except NoAuthError:
-                found[path] = ""
-    finally:
-        client.stop()
-        client.close()
-    assert "SCRAM-SHA-512=" not in "".join(found.values()), "stored credentials are readable"
-    assert "stored_key" not in "".join(found.values()), "stored credentials are readable"
-    return found

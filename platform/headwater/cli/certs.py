@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import wraps
@@ -24,6 +26,8 @@ from headwater.local.security_folder import (
 from headwater.security.certificates import CertificateFacts
 from headwater.system import SystemClock
 
+Pause = Callable[[float], None]
+"""Waits for so many seconds; tests pass another as click's object."""
 RELOADED = "Go on when all brokers and clients have the new files; until then both work."
 RESERVED = frozenset(name.removesuffix(".pem") for name in (AUTHORITY, NEXT_AUTHORITY, TRUSTED))
 
@@ -119,8 +123,12 @@ def renew(folder: SecurityFolder, _cluster: cluster_file.ClusterFile, as_json: b
 
 
 @certs.command("rotate")
+@click.option("--all", "everything", is_flag=True,
+              help="Take all steps, 15 s apart. For clients on this machine only.")  # fmt: skip
 @of_folder
-def rotate(folder: SecurityFolder, cluster: cluster_file.ClusterFile, as_json: bool) -> int:
+def rotate(
+    folder: SecurityFolder, cluster: cluster_file.ClusterFile, everything: bool, as_json: bool
+) -> int:
     """Take the next of three steps to a new authority.
 
     \b
@@ -129,24 +137,41 @@ def rotate(folder: SecurityFolder, cluster: cluster_file.ClusterFile, as_json: b
     3  the former authority is trusted no longer
 
     Between two steps brokers and clients must read the changed files: ca.pem after the first and
-    the third, NAME.pem after the second.
+    the third, NAME.pem after the second. Brokers do so within 15 s; until then the next step is
+    refused. Clients on other machines need the new ca.pem before the second step.
     """
     _check_exists(folder)
-    step = folder.step()
-    if step is RotationStep.NONE:
-        folder.trust_next(cluster.cluster_id)
-        done = f"step 1 of 3: {folder.trusted_path} trusts a new authority too. {RELOADED}"
-    elif step is RotationStep.BOTH_TRUSTED:
-        names = ", ".join(folder.reissue())
-        done = f"step 2 of 3: the new authority has signed {names}. {RELOADED}"
-    else:
-        folder.drop_former()
-        done = f"step 3 of 3: {folder.trusted_path} trusts only the new authority."
+    pause: Pause = click.get_current_context().obj or time.sleep
+    while True:
+        left_s = 0.0 if folder.step() is RotationStep.NONE else folder.unread_s()
+        if left_s > 0 and not everything:
+            raise UsageError(
+                "brokers may not have read the files of the last step yet: run this again in"
+                f" {math.ceil(left_s)} s"
+            )
+        if left_s > 0:
+            pause(left_s)
+        done = _next_step(folder, cluster.cluster_id)
+        if not as_json:
+            click.echo(done)
+        if not everything or folder.step() is RotationStep.NONE:
+            break
     if as_json:
         echo_json({"rotation": folder.step().value})
-    else:
-        click.echo(done)
     return 0
+
+
+def _next_step(folder: SecurityFolder, cluster_id: str) -> str:
+    """Take the next step of a rotation; what was done."""
+    step = folder.step()
+    if step is RotationStep.NONE:
+        folder.trust_next(cluster_id)
+        return f"step 1 of 3: {folder.trusted_path} trusts a new authority too. {RELOADED}"
+    if step is RotationStep.BOTH_TRUSTED:
+        names = ", ".join(folder.reissue())
+        return f"step 2 of 3: the new authority has signed {names}. {RELOADED}"
+    folder.drop_former()
+    return f"step 3 of 3: {folder.trusted_path} trusts only the new authority."
 
 
 def _check_exists(folder: SecurityFolder) -> None:

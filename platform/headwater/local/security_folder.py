@@ -36,6 +36,8 @@ NEXT_AUTHORITY = "next-authority.pem"
 TRUSTED = "ca.pem"
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
+READ_WITHIN_S = 15.0
+"""Brokers look for changed files every 10 s."""
 CERTIFICATE_BEGIN = b"-----BEGIN CERTIFICATE-----"
 
 
@@ -104,6 +106,11 @@ class SecurityFolder:
             return RotationStep.BOTH_TRUSTED
         is_one = len(self.authorities()) == 1
         return RotationStep.NONE if is_one else RotationStep.REISSUED
+
+    def unread_s(self) -> float:
+        """How many seconds brokers may still need until they have read the newest file; 0: none."""
+        newest_s = max(path.stat().st_mtime for path in self.path.glob("*.pem"))
+        return max(0.0, newest_s + READ_WITHIN_S - self._clock.now_ms() / 1_000)
 
     def trust_next(self, cluster_id: str) -> None:
         """Begin a rotation: a next authority, trusted beside the present one."""

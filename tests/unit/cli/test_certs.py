@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +56,22 @@ def test_a_client_gets_a_certificate(directory: Path, capsys: pytest.CaptureFixt
     assert (found["subject"], found["hosts"]) == ("CN=spark-job", ["10.0.0.7"])
 
 
+def age(directory: Path) -> None:
+    """Make every file 20 s older: brokers have read them."""
+    for path in (directory / "security").iterdir():
+        stat = path.stat()
+        os.utime(path, (stat.st_atime - 20, stat.st_mtime - 20))
+
+
 def test_three_runs_replace_the_authority(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     done(capsys, directory, "create")
     before = done(capsys, directory, "list")
-    steps = [done(capsys, directory, "rotate")["rotation"] for _ in range(3)]
+    steps = []
+    for _ in range(3):
+        steps.append(done(capsys, directory, "rotate")["rotation"])
+        age(directory)
     assert steps == ["both-trusted", "reissued", "none"]
     after = done(capsys, directory, "list")
     assert after["authorities"] != before["authorities"]
@@ -70,8 +81,35 @@ def test_three_runs_replace_the_authority(
 def test_no_secret_is_printed(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["create"], ["list"], ["rotate"], ["rotate"], ["rotate"], ["renew"]):
         assert run_command(certs, [*words, "--dir", str(directory)]) == 0
+        age(directory)
     out, err = capsys.readouterr()
     assert "PRIVATE" not in out + err and "step 3 of 3" in out
+
+
+def test_a_step_waits_until_brokers_have_read_the_last_one(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done(capsys, directory, "create")
+    done(capsys, directory, "rotate")
+    assert "run this again in 15 s" in refused(capsys, directory, "rotate")
+    assert done(capsys, directory, "list")["rotation"] == "both-trusted"
+
+
+def test_one_command_takes_all_steps(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done(capsys, directory, "create")
+    before = done(capsys, directory, "list")
+    waited: list[float] = []
+
+    def pause(seconds: float) -> None:
+        waited.append(seconds)
+        age(directory)
+
+    words = ["rotate", "--all", "--dir", str(directory)]
+    assert run_command(certs, words, settings=pause) == 0
+    assert "step 3 of 3" in capsys.readouterr().out
+    assert [round(seconds) for seconds in waited] == [15, 15]
+    after = done(capsys, directory, "list")
+    assert after["rotation"] == "none" and after["authorities"] != before["authorities"]
 
 
 def test_a_renewal_waits_for_the_rotation(

@@ -101,6 +101,7 @@ def test_a_secure_cluster_from_start_to_end(run: Run, folder: Path) -> None:
     assert [row["token_id"] for row in run("tokens", "list")] == [token["token_id"]]
     (row,) = run("topics", "describe", "flights")[0]["partitions"]
     assert sorted(row["isr"]) == [0, 1, 2]
+    run("cluster", "restart-broker", "1")
     refuse_plaintext(cluster_file.load(folder).bootstrap_servers)
     found, count = search(folder, {**secrets, "a token's HMAC": token["hmac"]})
     assert found == [] and count > 50

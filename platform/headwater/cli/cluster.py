@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import click
 
 from headwater.cli.cluster_progress import shown_progress
+from headwater.cli.command_config import client_security, command_config_option
 from headwater.cli.options import dir_option, echo_json, json_option, up_command, within
 from headwater.client.admin.client import Admin
 from headwater.errors import UsageError
@@ -83,7 +84,8 @@ class Connections:
     """How the commands reach a cluster and wait for it; tests pass others as click's object."""
 
     manager: Connect = connect
-    admin: OpenAdmin = Admin
+    admin: OpenAdmin | None = None
+    """None: an Admin with the security properties of the command."""
     pacing: Pacing = field(default_factory=Pacing)
 
 
@@ -97,7 +99,8 @@ def operation(function: Callable[..., int]) -> Callable[..., int]:
         outside: Connections = click.get_current_context().obj or Connections()
         pacing = replace(outside.pacing, in_sync_s=timeout_s, stall_s=timeout_s)
         manager = outside.manager(directory, zookeeper)
-        operations = Operations(manager, outside.admin, pacing, quiet=as_json)
+        admin = outside.admin or partial(Admin, **client_security())
+        operations = Operations(manager, admin, pacing, quiet=as_json)
         return function(operations, as_json=as_json, **more)
 
     limit = click.option(
@@ -109,7 +112,7 @@ def operation(function: Callable[..., int]) -> Callable[..., int]:
         "--zookeeper", metavar="HOST:PORT,.../chroot",
         help="ZooKeeper of a cluster whose Spark driver may be on another host.",
     )  # fmt: skip
-    return dir_option(zookeeper(limit(json_option(command))))
+    return dir_option(command_config_option(zookeeper(limit(json_option(command)))))
 
 
 python_option = click.option(

@@ -30,6 +30,18 @@ def require_own_credentials(ctx: RequestContext) -> None:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, text)
 
 
+def audit(ctx: RequestContext, change: str) -> None:
+    """Note a change of a token in the audit lines, where the broker has them."""
+    if ctx.broker.acls is not None:
+        ctx.broker.acls.authorizer.audit.changed(requester_of(ctx), change)
+
+
+def id_of(ctx: RequestContext, secret: bytes) -> str:
+    """The id of the token that a request names by its secret, for the audit line."""
+    known = ctx.broker.tokens.with_hmac(secret)
+    return "of unknown id" if known is None else known.token_id
+
+
 async def await_token(ctx: RequestContext, token_id: str) -> None:
     """Wait until this broker knows the token, so that the client can log in here with it."""
     table = ctx.broker.tokens

@@ -12,6 +12,7 @@ from headwater_broker.api.admin.forwarding import FORWARD_TIMEOUT_MIN_MS, forwar
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.delegation_token_requests import (
     NO_TIME,
+    audit,
     await_token,
     requester_of,
     require_own_credentials,
@@ -40,6 +41,7 @@ async def create_delegation_token(
     except KafkaError as e:
         return _refused(e.code, owner, requester)
     if reply.error_code == ErrorCode.NONE:
+        audit(ctx, f"made delegation token {reply.token_id} of {owner}")
         await await_token(ctx, reply.token_id)
     return reply
 

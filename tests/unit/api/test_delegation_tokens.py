@@ -70,12 +70,15 @@ class Broker:
     def __init__(self, broker: FakeBroker, secrets: TokenSecrets | None = None) -> None:
         self.fake = broker
         self.table = TokenTable(secrets or TokenSecrets(SECRET))
+        self.audited: list[tuple[str, str]] = []
+        audit = SimpleNamespace(changed=lambda who, what: self.audited.append((who, what)))
+        self.acls = SimpleNamespace(authorizer=SimpleNamespace(audit=audit))
         self.watch = TokenWatch(broker.store, self.table)
 
     def ask(self, user: str, authorizer: Any = None, **session: Any) -> RequestContext:
         services = SimpleNamespace(
             controller=self.fake.calls, view=self.fake.view, clock=self.fake.clock,
-            tokens=self.table,
+            tokens=self.table, acls=self.acls,
         )  # fmt: skip
         found = Session(
             authorizer or Denies(), listener="SASL", principal=Principal("User", user),
@@ -191,6 +194,11 @@ def test_owners_and_renewers_renew_others_do_not_and_no_token_outlives_its_lifet
         await until(lambda: expiry() == now_ms + 5_000)
         done, _ = await one.expire("bob", secret, -1)
         assert done is ErrorCode.NONE
+        token = f"delegation token {made.token_id}"
+        assert one.audited[0] == ("User:alice", f"made {token} of User:alice")
+        assert one.audited[1] == ("User:bob", f"renewed {token}")
+        assert one.audited[-1] == ("User:bob", f"ended {token}")
+        assert secret.hex() not in str(one.audited)
         await until(lambda: made.token_id not in two.table)
         assert await one.renew("alice", secret) == (ErrorCode.DELEGATION_TOKEN_NOT_FOUND, -1)
 

@@ -229,3 +229,17 @@ def test_names_survive_as_nodes(name: str) -> None:
 
 def test_a_name_that_another_tool_wrote_stands_as_it_is() -> None:
     assert acl_znodes.unquoted("a%20b") == "a%20b"
+
+
+@pytest.mark.parametrize("name", ["50%", "a%2fb", "g%20x", "%", "%%25", "a%zz"])
+def test_a_name_that_kafka_wrote_with_a_percent_sign_is_found(name: str) -> None:
+    """Kafka writes names as they are: an ACL that denies must not be lost."""
+    assert acl_znodes.unquoted(name) == name
+    assert acl_znodes.quoted(name) == name
+
+
+@pytest.mark.parametrize("name", ["100%25", "a%2Fb", "%2E", "%2E%2E", "a/b%2F", ".", "..", "%25"])
+def test_a_name_that_looks_quoted_is_quoted_again(name: str) -> None:
+    node = acl_znodes.quoted(name)
+    assert node != name
+    assert acl_znodes.unquoted(node) == name

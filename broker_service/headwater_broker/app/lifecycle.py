@@ -357,7 +357,13 @@ class Lifecycle:
         return True
 
 
+SESSION_KEYS = ("session_id", "session_password")
+"""What a supervisor needs to close a dead broker's session; others could end the broker with it."""
+
+
 def announce_on_stdout(announcement: dict[str, Any]) -> None:
-    """One JSON line for the supervisor."""
+    """One JSON line for the supervisor; where there is none, a line for a log, without secrets."""
+    if not process.is_managed():
+        announcement = {k: v for k, v in announcement.items() if k not in SESSION_KEYS}
     sys.stdout.write(json.dumps(announcement, separators=(",", ":")) + "\n")
     sys.stdout.flush()

@@ -44,16 +44,25 @@ PERSISTENT_PATHS = (
 
 
 def quoted(name: str) -> str:
-    """A resource's name as the name of a node."""
-    if name in (".", ".."):
-        return "%2E" * len(name)
-    return "".join(c if _is_plain(c) else _percent(c) for c in name)
+    """A resource's name as the name of a node.
+
+    A `%` stays as Kafka writes it, unless the node would then be read as another name.
+    """
+    escaped = _escaped(name)
+    is_legal = all(c == "%" or _is_plain(c) for c in name) and name not in (".", "..")
+    return name if is_legal and _escaped(unquote(name)) != name else escaped
 
 
 def unquoted(node: str) -> str:
-    """The inverse of `quoted`. A node that `quoted` did not write has the name that it shows."""
+    """The inverse of `quoted`."""
     name = unquote(node)
-    return name if quoted(name) == node else node
+    return name if _escaped(name) == node else node
+
+
+def _escaped(name: str) -> str:
+    if name in (".", ".."):
+        return "%2E" * len(name)
+    return "".join(c if _is_plain(c) else _percent(c) for c in name)
 
 
 def _is_plain(char: str) -> bool:

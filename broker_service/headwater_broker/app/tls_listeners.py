@@ -110,7 +110,7 @@ class _ListenerTls:
         self._times = _file_times(self._values)
         settings = tls_settings(self._values, name, clock.now_ms())
         self._certificate = settings.certificate
-        self.endpoint = TlsEndpoint(settings.context, settings.mapper, pool)
+        self.endpoint = TlsEndpoint(settings.context, settings.mapper, pool, clock)
 
     def renew(self, properties: Mapping[str, str], *, is_changed: bool) -> None:
         """Read the stores again when a file or, if `is_changed`, the configuration is another one.

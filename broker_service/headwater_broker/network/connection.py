@@ -186,8 +186,8 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def in_flight(self) -> int:
-        """Replies that are not written yet."""
-        return len(self._order)
+        """Replies that are to be written: none of a closed connection."""
+        return 0 if self._closed else len(self._order)
 
     def shrink_when_quiet(self) -> None:
         """Give a large, empty receive buffer back."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import ssl
 from concurrent.futures import Executor, ThreadPoolExecutor
+from datetime import UTC, datetime
 
+from headwater.clock import Clock
 from headwater.ports.authorizer import Principal
 from headwater.security.principal import PrincipalMapper
-from headwater.security.x509 import read_certificate
+from headwater.security.x509 import CertificateFormatError, read_certificate
 
 HANDSHAKE_THREADS = 2
 RECEIVE_BYTES = 256 * 1024
@@ -29,10 +31,13 @@ def handshake_pool() -> ThreadPoolExecutor:
 class TlsEndpoint:
     """What the connections of one listener with TLS share."""
 
-    def __init__(self, context: ssl.SSLContext, mapper: PrincipalMapper, pool: Executor) -> None:
+    def __init__(
+        self, context: ssl.SSLContext, mapper: PrincipalMapper, pool: Executor, clock: Clock
+    ) -> None:
         self.context = context
         self.mapper = mapper
         self.pool = pool
+        self._clock = clock
         self.receive_view = memoryview(bytearray(RECEIVE_BYTES))
         self.scratch = memoryview(bytearray(CHUNK_BYTES))
         """Slices of files are read into it, to be encrypted from there."""
@@ -40,7 +45,11 @@ class TlsEndpoint:
     def principal(self, certificate: bytes, listener: str) -> Principal:
         """The principal of a client that showed this certificate (DER).
 
-        Raises NoMatchingRuleError, CertificateFormatError.
+        A TLS 1.2 session that is resumed is not verified again, so its certificate may have
+        expired. Raises NoMatchingRuleError, CertificateFormatError.
         """
-        name = self.mapper.name_of(read_certificate(certificate).subject)
+        shown = read_certificate(certificate)
+        if shown.not_after <= datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC):
+            raise CertificateFormatError(f"the certificate expired at {shown.not_after}")
+        name = self.mapper.name_of(shown.subject)
         return Principal("User", name, listener)

@@ -77,10 +77,10 @@ class VerificationKeys:
 def _usable_key(row: object) -> Any:
     if not isinstance(row, dict) or row.get("kty") not in ("RSA", "EC"):
         return None
-    if row.get("use", "sig") != "sig" or "verify" not in row.get("key_ops", ["verify"]):
-        return None
     public = {name: value for name, value in row.items() if name not in ("d", "p", "q", "key_ops")}
     try:
+        if row.get("use", "sig") != "sig" or "verify" not in row.get("key_ops", ["verify"]):
+            return None
         key = jwk.import_key(public)
         if row["kty"] == "RSA" and getattr(key.raw_value, "key_size", 0) < RSA_BITS_MIN:
             return None

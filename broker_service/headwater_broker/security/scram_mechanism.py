@@ -97,8 +97,22 @@ class ScramServerExchange:
             raise AuthenticationFailedError(f"{name}{error}") from None
         if self._outcome is None:
             raise AuthenticationFailedError(f"{name}there is no such user")
+        if self._outcome.is_token:
+            self._outcome = self._of_token(self._first.username)
+        if self._outcome is None:
+            raise AuthenticationFailedError(f"{name}the token has expired")
         self.result = self._outcome
         return answer
+
+    def _of_token(self, token_id: str) -> Authenticated | None:
+        """What a token proves now; a client may take long between its two messages."""
+        parts = self._owner.parts
+        token = parts.find_token(token_id)
+        left_ms = 0 if token is None else token.expiry_ms - parts.clock.now_ms()
+        if token is None or left_ms <= 0:
+            return None
+        owned = Principal(token.owner.kind, token.owner.name, self._listener)
+        return Authenticated(owned, left_ms, is_token=True)
 
     async def _credential(self, first: ClientFirst) -> ScramCredential:
         owner, name = self._owner, first.username
@@ -111,8 +125,5 @@ class ScramServerExchange:
         token = parts.find_token(name)
         if token is None:
             return parts.credentials.stand_in(owner.mechanism, name)
-        lifetime_ms = max(token.expiry_ms - parts.clock.now_ms(), 0)
-        if lifetime_ms:
-            owned = Principal(token.owner.kind, token.owner.name, self._listener)
-            self._outcome = Authenticated(owned, lifetime_ms, is_token=True)
+        self._outcome = self._of_token(name)
         return await owner.token_credential(name, b64encode(token.hmac).decode())

@@ -18,7 +18,7 @@ INVALID_TOKEN = b'{"status":"invalid_token"}'
 _TOKEN = r"[A-Za-z0-9\-._~+/]+=*"
 _MESSAGE = re.compile(
     rf"n,(?:a=(?P<authzid>[^,\x01]*))?,\x01"
-    rf"(?P<before>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]*\x01)*?)"
+    rf"(?P<before>(?:(?!auth=)[A-Za-z]+=[\x21-\x7e \t\r\n]*\x01)*)"
     rf"auth=[Bb][Ee][Aa][Rr][Ee][Rr] +(?P<token>{_TOKEN})\x01"
     rf"(?P<after>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]*\x01)*)\x01"
 )

@@ -264,6 +264,22 @@ def test_idle_connections_are_closed_but_not_those_that_wait(tmp_path: Path) -> 
     asyncio.run(run())
 
 
+def test_a_closed_connection_owes_no_reply(tmp_path: Path) -> None:
+    """A client that reads nothing would keep its descriptor: the sweep spares who waits."""
+
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t")
+        parked = await parked_fetch(broker, c)
+        (served,) = broker.listener.connections
+        assert served.in_flight == 1
+        served.close("for a reason")
+        assert served.in_flight == 0
+        with pytest.raises(ConnectionError):
+            await parked
+
+    serve(tmp_path, scenario)
+
+
 def test_no_connection_is_too_idle_where_the_limit_is_off(tmp_path: Path) -> None:
     async def run() -> None:
         async with SoloBroker(tmp_path, connections_max_idle_ms="-1") as broker:

@@ -14,16 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from headwater.client.connection import Connection, open_connection
 from headwater.errors import UsageError
 from headwater.ports.authorizer import Principal
+from headwater.security.principal import principal_mapper
 from headwater.security.tls_context import client_context
+from headwater.security.x509 import CertificateFormatError
 from headwater.system import SystemClock
+from headwater.testing.clocks import ManualClock
 from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
 from headwater_broker.app.data_plane import build_listener
 from headwater_broker.app.tls_listeners import TlsListeners
 from headwater_broker.network.listener import Listener
+from headwater_broker.network.tls_endpoint import TlsEndpoint, handshake_pool
 from headwater_broker.network.unauthenticated import UnauthenticatedLimits
 from solo_broker import SoloBroker
 from tls_authority import Authority, Leaf
@@ -301,3 +306,16 @@ def test_no_start_with_a_certificate_that_is_not_valid_now(
                 TlsListeners(broker.dynamic, SystemClock())
 
     run(story())
+
+
+def test_an_expired_certificate_is_nobody() -> None:
+    """OpenSSL verifies no certificate of a TLS 1.2 session that is resumed."""
+    shown = AUTHORITY.leaf(not_after=datetime.now(UTC) + timedelta(hours=1))
+    der = shown.certificate.public_bytes(Encoding.DER)
+    clock = ManualClock(int(datetime.now(UTC).timestamp() * 1000))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    endpoint = TlsEndpoint(context, principal_mapper("DEFAULT"), handshake_pool(), clock)
+    assert endpoint.principal(der, "SSL").kind == "User"
+    clock.advance(3_600_001)
+    with pytest.raises(CertificateFormatError, match="expired"):
+        endpoint.principal(der, "SSL")

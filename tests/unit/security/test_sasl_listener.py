@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from headwater.client.blocking.connection import BlockingConnection
 from headwater.client.connection import Connection, open_connection
 from headwater.errors import ErrorCode, KafkaError, UsageError
-from headwater.ports.authorizer import Principal
+from headwater.ports.authorizer import AllowAll, Principal
 from headwater.ports.credentials import SaslExchange
 from headwater.security.plain import PlainExchange
 from headwater.security.scram import ScramExchange
@@ -23,6 +24,7 @@ from headwater.security.scram_credential import (
 )
 from headwater.security.scram_messages import parse_server_first
 from headwater.system import SystemClock, SystemEntropy
+from headwater.testing.clocks import ManualClock
 from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
 from headwater.wire.apis.k17_sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from headwater.wire.apis.k36_sasl_authenticate import (
@@ -41,7 +43,10 @@ from headwater_broker.security.authentication_gate import (
     TokenAnswer,
 )
 from headwater_broker.security.delegation_tokens import TokenLogin
+from headwater_broker.security.mechanism import AuthenticationFailedError
 from headwater_broker.security.scram_credentials import ScramCredentials
+from headwater_broker.security.scram_mechanism import ScramParts, ScramServerMechanism
+from headwater_broker.security.session import Session
 from solo_broker import SoloBroker
 
 JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -213,6 +218,29 @@ def test_an_unknown_user_gets_a_challenge_as_any_other(tmp_path: Path) -> None:
         assert parse_server_first(other).salt != answers[0].salt
 
     serve(tmp_path, story)
+
+
+def test_a_token_that_expires_during_the_login_is_refused() -> None:
+    async def login(late_ms: int) -> int | None:
+        clock = ManualClock()
+        ends = clock.now_ms() + 60_000
+        login = TokenLogin(Principal("User", "carol"), b"hmac", ends)
+        parts = ScramParts(
+            ScramCredentials(dict, b"secret"), clock, SystemEntropy(), lambda _id: login
+        )
+        mechanism = ScramServerMechanism(ScramMechanism.SCRAM_SHA_256, parts)
+        server = mechanism.begin(Session(AllowAll(), listener="SASL_PLAINTEXT"))
+        password = base64.b64encode(b"hmac").decode()
+        client = ScramExchange("SCRAM-SHA-256", "t", password, is_token=True)
+        challenge = await server.step(client.step(b"") or b"")
+        clock.advance(late_ms)
+        await server.step(client.step(challenge) or b"")
+        assert server.result is not None
+        return server.result.lifetime_ms
+
+    assert asyncio.run(login(20_000)) == 40_000, "what is left at the end of the login"
+    with pytest.raises(AuthenticationFailedError, match="expired"):
+        asyncio.run(login(60_000))
 
 
 def test_iterations_do_not_tell_whether_a_user_exists() -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
 
 from headwater.local import cluster_file, processes
 from suites.secret_search import open_znodes, search, secrets_of
@@ -108,7 +110,24 @@ def test_a_secure_cluster_from_start_to_end(run: Run, folder: Path) -> None:
     readable = dict(open_znodes(cluster_file.load(folder).zookeeper))
     assert b"stored_key" not in b"".join(readable.values())
     assert "/brokers/ids/0" in readable and "/config/users/admin" not in readable
+    assert "/headwater/secrets/scram" not in readable
+    refuse_strangers_nodes(cluster_file.load(folder).zookeeper)
     assert (folder / "conf" / "broker-0.properties").stat().st_mode & 0o077 == 0
+
+
+def refuse_strangers_nodes(servers: str) -> None:
+    """Who has no credentials puts nothing at ZooKeeper's root, and takes nothing away."""
+    client = KazooClient(hosts=servers)
+    client.start()
+    try:
+        for path in ("/controller", "/controller_epoch", "/latest_producer_id_block"):
+            with pytest.raises(NoAuthError):
+                client.delete(path)
+        with pytest.raises(NoAuthError):
+            client.create("/planted", b"")
+    finally:
+        client.stop()
+        client.close()
 
 
 def refuse_plaintext(servers: str) -> None:

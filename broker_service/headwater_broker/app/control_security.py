@@ -16,7 +16,8 @@ from headwater.errors import HeadwaterError, UsageError
 from headwater.security.principal import principal_mapper
 from headwater.security.tls_stores import read_key_store, read_trust_store, store_files
 from headwater_broker.app.config import NodeConfig
-from headwater_broker.app.listener_protocols import CONTROL_LISTENER
+from headwater_broker.app.exposure import has_authorizer, has_secure_listener, is_loopback
+from headwater_broker.app.listener_protocols import CONTROL_LISTENER, MAP_KEY
 from headwater_broker.security.control_admission import ControlAdmission
 
 logger = logging.getLogger(__name__)
@@ -74,13 +75,31 @@ class ControlSecurity:
 
 
 def control_security(config: NodeConfig) -> ControlSecurity | None:
-    """None without keys. Raises UsageError with key and remedy."""
+    """None without keys. Raises UsageError with key and remedy, also when a cluster with an
+    authorizer would obey everybody who reaches its control port."""
     values = control_values(config)
     if not config.control_tls:
+        _check_exposure(config)
         has_keys = read_key_store(values) is not None and bool(read_trust_store(values))
         return ControlSecurity(ControlKeys(values), None) if has_keys else None
     mapper = principal_mapper(values.string("ssl.principal.mapping.rules"))
     return ControlSecurity(ControlKeys(values), ControlAdmission(mapper))
+
+
+def _check_exposure(config: NodeConfig) -> None:
+    """A port without TLS, off loopback. The rolling move to TLS meets the warning only: its
+    authorizer comes last."""
+    host = config.control.host
+    if is_loopback(host) or not (has_authorizer(config) or has_secure_listener(config)):
+        return
+    text = (
+        f"config control.listener: everybody who reaches {host or 'any address of this host'} acts "
+        f"as a broker, past every right: add CONTROL:SSL to {MAP_KEY}, with ssl.keystore.location "
+        "and ssl.truststore.location, or listen on 127.0.0.1"
+    )
+    if has_authorizer(config):
+        raise UsageError(text)
+    logger.warning(text)
 
 
 def control_values(config: NodeConfig) -> Values:

@@ -8,15 +8,14 @@ from __future__ import annotations
 import logging
 import ssl
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 
 from headwater.config.listener_values import listener_values, split_override
 from headwater.errors import UsageError
 from headwater.ports.control import plain_address
-from headwater.security.protocol import SecurityProtocol
 from headwater.security.tls_context import server_context
 from headwater_broker.app.config import NodeConfig
+from headwater_broker.app.exposure import has_authorizer, has_secure_listener, is_loopback
 from headwater_broker.app.listener_protocols import STATUS_LISTENER
 from headwater_broker.network.http_guard import HttpGuard
 
@@ -94,23 +93,13 @@ def status_security(config: NodeConfig) -> StatusSecurity:
 
 
 def _check_loopback(config: NodeConfig, host: str) -> None:
-    if _is_loopback(host):
+    if is_loopback(host):
         return
     text = (
         f"config status.listener: everybody who reaches {host or 'any address of this host'} sees "
         f"topics, groups and lags: listen on 127.0.0.1, set {TOKEN_FILE}, or "
         "listener.name.status.ssl.* with ssl.client.auth=required"
     )
-    is_secure = bool(config.values.string("authorizer.class.name")) or any(
-        config.protocols[a.name] is not SecurityProtocol.PLAINTEXT for a in config.listeners
-    )
-    if is_secure:
+    if has_authorizer(config) or has_secure_listener(config):
         raise UsageError(text)
     logger.warning(text)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

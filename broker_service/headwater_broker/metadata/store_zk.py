@@ -214,7 +214,7 @@ class ZooKeeperStore:
 
         Raises NotAuthorizedError when some belong to other credentials.
         """
-        changed, below = 0, list(SECURE_ROOTS)
+        changed, below = int(await self._secure_root()), list(SECURE_ROOTS)
         while below:
             chunk, below = below[:SECURE_AT_ONCE], below[SECURE_AT_ONCE:]
             found = await asyncio.gather(*map(self._secure, chunk))
@@ -222,12 +222,30 @@ class ZooKeeperStore:
             below += [path for _, children in found for path in children]
         return changed
 
+    async def _secure_root(self) -> bool:
+        """Secure the chroot: who may delete its children may put others in their place.
+
+        A server's own root may hold nodes of others. A local cluster's manager secures its own.
+        """
+        root = self._chroot or "/"
+        present, _ = await self._call(self._client.get_acls_async(root), root)
+        if _is_owned(present):
+            return False
+        if self._chroot:
+            await self._call(self._client.set_acls_async(root, list(PUBLIC_ACL)), root)
+            return True
+        logger.warning(
+            "zookeeper.set.acl: everybody may delete and create nodes below ZooKeeper's root, "
+            "/controller too: set an ACL on /, or give zookeeper.connect a chroot"
+        )
+        return False
+
     async def _secure(self, path: str) -> tuple[bool, list[str]]:
         """Secure one node: whether its ACL changed, and the paths of its children."""
         full, wanted = self._full(path), self._acl(path)
         try:
             present, _ = await self._call(self._client.get_acls_async(full), path)
-            is_owned = all(row.id.scheme != "world" or row.perms == READ_ONLY for row in present)
+            is_owned = _is_owned(present)
             is_shut = not any(row.id.scheme == "world" for row in present)
             is_right = is_owned and is_shut is (self._acls.of(path) is ZnodeAcl.SECRET)
             if not is_right:
@@ -396,6 +414,11 @@ def _found(row: tuple[bytes, ZnodeStat] | Exception, path: str) -> Node | None:
     if isinstance(row, Exception):
         raise _translated(row, path) from row
     return _node(*row)
+
+
+def _is_owned(acls: Iterable[Any]) -> bool:
+    """Whether everybody may read the node at most."""
+    return all(row.id.scheme != "world" or row.perms == READ_ONLY for row in acls)
 
 
 def _node(data: bytes, stat: ZnodeStat) -> Node:

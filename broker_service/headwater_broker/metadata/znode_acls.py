@@ -2,15 +2,18 @@
 
 With `zookeeper.set.acl` each node belongs to the brokers' credentials, and everybody may read it,
 except nodes with secrets: those of `/config/users`, `/config/brokers`, `/delegation_token/tokens`,
-and of `/headwater/sessions` (with a session's password anyone can end a broker).
+of `/headwater/sessions` (with a session's password anyone can end a broker), `/headwater/secrets`
+(with the secret behind absent users' salts anyone can tell which users exist).
 """
 
 from __future__ import annotations
 
 from enum import Enum
 
+from headwater_broker.metadata.scram_secret import SECRETS
+
 SESSIONS = "/headwater/sessions"
-SECRET_PATHS = ("/config/users", "/config/brokers", "/delegation_token/tokens", SESSIONS)
+SECRET_PATHS = ("/config/users", "/config/brokers", "/delegation_token/tokens", SESSIONS, SECRETS)
 SECURE_ROOTS = (
     "/admin",
     "/brokers",

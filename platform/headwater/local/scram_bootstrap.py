@@ -15,7 +15,13 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from headwater.entropy import Entropy
 from headwater.errors import HeadwaterError
-from headwater.local.zk_client import NO_SECURITY, SECRET_ACL, ZooKeeperSecurity, kazoo_client
+from headwater.local.zk_client import (
+    NO_SECURITY,
+    PUBLIC_ACL,
+    SECRET_ACL,
+    ZooKeeperSecurity,
+    kazoo_client,
+)
 from headwater.security.scram_credential import (
     ScramMechanism,
     credential_of_password,
@@ -40,16 +46,20 @@ def ensure_scram_user(
     security: ZooKeeperSecurity = NO_SECURITY,
     *,
     replace: bool = False,
+    own_server: bool = False,
 ) -> None:
     """Give the user this password unless it has one; with `replace` also then.
 
-    `servers`: `host:port,.../chroot`. With `security.set_acl` only its digest may read the node.
+    `servers`: `host:port,.../chroot`. With `security.set_acl` only its digest may read the node;
+    with `own_server`, where no other cluster is, only it may add and delete nodes at the root.
     Raises HeadwaterError.
     """
     hosts, slash, chroot = servers.partition("/")
     client = kazoo_client(hosts, security, timeout=SESSION_TIMEOUT_S)
     try:
         client.start(CONNECT_TIMEOUT_S)
+        if security.set_acl and own_server:
+            client.set_acls("/", PUBLIC_ACL)
         credential = credential_of_password(mechanism, password, new_salt(entropy), ITERATIONS)
         path = f"{slash}{chroot}{USERS}/{quote_plus(user)}"
         row = {mechanism.value: format_credential(credential)}

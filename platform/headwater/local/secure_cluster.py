@@ -71,9 +71,12 @@ class SecureCluster:
             write_private(self.client_properties, self._client_rows(self._new_secret()).encode())
             self._is_new_admin = True
 
-    def ensure_admin(self, servers: str) -> None:
+    def ensure_admin(self, servers: str, *, own_server: bool = False) -> None:
         """Let the user of client.properties log in: before the first broker starts. A password
-        that was changed in ZooKeeper stays, while client.properties is the old file."""
+        that was changed in ZooKeeper stays, while client.properties is the old file.
+
+        `own_server`: ZooKeeper is this cluster's alone, so that its root belongs to the brokers.
+        """
         user, password = self._login()
         self._ensure_user(
             servers,
@@ -83,6 +86,7 @@ class SecureCluster:
             self._entropy,
             self.zookeeper(),
             replace=self._is_new_admin,
+            own_server=own_server,
         )
         self._is_new_admin = False
 

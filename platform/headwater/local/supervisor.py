@@ -82,7 +82,8 @@ class Supervisor:
             progress("ZooKeeper is ready", 1, total)
             if self._security is not None:
                 self._security.prepare(self.spec)
-                self._security.ensure_admin(self.spec.zookeeper)
+                own_server = not self.spec.external_zookeeper
+                self._security.ensure_admin(self.spec.zookeeper, own_server=own_server)
             self._sessions.close_leftovers()
             for slot in self.spec.slots:
                 self._start_broker(self.spec, slot)

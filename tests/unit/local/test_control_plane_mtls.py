@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -230,6 +231,51 @@ def _config(**more: str) -> ControlSecurity | None:
     properties = {"broker.id": "1", "log.dir": "/tmp/x", "listeners": "PLAINTEXT://h:1"}
     config = from_properties({**properties, **{k.replace("__", "."): v for k, v in more.items()}})
     return control_security(config)
+
+
+SASL = {"listeners": "CLIENTS://h:1", "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT"}
+AUTHORIZER = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "", "10.0.0.7", "broker-1.example", "[::]"])
+def test_an_authorizer_is_not_started_beside_an_open_control_port(
+    host: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who reaches such a port sends forwarded requests as any principal."""
+    wide = {"control.listener": f"{host}:9192"}
+    for rows in (AUTHORIZER, {**SASL, **AUTHORIZER}):
+        with pytest.raises(UsageError, match=r"control\.listener: .* add CONTROL:SSL") as caught:
+            _config(**wide, **rows)
+        assert "\n" not in str(caught.value)
+    with caplog.at_level(logging.WARNING):
+        _config(**wide)
+        assert not caplog.records  # every port of this cluster is open
+        _config(**wide, **SASL)  # a step of the rolling move: the authorizer comes last
+    assert "acts as a broker" in caplog.text
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+def test_a_control_port_on_loopback_may_be_without_tls(
+    host: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert _config(**{"control.listener": f"{host}:9192", **SASL, **AUTHORIZER}) is None
+    assert not caplog.records
+
+
+def test_a_control_port_with_tls_may_be_wide() -> None:
+    authority = Authority()
+    key, chain = _pem(authority.leaf("broker-1"))
+    found = _config(
+        **AUTHORIZER,
+        **{
+            "control.listener": "0.0.0.0:9192",
+            "listener.security.protocol.map": MAP + ",CONTROL:SSL",
+            "ssl.keystore.key": key.decode(),
+            "ssl.keystore.certificate.chain": chain.decode(),
+            "ssl.truststore.certificates": authority.pem,
+        },
+    )
+    assert found is not None and found.admission is not None
 
 
 def test_keys_of_the_control_listener_turn_mtls_on() -> None:

@@ -18,6 +18,7 @@ from headwater.local.data_folders import read_properties
 from headwater.local.scram_bootstrap import put_config
 from headwater.local.secure_cluster import SecureCluster, client_properties_of
 from headwater.local.supervisor import broker_properties
+from headwater.local.zk_client import PUBLIC_ACL, SECRET_ACL, ZooKeeperSecurity
 from headwater.security.jaas import parse_jaas
 from headwater.security.scram_credential import (
     ScramMechanism,
@@ -131,18 +132,51 @@ def test_the_admin_gets_a_password_before_brokers_start(
 ) -> None:
     calls: list[dict[str, Any]] = []
 
-    def note(servers: str, user: str, password: str, *_more: object, replace: bool) -> None:
-        calls.append({"servers": servers, "user": user, "password": password, "replace": replace})
+    def note(servers: str, user: str, password: str, *_more: object, **more: bool) -> None:
+        calls.append({"servers": servers, "user": user, "password": password, **more})
 
     secure = SecureCluster(spec.directory, SystemClock(), SystemEntropy(), note)
     secure.prepare(spec)
     secure.ensure_admin("z:1")
-    secure.ensure_admin("z:1")
-    assert [(c["servers"], c["user"], c["replace"]) for c in calls] == [
-        ("z:1", "admin", True),
-        ("z:1", "admin", False),
+    secure.ensure_admin("z:1", own_server=True)
+    assert [(c["servers"], c["user"], c["replace"], c["own_server"]) for c in calls] == [
+        ("z:1", "admin", True, False),
+        ("z:1", "admin", False, True),
     ]
     assert calls[0]["password"] in secrets(secure)
+
+
+class ConnectedStore(Store):
+    """A kazoo client; `acls` has the nodes whose ACLs were set, and the users known by then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.acls: list[tuple[str, Any, list[str]]] = []
+
+    def start(self, _timeout: float) -> None:
+        pass
+
+    stop = close = lambda _self: None
+
+    def set_acls(self, path: str, acls: Any) -> None:
+        self.acls.append((path, acls, list(self.nodes)))
+
+
+@pytest.mark.parametrize("own_server", [True, False])
+def test_the_root_of_an_own_zookeeper_is_shut_before_anything_is_in_it(
+    own_server: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else everybody may delete `/controller` and create it. Another's root is not touched."""
+    store = ConnectedStore()
+    monkeypatch.setattr(scram_bootstrap, "kazoo_client", lambda *_rows, **_more: store)
+    security = ZooKeeperSecurity(digest="broker:s", set_acl=True)
+    mechanism, entropy = ScramMechanism.SCRAM_SHA_512, SystemEntropy()
+    scram_bootstrap.ensure_scram_user(
+        "z:1", "admin", "secret", mechanism, entropy, security, own_server=own_server
+    )
+    user = "/config/users/admin"
+    of_root: list[tuple[str, Any, list[str]]] = [("/", PUBLIC_ACL, [])]
+    assert store.acls == (of_root if own_server else []) + [(user, SECRET_ACL, [user])]
 
 
 def test_a_spoilt_login_is_named_without_its_password(secure: SecureCluster) -> None:

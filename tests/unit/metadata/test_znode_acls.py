@@ -15,6 +15,7 @@ from headwater_broker.app.zookeeper_security import (
     zookeeper_security,
 )
 from headwater_broker.metadata import znodes
+from headwater_broker.metadata.scram_secret import SCRAM_SECRET
 from headwater_broker.metadata.session_znodes import decode_session, encode_session
 from headwater_broker.metadata.znode_acls import ZnodeAcl, ZnodeAcls
 
@@ -34,6 +35,8 @@ OPEN, PUBLIC, SECRET = ZnodeAcl.OPEN, ZnodeAcl.PUBLIC, ZnodeAcl.SECRET
         ("/delegation_token/tokens/t", SECRET),
         ("/delegation_token", PUBLIC),
         ("/headwater/sessions/1", SECRET),
+        ("/headwater/secrets", SECRET),
+        (SCRAM_SECRET, SECRET),
         ("/headwater/lives/1", PUBLIC),
     ],
 )

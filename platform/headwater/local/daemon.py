@@ -1,8 +1,9 @@
 """The background process of `headwater up`: locks the folder and runs a Manager until a signal.
 
-`python -m headwater.local.daemon` reads its options as JSON from its first argument and reports on
-stdout, one JSON line per event (`progress`, `up`, `failed`), until the cluster is up; then it
-closes its end of the caller's pipe. SIGTERM and SIGINT stop the cluster.
+`python -m headwater.local.daemon D` reads its options as JSON from stdin: they may hold passwords,
+and every user sees a process's arguments, where D is for the reader of `ps`. It reports on stdout,
+one JSON line per event (`progress`, `up`, `failed`), until the cluster is up; then it closes its
+end of the caller's pipe. SIGTERM and SIGINT stop the cluster.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import IO, Any
 
 from headwater.errors import HeadwaterError, UsageError
 from headwater.extras import install_hint
@@ -53,7 +55,8 @@ class UpOptions:
     base_port: int | None = None
     spark_master: str | None = None
     zookeeper: str | None = None
-    properties: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict, repr=False)
+    """They may hold passwords."""
     secure: bool = False
 
 
@@ -214,7 +217,7 @@ def main() -> int:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     pipe = _Pipe()
     try:
-        return run(UpOptions(**json.loads(sys.argv[1])), pipe.report)
+        return run(read_options(), pipe.report)
     except HeadwaterError as error:
         pipe.report(failure(error))
         return 2 if isinstance(error, UsageError) else 1
@@ -224,9 +227,28 @@ def main() -> int:
         return UNEXPECTED_EXIT
 
 
+def read_options(stdin: int = 0) -> UpOptions:
+    """The options from this descriptor up to end of file; it is /dev/null afterwards, also for
+    child processes. Raises UsageError if there are none."""
+    with os.fdopen(os.dup(stdin), "rb") as given:
+        text = given.read()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, stdin)
+    os.close(nothing)
+    if not text:
+        raise UsageError("stdin holds no options: start a cluster with `headwater up`")
+    return UpOptions(**json.loads(text))
+
+
 def command(options: UpOptions) -> list[str]:
-    """The command line that runs this module with `options`."""
-    return [sys.executable, "-P", "-m", "headwater.local.daemon", json.dumps(asdict(options))]
+    """The command line that runs this module; `send_options` goes with it."""
+    return [sys.executable, "-P", "-m", "headwater.local.daemon", options.directory]
+
+
+def send_options(options: UpOptions, stdin: IO[bytes]) -> None:
+    """Give the daemon its options, and close its stdin."""
+    with suppress(BrokenPipeError), stdin:  # it has ended: its stdout and its log say why
+        stdin.write(json.dumps(asdict(options)).encode())
 
 
 if __name__ == "__main__":

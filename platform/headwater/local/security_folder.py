@@ -21,6 +21,7 @@ from pathlib import Path
 
 from headwater.clock import Clock
 from headwater.errors import UsageError
+from headwater.local.private_file import write_private
 from headwater.security.certificates import (
     CertificateFacts,
     KeyPair,
@@ -36,7 +37,6 @@ AUTHORITY = "authority.pem"
 NEXT_AUTHORITY = "next-authority.pem"
 TRUSTED = "ca.pem"
 FOLDER_MODE = 0o700
-FILE_MODE = 0o600
 READ_WITHIN_S = 15.0
 """Brokers look for changed files every 10 s."""
 CERTIFICATE_BEGIN = b"-----BEGIN CERTIFICATE-----"
@@ -171,15 +171,3 @@ class SecurityFolder:
             return path.read_bytes()
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}: restore this file") from error
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Replace a file atomically by one that only its owner may read."""
-    scratch = path.with_name(f"{path.name}.new")
-    scratch.unlink(missing_ok=True)  # of a crash: its mode would be kept
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    with open(os.open(scratch, flags, FILE_MODE), "wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(scratch, path)

@@ -14,8 +14,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -27,6 +27,7 @@ from headwater.extras import install_hint
 from headwater.local import cluster_file
 from headwater.local.change_requests import ChangeRequests, progress_to
 from headwater.local.cluster_spec import ClusterSpec
+from headwater.local.data_folders import shut
 from headwater.local.manager import Launcher, Manager
 from headwater.local.processes import CLUSTER_DIR_VARIABLE
 from headwater.local.stop import end_leftovers
@@ -39,6 +40,7 @@ logger = logging.getLogger(__name__)
 LAUNCHER_GROUP = "headwater.launchers"
 UNEXPECTED_EXIT = 3
 INTERRUPTED_EXIT = 130
+PRIVATE_UMASK = 0o077
 LOOK_S = 1.0
 """A signal in code that swallows exceptions, such as a `__del__`, is noticed after this time."""
 
@@ -93,9 +95,25 @@ def run(options: UpOptions, report: Report, make_manager: MakeManager = manager_
             secure=options.secure,
         )
         end_leftovers(directory)
-        return _run_locked(spec, options, report, make_manager)
+        with _files_of_the_owner(spec):
+            return _run_locked(spec, options, report, make_manager)
     finally:
         lock.release()
+
+
+@contextmanager
+def _files_of_the_owner(spec: ClusterSpec) -> Iterator[None]:
+    """While a secure cluster runs, its files are for their owner only: every child process inherits
+    the umask. Else a reader of the disk needs no ACL, and ZooKeeper's log shows SCRAM keys."""
+    if not spec.secure:
+        yield
+        return
+    former = os.umask(PRIVATE_UMASK)
+    try:
+        shut(spec)
+        yield
+    finally:
+        os.umask(former)
 
 
 def _run_locked(

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from headwater.clock import Clock
 from headwater.errors import UsageError
+from headwater.local.data_folders import FOLDER_MODE
 from headwater.local.private_file import write_private
 from headwater.security.certificates import (
     CertificateFacts,
@@ -36,7 +37,6 @@ FOLDER = "security"
 AUTHORITY = "authority.pem"
 NEXT_AUTHORITY = "next-authority.pem"
 TRUSTED = "ca.pem"
-FOLDER_MODE = 0o700
 READ_WITHIN_S = 15.0
 """Brokers look for changed files every 10 s."""
 CERTIFICATE_BEGIN = b"-----BEGIN CERTIFICATE-----"

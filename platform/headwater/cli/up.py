@@ -123,13 +123,15 @@ def _start_detached(options: UpOptions, directory: Path, *, quiet: bool) -> str:
     with open(log_path, "ab") as log:
         process = subprocess.Popen(
             daemon.command(options),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
             start_new_session=True,
             env={**os.environ, CLUSTER_DIR_VARIABLE: str(directory)},
         )
+    assert process.stdin is not None
     try:
+        daemon.send_options(options, process.stdin)
         return _follow(process, log_path, quiet=quiet)
     except KeyboardInterrupt:
         process.send_signal(signal.SIGTERM)

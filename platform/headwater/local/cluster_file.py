@@ -1,7 +1,9 @@
 """`D/cluster.json`: a cluster's description and its processes; and the lock on its folder D.
 
-A change writes a new file and renames it into place. The lock is an flock on `D/.lock`, which the
-manager holds as long as it runs: two clusters never use one folder, and a crash releases it.
+A change writes a new file and renames it into place. Only the owner may read the file of a cluster
+that is secure, or has properties of its own, which may be passwords. The lock is an flock on
+`D/.lock`, which the manager holds as long as it runs: two clusters never use one folder, and a
+crash releases it.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from headwater.local.data_folders import (
     parse_log_dirs,
 )
 from headwater.local.manager import Manager
+from headwater.local.private_file import write_private
 from headwater.local.processes import ProcessRef
 
 FORMAT = 1
@@ -104,6 +107,10 @@ def load(directory: Path) -> ClusterFile | None:
         document = json.loads(path.read_text())
     except FileNotFoundError:
         return None
+    except PermissionError:
+        raise UsageError(
+            f"{path}: only its owner may read it: run this as that user, or give --bootstrap-server"
+        ) from None
     except NotADirectoryError:
         raise UsageError(f"{directory} is a file: name a cluster's folder (--dir)") from None
     except (OSError, ValueError) as error:
@@ -122,10 +129,15 @@ def load(directory: Path) -> ClusterFile | None:
 
 def save(directory: Path, cluster: ClusterFile) -> None:
     """Replace the file atomically."""
+    path = directory / FILE_NAME
     text = json.dumps({"format": FORMAT, **asdict(cluster)}, indent=2) + "\n"
-    scratch = directory / f"{FILE_NAME}.new"
+    if cluster.secure or cluster.properties:
+        write_private(path, text.encode())
+        return
+    scratch = path.with_name(f"{FILE_NAME}.new")
+    scratch.unlink(missing_ok=True)  # of a crash: its mode would be kept
     scratch.write_text(text)
-    os.replace(scratch, directory / FILE_NAME)
+    os.replace(scratch, path)
 
 
 def _process(row: dict[str, Any]) -> ProcessRef:

@@ -1,8 +1,9 @@
 """The background process of `headwater up`: locks the folder and runs a Manager until a signal.
 
-`python -m headwater.local.daemon` reads its options as JSON from its first argument and reports on
-stdout, one JSON line per event (`progress`, `up`, `failed`), until the cluster is up; then it
-closes its end of the caller's pipe. SIGTERM and SIGINT stop the cluster.
+`python -m headwater.local.daemon D` reads its options as JSON from stdin: they may hold passwords,
+and every user sees a process's arguments, where D is for the reader of `ps`. It reports on stdout,
+one JSON line per event (`progress`, `up`, `failed`), until the cluster is up; then it closes its
+end of the caller's pipe. SIGTERM and SIGINT stop the cluster.
 """
 
 from __future__ import annotations
@@ -13,18 +14,20 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import IO, Any
 
 from headwater.errors import HeadwaterError, UsageError
 from headwater.extras import install_hint
 from headwater.local import cluster_file
 from headwater.local.change_requests import ChangeRequests, progress_to
 from headwater.local.cluster_spec import ClusterSpec
+from headwater.local.data_folders import shut
 from headwater.local.manager import Launcher, Manager
 from headwater.local.processes import CLUSTER_DIR_VARIABLE
 from headwater.local.stop import end_leftovers
@@ -37,6 +40,7 @@ logger = logging.getLogger(__name__)
 LAUNCHER_GROUP = "headwater.launchers"
 UNEXPECTED_EXIT = 3
 INTERRUPTED_EXIT = 130
+PRIVATE_UMASK = 0o077
 LOOK_S = 1.0
 """A signal in code that swallows exceptions, such as a `__del__`, is noticed after this time."""
 
@@ -53,7 +57,8 @@ class UpOptions:
     base_port: int | None = None
     spark_master: str | None = None
     zookeeper: str | None = None
-    properties: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict, repr=False)
+    """They may hold passwords."""
     secure: bool = False
 
 
@@ -90,9 +95,25 @@ def run(options: UpOptions, report: Report, make_manager: MakeManager = manager_
             secure=options.secure,
         )
         end_leftovers(directory)
-        return _run_locked(spec, options, report, make_manager)
+        with _files_of_the_owner(spec):
+            return _run_locked(spec, options, report, make_manager)
     finally:
         lock.release()
+
+
+@contextmanager
+def _files_of_the_owner(spec: ClusterSpec) -> Iterator[None]:
+    """While a secure cluster runs, its files are for their owner only: every child process inherits
+    the umask. Else a reader of the disk needs no ACL, and ZooKeeper's log shows SCRAM keys."""
+    if not spec.secure:
+        yield
+        return
+    former = os.umask(PRIVATE_UMASK)
+    try:
+        shut(spec)
+        yield
+    finally:
+        os.umask(former)
 
 
 def _run_locked(
@@ -214,7 +235,7 @@ def main() -> int:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     pipe = _Pipe()
     try:
-        return run(UpOptions(**json.loads(sys.argv[1])), pipe.report)
+        return run(read_options(), pipe.report)
     except HeadwaterError as error:
         pipe.report(failure(error))
         return 2 if isinstance(error, UsageError) else 1
@@ -224,9 +245,28 @@ def main() -> int:
         return UNEXPECTED_EXIT
 
 
+def read_options(stdin: int = 0) -> UpOptions:
+    """The options from this descriptor up to end of file; it is /dev/null afterwards, also for
+    child processes. Raises UsageError if there are none."""
+    with os.fdopen(os.dup(stdin), "rb") as given:
+        text = given.read()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, stdin)
+    os.close(nothing)
+    if not text:
+        raise UsageError("stdin holds no options: start a cluster with `headwater up`")
+    return UpOptions(**json.loads(text))
+
+
 def command(options: UpOptions) -> list[str]:
-    """The command line that runs this module with `options`."""
-    return [sys.executable, "-P", "-m", "headwater.local.daemon", json.dumps(asdict(options))]
+    """The command line that runs this module; `send_options` goes with it."""
+    return [sys.executable, "-P", "-m", "headwater.local.daemon", options.directory]
+
+
+def send_options(options: UpOptions, stdin: IO[bytes]) -> None:
+    """Give the daemon its options, and close its stdin."""
+    with suppress(BrokenPipeError), stdin:  # it has ended: its stdout and its log say why
+        stdin.write(json.dumps(asdict(options)).encode())
 
 
 if __name__ == "__main__":

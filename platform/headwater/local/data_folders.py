@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from headwater.local.cluster_spec import ClusterSpec
 META_PROPERTIES = "meta.properties"
 LOG_DIRS = "log.dirs"
 """`headwater up --set log.dirs=A,B` gives broker N the folders `A/broker-N` and `B/broker-N`."""
+FOLDER_MODE = 0o700
 CACHE_FOLDER = "remote-log-cache"
 """The one folder inside a data folder that is not a replica's."""
 
@@ -29,6 +31,20 @@ def data_folders(roots: Iterable[Path]) -> Iterator[Path]:
     """The data folders `broker-N` that exist in `roots`."""
     for root in roots:
         yield from sorted(path for path in root.glob("broker-*") if path.is_dir())
+
+
+def shut(spec: ClusterSpec) -> None:
+    """Let only the owner enter the cluster's folder and the data folders that exist: records and
+    ZooKeeper's log are in them. Raises UsageError."""
+    for folder in (spec.directory, *data_folders(spec.data_roots)):
+        if folder.stat().st_mode & stat.S_ISVTX:
+            raise UsageError(f"{folder} is for all users: choose a --dir of the cluster's own")
+        try:
+            folder.chmod(FOLDER_MODE)
+        except OSError as error:
+            raise UsageError(
+                f"{folder}: {error.strerror}: a secure cluster runs as the owner of its folders"
+            ) from error
 
 
 def replicas(folder: Path) -> list[Path]:

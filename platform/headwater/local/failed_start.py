@@ -7,6 +7,7 @@ start has made a replica: a client may have written to it.
 from __future__ import annotations
 
 import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 from headwater.errors import UsageError
 from headwater.local.cluster_file import FILE_NAME, DirectoryLock
 from headwater.local.data_folders import data_folders, replicas
+from headwater.local.private_file import write_private
 from headwater.local.security_folder import FOLDER
 
 LOGS = "logs"
@@ -45,6 +47,7 @@ class _Before:
         self._data_folders = set(data_folders(data_roots))
         self._replicas = self._all_replicas()
         self._cluster_file = _read(directory / FILE_NAME)
+        self._modes = _modes((directory, directory / FILE_NAME, *self._data_folders))
 
     def restore(self, *, keep_logs: bool) -> None:
         """Remove what is new, unless another process uses the folder."""
@@ -72,7 +75,9 @@ class _Before:
             else:
                 path.unlink()
         if self._cluster_file is not None:
-            (self._directory / FILE_NAME).write_bytes(self._cluster_file)
+            write_private(self._directory / FILE_NAME, self._cluster_file)
+        for path, mode in self._modes.items():
+            path.chmod(mode)
         for folder in self._absent:
             with suppress(OSError):  # it is not empty
                 folder.rmdir()
@@ -90,3 +95,7 @@ def _read(path: Path) -> bytes | None:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def _modes(paths: Iterable[Path]) -> dict[Path, int]:
+    return {path: stat.S_IMODE(path.stat().st_mode) for path in paths if path.exists()}

@@ -17,8 +17,9 @@ from headwater.entropy import Entropy
 from headwater.errors import UsageError
 from headwater.local.cluster_spec import ClusterSpec, Slot
 from headwater.local.data_folders import read_properties
+from headwater.local.private_file import write_private
 from headwater.local.scram_bootstrap import ensure_scram_user
-from headwater.local.security_folder import FOLDER, SecurityFolder, write_private
+from headwater.local.security_folder import FOLDER, SecurityFolder
 from headwater.local.zk_client import ZooKeeperSecurity
 from headwater.security.jaas import LoginModule, parse_jaas
 from headwater.security.scram_credential import ScramMechanism

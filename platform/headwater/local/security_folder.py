@@ -8,7 +8,8 @@
 
 A new authority comes in three steps, each of which leaves a cluster that works: `trust_next` (both
 are trusted), `reissue` (the new one signs every leaf), `drop_former` (only the new one is trusted).
-The files say which step is next, so that an interrupted rotation continues.
+The files say which step is next, so that an interrupted rotation continues: a next authority counts
+once `ca.pem` trusts it, and the former one is the first in `ca.pem`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from pathlib import Path
 
 from headwater.clock import Clock
 from headwater.errors import UsageError
+from headwater.local.data_folders import FOLDER_MODE
+from headwater.local.private_file import write_private
 from headwater.security.certificates import (
     CertificateFacts,
     KeyPair,
@@ -34,8 +37,6 @@ FOLDER = "security"
 AUTHORITY = "authority.pem"
 NEXT_AUTHORITY = "next-authority.pem"
 TRUSTED = "ca.pem"
-FOLDER_MODE = 0o700
-FILE_MODE = 0o600
 READ_WITHIN_S = 15.0
 """Brokers look for changed files every 10 s."""
 CERTIFICATE_BEGIN = b"-----BEGIN CERTIFICATE-----"
@@ -101,11 +102,12 @@ class SecurityFolder:
         return [certificate_facts(c) for c in split_certificates(self._read(self.trusted_path))]
 
     def step(self) -> RotationStep:
-        """How far a rotation has come."""
-        if (self.path / NEXT_AUTHORITY).exists():
+        """How far a rotation has come. An interrupted `trust_next` counts as not begun."""
+        trusted = self.authorities()
+        if (self.path / NEXT_AUTHORITY).exists() and self._facts(NEXT_AUTHORITY) in trusted:
             return RotationStep.BOTH_TRUSTED
-        is_one = len(self.authorities()) == 1
-        return RotationStep.NONE if is_one else RotationStep.REISSUED
+        is_former_trusted = trusted[0] != self._facts(AUTHORITY)
+        return RotationStep.REISSUED if is_former_trusted else RotationStep.NONE
 
     def unread_s(self) -> float:
         """How many seconds brokers may still need until they have read the newest file; 0: none."""
@@ -113,17 +115,23 @@ class SecurityFolder:
         return max(0.0, newest_s + READ_WITHIN_S - self._clock.now_ms() / 1_000)
 
     def trust_next(self, cluster_id: str) -> None:
-        """Begin a rotation: a next authority, trusted beside the present one."""
-        if not (self.path / NEXT_AUTHORITY).exists():
-            self._write(NEXT_AUTHORITY, self._new_authority(cluster_id))
-        both = (AUTHORITY, NEXT_AUTHORITY)
-        trusted = b"".join(self._authority(name).certificate for name in both)
+        """Begin a rotation: a next authority, trusted beside the present one.
+
+        It is trusted before its key is on disk: it can sign no leaf that nobody trusts.
+        """
+        exists = (self.path / NEXT_AUTHORITY).exists()
+        pair = self._authority(NEXT_AUTHORITY) if exists else self._new_authority(cluster_id)
+        trusted = self._authority(AUTHORITY).certificate + pair.certificate
         write_private(self.trusted_path, trusted)
+        if not exists:
+            self._write(NEXT_AUTHORITY, pair)
 
     def reissue(self) -> list[str]:
         """Sign every leaf, with a new key, by the next authority, which replaces the former."""
         if self.step() is not RotationStep.BOTH_TRUSTED:
-            raise UsageError(f"{self.path} has no next authority: begin with `trust_next`")
+            raise UsageError(
+                f"{self.path} has no next authority that is trusted: begin with `trust_next`"
+            )
         leaves = {name: facts.hosts for name, facts in self.leaves().items()}
         self._issue(self._authority(NEXT_AUTHORITY), leaves)
         os.replace(self.path / NEXT_AUTHORITY, self.path / AUTHORITY)
@@ -145,6 +153,9 @@ class SecurityFolder:
             subject = Subject(name, tuple(hosts))
             self._write(f"{name}.pem", issue(authority, subject, self._clock.now_ms()))
 
+    def _facts(self, name: str) -> CertificateFacts:
+        return certificate_facts(self._authority(name).certificate)
+
     def _authority(self, name: str) -> KeyPair:
         text = self._read(self.path / name)
         key, begin, rest = text.partition(CERTIFICATE_BEGIN)
@@ -160,15 +171,3 @@ class SecurityFolder:
             return path.read_bytes()
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}: restore this file") from error
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Replace a file atomically by one that only its owner may read."""
-    scratch = path.with_name(f"{path.name}.new")
-    scratch.unlink(missing_ok=True)  # of a crash: its mode would be kept
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    with open(os.open(scratch, flags, FILE_MODE), "wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(scratch, path)

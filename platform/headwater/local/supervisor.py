@@ -23,9 +23,9 @@ from headwater.local.child_restarts import DRAIN_GRACE_S, SupervisedChild
 from headwater.local.cluster_spec import ClusterSpec, Slot, check_free, check_ports_free
 from headwater.local.data_folders import replicas
 from headwater.local.manager import BrokerState, ManagerState, Progress
+from headwater.local.private_file import write_private
 from headwater.local.processes import CLUSTER_DIR_VARIABLE, ProcessRef
 from headwater.local.secure_cluster import SecureCluster, listener_properties
-from headwater.local.security_folder import write_private
 from headwater.local.zk_session import close_session
 from headwater.local.zookeeper import zookeeper_spec
 from headwater.system import SystemEntropy

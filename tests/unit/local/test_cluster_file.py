@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,6 +75,23 @@ def test_the_record_follows_the_manager_and_ends_with_it(tmp_path: Path) -> None
     record.update()
     found = cluster_file.load(tmp_path)
     assert found is not None and not found.running and found.processes == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "mode"),
+    [({}, 0o644), ({"secure": True}, 0o600), ({"properties": {"ssl.key.password": "x"}}, 0o600)],
+)
+def test_only_the_owner_reads_what_may_hold_passwords(
+    tmp_path: Path, change: dict[str, Any], mode: int
+) -> None:
+    former = os.umask(0o022)
+    try:
+        saved(tmp_path)
+        (tmp_path / "cluster.json.new").write_text("of a crash")
+        cluster_file.save(tmp_path, replace(saved(tmp_path), **change))
+    finally:
+        os.umask(former)
+    assert stat.S_IMODE((tmp_path / "cluster.json").stat().st_mode) == mode
 
 
 def test_no_file_is_no_cluster(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,21 @@ def test_a_known_cluster_keeps_its_data_and_its_description(tmp_path: Path) -> N
     fail(tmp_path)
     assert entries(tmp_path) == before
     assert (tmp_path / "cluster.json").read_text() == '{"brokers": 2}'
+
+
+def test_modes_are_as_they_were(tmp_path: Path) -> None:
+    (tmp_path / "broker-1").mkdir()
+    (tmp_path / "cluster.json").write_text('{"brokers": 2}')
+    modes = {tmp_path: 0o755, tmp_path / "broker-1": 0o750, tmp_path / "cluster.json": 0o600}
+    for path, mode in modes.items():
+        path.chmod(mode)
+    with pytest.raises(UsageError), undone_if_it_fails(tmp_path):
+        (tmp_path / "cluster.json").unlink()
+        begin(tmp_path)
+        for path in modes:
+            path.chmod(0o700)
+        raise UsageError("port 9092 is in use")
+    assert {path: stat.S_IMODE(path.stat().st_mode) for path in modes} == modes
 
 
 def test_files_that_a_start_does_not_make_are_not_touched(tmp_path: Path) -> None:

@@ -93,6 +93,40 @@ def test_an_interrupted_first_step_keeps_its_next_authority(folder: SecurityFold
     assert folder.authorities() == both
 
 
+@pytest.mark.parametrize("unwritten", ["ca.pem", "next-authority.pem"])
+def test_a_crash_in_the_first_step_leaves_a_rotation_that_has_not_begun(
+    folder: SecurityFolder, unwritten: str
+) -> None:
+    former, leaves = folder.authorities(), folder.leaves()
+    obstacle = folder.path / f"{unwritten}.new"
+    obstacle.mkdir()  # the write of this file fails: as if the process had died before it
+    with pytest.raises(OSError):
+        folder.trust_next("abc")
+    obstacle.rmdir()
+    assert folder.authorities()[0] == former[0], "the signer of the leaves is trusted"
+    assert folder.step() is RotationStep.NONE
+    with pytest.raises(UsageError, match="no next authority that is trusted"):
+        folder.reissue()
+    assert folder.leaves() == leaves
+    folder.trust_next("abc")
+    assert folder.authorities()[0] == former[0] and len(folder.authorities()) == 2
+    folder.reissue()
+    folder.drop_former()
+    assert folder.step() is RotationStep.NONE
+
+
+def test_a_next_authority_that_is_not_trusted_signs_nothing(folder: SecurityFolder) -> None:
+    former = folder.trusted_path.read_bytes()
+    folder.trust_next("abc")
+    both = folder.authorities()
+    folder.trusted_path.write_bytes(former)
+    assert folder.step() is RotationStep.NONE
+    with pytest.raises(UsageError, match="no next authority that is trusted"):
+        folder.reissue()
+    folder.trust_next("abc")
+    assert folder.authorities() == both
+
+
 def test_steps_out_of_order_are_refused(folder: SecurityFolder) -> None:
     with pytest.raises(UsageError, match="no next authority"):
         folder.reissue()

@@ -312,6 +312,8 @@ class Cluster:
                 try:
                     return await self._open(host, port), True
                 except (OSError, KafkaError) as e:
+                    if isinstance(e, KafkaError) and e.code in LOGIN_REFUSALS:
+                        raise kafka_error(e.code, f"{host}:{port}: {e.detail}") from e
                     raise ConnectionError(f"{host}:{port}: {e or type(e).__name__}") from e
 
             return find

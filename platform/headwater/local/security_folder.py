@@ -112,7 +112,8 @@ class SecurityFolder:
     def unread_s(self) -> float:
         """How many seconds brokers may still need until they have read the newest file; 0: none."""
         newest_s = max(path.stat().st_mtime for path in self.path.glob("*.pem"))
-        return max(0.0, newest_s + READ_WITHIN_S - self._clock.now_ms() / 1_000)
+        age_s = max(0.0, self._clock.now_ms() / 1_000 - newest_s)  # files have finer times
+        return max(0.0, READ_WITHIN_S - age_s)
 
     def trust_next(self, cluster_id: str) -> None:
         """Begin a rotation: a next authority, trusted beside the present one.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.client.admin.client import Admin
 from headwater.client.blocking.connection import BlockingConnection
 from headwater.client.connection import Connection, open_connection
 from headwater.errors import ErrorCode, KafkaError, UsageError
@@ -188,6 +189,24 @@ def test_nobody_else_does_and_the_refusal_does_not_say_why(
             f"Authentication failed during authentication due to invalid credentials with SASL "
             f"mechanism {mechanism}"
         )
+
+    serve(tmp_path, story)
+
+
+def test_the_sdk_tells_a_refused_login_at_once(tmp_path: Path) -> None:
+    async def story(broker: SaslBroker) -> None:
+        with pytest.raises(KafkaError) as caught:
+            await asyncio.to_thread(
+                Admin,
+                f"127.0.0.1:{broker.port}",
+                security_protocol="SASL_PLAINTEXT",
+                sasl_mechanism="PLAIN",
+                sasl_username="alice",
+                sasl_password="wrong-Horse",
+            )
+        assert caught.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert str(broker.port) in str(caught.value)
+        assert "wrong-Horse" not in str(caught.value)
 
     serve(tmp_path, story)
 

@@ -62,6 +62,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._below = cast(asyncio.Transport, transport)
         self._transport = TlsTransport(self)
         self._plain.connection_made(self._transport)
+        self._plain.accepted = self._below
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""

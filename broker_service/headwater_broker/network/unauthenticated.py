@@ -167,7 +167,8 @@ class UnauthenticatedConnections:
             connection.transport.pause_reading()
 
     def _check_times(self) -> None:
-        """Close the connections whose time is up."""
+        """Close the connections whose time is up, also those that are closing and wait for their
+        client to read."""
         now, ended = self._loop.time(), []
         contended = {one.host for one in self._waiting}
         is_full = len(self._places) >= self.limits.places
@@ -178,7 +179,7 @@ class UnauthenticatedConnections:
                 logger.info("closing connection of %s: not authenticated in time", host)
                 transport.abort()
                 ended.append(transport)
-            elif transport.is_closing():
+            elif transport.is_closing() and not transport.get_write_buffer_size():
                 ended.append(transport)
         for transport in ended:
             self.release(transport)

@@ -164,6 +164,18 @@ def test_connections_from_one_port_have_a_place_each() -> None:
     run(story())
 
 
+def test_the_time_limit_holds_for_a_closed_connection_whose_client_does_not_read() -> None:
+    async def story() -> None:
+        given = Bare(UnauthenticatedLimits(place_s=0.2), greeting=bytes(16 * 1024 * 1024))
+        async with given.serve("127.0.0.1") as queue:
+            with await given.connect():
+                await until(lambda: given.served == 1)
+                await until(lambda: not given.open)
+            assert len(queue) == 0
+
+    run(story())
+
+
 def test_too_many_requests_before_authentication_close_the_connection(tmp_path: Path) -> None:
     async def story() -> None:
         solo = SoloBroker(

@@ -64,7 +64,7 @@ class Connection(asyncio.BufferedProtocol):
             listener=listener.name,
             security_protocol=listener.protocol,
         )
-        self.peer: object = None
+        self.accepted: asyncio.Transport
         self.client_id = ""
         self.is_exempt = False
         self.rejected: RejectedBatches | None = None
@@ -95,7 +95,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set the socket up; close it when there are too many connections."""
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = self.accepted = cast(asyncio.Transport, transport)
         self._send_queue = self.send_queue_class(
             self._transport,
             self.listener.loop,
@@ -103,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
             lambda error: self._close(f"write failed: {error}"),
         )
         sock = transport.get_extra_info("socket")
-        self.peer = peer = transport.get_extra_info("peername")
+        peer = transport.get_extra_info("peername")
         self.session.host = str(peer[0]) if isinstance(peer, tuple) else "local"
         if sock is not None:
             tune(sock)

@@ -28,8 +28,8 @@ class AcceptedConnection(Protocol):
     """A connection as its listener sees it."""
 
     session: Session
-    peer: object
-    """The client's address and port."""
+    accepted: asyncio.Transport
+    """The transport of the accepted socket."""
     last_active_tick: int
     """The idle sweep before which bytes came or went last."""
 

@@ -269,7 +269,7 @@ class Listener:
     def authenticated(self, connection: AcceptedConnection) -> None:
         """A connection needs no place among the unauthenticated ones any more."""
         if self.unauthenticated is not None:
-            self.unauthenticated.release(connection.peer)
+            self.unauthenticated.release(connection.accepted)
 
     def admit(self, connection: AcceptedConnection) -> str:
         """Count a new connection; the reason to refuse it, or an empty text."""

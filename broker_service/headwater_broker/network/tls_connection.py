@@ -23,8 +23,10 @@ from headwater_broker.network.tls_transport import TlsTransport
 HANDSHAKE_BYTES_MAX = 128 * 1024
 """More than any certificate chain; a client that sends more before the handshake is complete is
 closed."""
-UNREAD_BYTES_MAX = 8 * 1024 * 1024
-"""A client that has TLS answer it (key updates) while so much is unread is closed."""
+ANSWER_BYTES_MAX = 64 * 1024
+"""A client that has TLS itself answer it (key updates, RFC 8446, 4.6.3) with more than this in the
+life of a connection is closed at once. An answer has some 30 bytes, and clients update a key once
+in many GB."""
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +53,8 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._received_meanwhile = bytearray()
         """What came while a thread used `_incoming`."""
         self._handshake_bytes = 0
+        self._answer_bytes = 0
+        """What TLS itself has answered since the handshake."""
         self._is_lost = False
         self._below: asyncio.Transport
         self._transport: TlsTransport
@@ -62,6 +66,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._below = cast(asyncio.Transport, transport)
         self._transport = TlsTransport(self)
         self._plain.connection_made(self._transport)
+        self._plain.accepted = self._below
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
@@ -205,18 +210,26 @@ class TlsConnection(asyncio.BufferedProtocol):
                 if not count:
                     break
                 filled += count
+            if self._outgoing.pending and not self._send_answers():
+                return
             if filled:
                 plain.buffer_updated(filled)
             if filled < size:
                 self._stopped(error)
                 return
 
+    def _send_answers(self) -> bool:
+        """Send what TLS itself answers to what came. False: too much, the connection is closed."""
+        self._answer_bytes += self._outgoing.pending
+        if self._answer_bytes > ANSWER_BYTES_MAX:
+            self._plain.close("too many key updates of TLS")
+            self._below.abort()  # the client need not read what waits
+            return False
+        self.send_encrypted()
+        return True
+
     def _stopped(self, error: ssl.SSLError | None) -> None:
         """OpenSSL has decrypted all it can for now."""
-        if self._outgoing.pending:
-            self.send_encrypted()
-            if self._below.get_write_buffer_size() > UNREAD_BYTES_MAX:
-                self._plain.close("answers of TLS are not read")
         if error is None or isinstance(error, ssl.SSLZeroReturnError | ssl.SSLEOFError):
             self._plain.eof_received()
             self._plain.close("the client has closed")

@@ -21,8 +21,6 @@ CHECK_S = 0.1
 logger = logging.getLogger(__name__)
 
 MakeProtocol = Callable[[], asyncio.BaseProtocol]
-Peer = object
-"""The client's address and port, as the socket names them: the key of a connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +58,8 @@ class _Waiting(asyncio.Protocol):
         self._owner.discard(self)
 
 
-def host_of(peer: Peer) -> str:
-    """The client's address."""
+def host_of(peer: object) -> str:
+    """The client's address; `peer` as the socket names it."""
     return str(peer[0]) if isinstance(peer, tuple) else "local"
 
 
@@ -78,8 +76,9 @@ class UnauthenticatedConnections:
         self._loop = loop
         self._serve = serve
         self.limits = limits or UnauthenticatedLimits()
-        self._places: dict[Peer, tuple[asyncio.Transport, float]] = {}
-        """(connection, when it got its place), the oldest first."""
+        self._places: dict[asyncio.Transport, tuple[str, float]] = {}
+        """Connection -> (host, when it got its place), the oldest first. The client's address and
+        port are no key: a client chooses its port, also one that it has in use."""
         self._hosts: Counter[str] = Counter()
         self._waiting: deque[_Waiting] = deque()
         """The newest first."""
@@ -114,11 +113,12 @@ class UnauthenticatedConnections:
         if connection in self._waiting:
             self._waiting.remove(connection)
 
-    def release(self, peer: Peer) -> None:
+    def release(self, transport: asyncio.Transport) -> None:
         """A connection is authenticated, or gone: it needs its place no more."""
-        if self._places.pop(peer, None) is None:
+        place = self._places.pop(transport, None)
+        if place is None:
             return
-        host = host_of(peer)
+        host, _ = place
         self._hosts[host] -= 1
         if not self._hosts[host]:
             del self._hosts[host]
@@ -152,8 +152,7 @@ class UnauthenticatedConnections:
 
     def _begin(self, connection: _Waiting) -> None:
         transport = connection.transport
-        peer = transport.get_extra_info("peername")
-        self._places[peer] = (transport, self._loop.time())
+        self._places[transport] = (connection.host, self._loop.time())
         self._hosts[connection.host] += 1
         if self._check is None:
             self._check = self._loop.call_later(CHECK_S, self._check_times)
@@ -168,21 +167,22 @@ class UnauthenticatedConnections:
             connection.transport.pause_reading()
 
     def _check_times(self) -> None:
-        """Close the connections whose time is up."""
+        """Close the connections whose time is up, also those that are closing and wait for their
+        client to read."""
         now, ended = self._loop.time(), []
         contended = {one.host for one in self._waiting}
         is_full = len(self._places) >= self.limits.places
-        for peer, (transport, since) in self._places.items():
-            is_contended = is_full or host_of(peer) in contended
+        for transport, (host, since) in self._places.items():
+            is_contended = is_full or host in contended
             time_s = self.limits.contended_place_s if is_contended else self.limits.place_s
             if now - since > time_s:
-                logger.info("closing connection of %s: not authenticated in time", host_of(peer))
+                logger.info("closing connection of %s: not authenticated in time", host)
                 transport.abort()
-                ended.append(peer)
-            elif transport.is_closing():
-                ended.append(peer)
-        for peer in ended:
-            self.release(peer)
+                ended.append(transport)
+            elif transport.is_closing() and not transport.get_write_buffer_size():
+                ended.append(transport)
+        for transport in ended:
+            self.release(transport)
         self._check = None
         if self._places:
             self._check = self._loop.call_later(CHECK_S, self._check_times)

@@ -63,6 +63,7 @@ class GssapiServerExchange:
 
     def __init__(self, owner: GssapiMechanism, listener: str) -> None:
         self.result: Authenticated | None = None
+        self.refusal = ""
         self._owner = owner
         self._listener = listener
         self._context: Any = gssapi.SecurityContext(creds=owner.credentials, usage="accept")

@@ -37,6 +37,12 @@ class ServerExchange(Protocol):
         """None until the client has proved its identity."""
         ...
 
+    @property
+    def refusal(self) -> str:
+        """Why the client is refused, for the broker's log, when the last answer has told the client
+        and it is to acknowledge that; else empty."""
+        ...
+
     async def step(self, token: bytes) -> bytes:
         """The answer to the client's next token. Raises AuthenticationFailedError.
 

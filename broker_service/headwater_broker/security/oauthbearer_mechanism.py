@@ -61,13 +61,13 @@ class OAuthBearerServerExchange:
         self.result: Authenticated | None = None
         self._owner = owner
         self._listener = listener
-        self._refusal = ""
+        self.refusal = ""
 
     async def step(self, token: bytes) -> bytes:
         """The answer to a message. A refused token gets an error first, which the client
         acknowledges (RFC 7628, 3.2.3). Raises AuthenticationFailedError."""
-        if self._refusal:
-            raise AuthenticationFailedError(self._refusal)
+        if self.refusal:
+            raise AuthenticationFailedError(self.refusal)
         try:
             message = parse_message(token)
         except OAuthBearerError as error:
@@ -75,7 +75,7 @@ class OAuthBearerServerExchange:
         try:
             found = await self._checked(message)
         except TokenError as error:
-            self._refusal = str(error)
+            self.refusal = str(error)
             return INVALID_TOKEN
         now_ms = self._owner.clock.now_ms()
         self.result = Authenticated(

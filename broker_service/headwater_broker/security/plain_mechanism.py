@@ -31,6 +31,7 @@ class PlainServerExchange:
         self._passwords = passwords
         self._listener = listener
         self.result: Authenticated | None = None
+        self.refusal = ""
 
     async def step(self, token: bytes) -> bytes:
         """The client's message. Raises AuthenticationFailedError."""

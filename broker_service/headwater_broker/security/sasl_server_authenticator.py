@@ -94,7 +94,11 @@ class SaslServerAuthenticator:
                     f"SASL mechanism '{self._mechanism}' requested by client is not supported for "
                     f"re-authentication of mechanism '{self._proved}'",
                 )
+            if exchange.refusal:  # the client's acknowledgement of a failure that is counted
+                return self._refused(self._one_text())
             answer = await exchange.step(token)
+            if exchange.refusal:
+                await self._count_failure(exchange.refusal)
             if exchange.result is None:
                 return TokenAnswer(token=answer)
             return TokenAnswer(token=answer, lifetime_ms=self._completed(exchange.result))
@@ -121,6 +125,11 @@ class SaslServerAuthenticator:
         )
 
     async def _failed(self, text: str, reason: str) -> TokenAnswer:
+        await self._count_failure(reason)
+        return self._refused(text)
+
+    async def _count_failure(self, reason: str) -> None:
+        """Log a failure; return when it may be answered."""
         session = self._session
         logger.info(
             "failed authentication of %s by %s on %s: %s",
@@ -129,10 +138,12 @@ class SaslServerAuthenticator:
             session.listener,
             reason,
         )
-        self._exchange = None
         await self._listener.failure_delay(session.host)
-        if session.gate is not None:
-            session.gate.refuse("authentication failed")
+
+    def _refused(self, text: str) -> TokenAnswer:
+        self._exchange = None
+        if self._session.gate is not None:
+            self._session.gate.refuse("authentication failed")
         return TokenAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, text)
 
     def _out_of_order(self) -> TokenAnswer:

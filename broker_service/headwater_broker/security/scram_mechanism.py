@@ -78,6 +78,7 @@ class ScramServerExchange:
 
     def __init__(self, owner: ScramServerMechanism, listener: str) -> None:
         self.result: Authenticated | None = None
+        self.refusal = ""
         self._owner = owner
         self._listener = listener
         self._server = ScramServer(owner.mechanism, new_nonce(owner.parts.entropy))

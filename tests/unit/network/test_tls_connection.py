@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from headwater.client.connection import Connection, open_connection
@@ -210,6 +212,81 @@ def test_a_silent_client_is_closed(tmp_path: Path) -> None:
             with socket.create_connection(("127.0.0.1", given.listener.port)):
                 await given.until(lambda: bool(given.listener.connections))
                 await given.until(lambda: not given.listener.connections)
+
+    run(story())
+
+
+def expanded(secret: bytes, label: bytes, size: int) -> bytes:
+    """HKDF-Expand-Label of TLS 1.3 with SHA-384 (RFC 8446, 7.1)."""
+    label = b"tls13 " + label
+    info = size.to_bytes(2, "big") + bytes([len(label)]) + label + b"\0\1"
+    return hmac.digest(secret, info, "sha384")[:size]
+
+
+def key_updates(secret: bytes, count: int) -> bytes:
+    """Records of a client that asks for new keys so often; `secret`: of what it sends."""
+    record_head = bytes.fromhex("1703030016")
+    update_requested = bytes.fromhex("1800000101") + b"\x16"
+    records = []
+    for _ in range(count):
+        key, iv = expanded(secret, b"key", 32), expanded(secret, b"iv", 12)
+        records += [record_head, AESGCM(key).encrypt(iv, update_requested, record_head)]
+        secret = expanded(secret, b"traffic upd", 48)
+    return b"".join(records)
+
+
+def shake_hands(port: int, key_log: Path) -> tuple[socket.socket, bytes]:
+    """A client's side of TLS 1.3 with a small buffer; the secret of what it sends."""
+    context = Shown(ssl_enabled_protocols="TLSv1.3").context
+    context.keylog_filename = str(key_log)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    side = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.settimeout(5)
+    client.connect(("127.0.0.1", port))
+    is_complete = False
+    while not is_complete:
+        try:
+            side.do_handshake()
+            is_complete = True
+        except ssl.SSLWantReadError:
+            pass
+        client.sendall(outgoing.read())
+        if not is_complete:
+            incoming.write(client.recv(65536))
+    assert side.cipher() == ("TLS_AES_256_GCM_SHA384", "TLSv1.3", 256)
+    rows = dict(row.split(" ", 1) for row in key_log.read_text().splitlines() if row[0] != "#")
+    return client, bytes.fromhex(rows["CLIENT_TRAFFIC_SECRET_0"].split()[1])
+
+
+@pytest.mark.parametrize(("count", "is_closed"), [(100, False), (3_000, True)])
+def test_a_client_that_asks_for_new_keys_for_ever_is_closed_at_once(
+    tmp_path: Path, count: int, is_closed: bool
+) -> None:
+    """Also when it does not read the answers."""
+
+    async def story() -> None:
+        async with secure(tmp_path, socket_send_buffer_bytes="8192") as given:
+            client, secret = await asyncio.to_thread(
+                shake_hands, given.listener.port, tmp_path / "keys"
+            )
+            with client:
+                records = key_updates(secret, count)
+                if is_closed:
+                    with suppress(ConnectionError):  # it may be closed before it has sent all
+                        await asyncio.to_thread(client.sendall, records)
+                    await given.until(lambda: not given.listener.connections)
+                    return
+                client.sendall(records)
+                client.setblocking(False)
+                answered = 0
+                async with asyncio.timeout(5):
+                    while answered < len(records):
+                        got = await asyncio.get_running_loop().sock_recv(client, 65536)
+                        assert got
+                        answered += len(got)
+                assert given.listener.connections
 
     run(story())
 

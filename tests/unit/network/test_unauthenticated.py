@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from headwater.client.connection import open_connection
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest
 from headwater.wire.framing import encode_request
-from headwater_broker.network.unauthenticated import UnauthenticatedLimits
+from headwater_broker.network.unauthenticated import (
+    UnauthenticatedConnections,
+    UnauthenticatedLimits,
+)
 from headwater_broker.security.authentication_gate import UNAUTHENTICATED_REQUESTS_MAX
 from solo_broker import SoloBroker
 from unit.network.test_tls_connection import Secure, Shown, secure
@@ -85,6 +89,89 @@ def test_authenticated_connections_need_no_place(tmp_path: Path) -> None:
             assert len(given.listener.connections) == 6
             assert given.listener.unauthenticated is not None
             assert len(given.listener.unauthenticated) == 0
+
+    run(story())
+
+
+class Bare:
+    """A listening socket with limits, and the connections that it serves."""
+
+    def __init__(self, limits: UnauthenticatedLimits, greeting: bytes = b"") -> None:
+        self.open = 0
+        self.served = 0
+        self._limits = limits
+        self._greeting = greeting
+
+    @asynccontextmanager
+    async def serve(self, host: str) -> AsyncIterator[UnauthenticatedConnections]:
+        loop = asyncio.get_running_loop()
+        given = self
+
+        class Served(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                given.open += 1
+                given.served += 1
+                self.transport = cast(asyncio.Transport, transport)
+                if given._greeting:
+                    self.transport.write(given._greeting)
+                    self.transport.close()
+
+            def connection_lost(self, exc: Exception | None) -> None:
+                given.open -= 1
+                queue.release(self.transport)
+
+        queue = UnauthenticatedConnections(loop, Served, self._limits)
+        server = await loop.create_server(queue.protocol, host, 0)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield queue
+        finally:
+            queue.close()
+            server.close()
+
+    async def connect(self, host: str = "127.0.0.1", local: int = 0) -> socket.socket:
+        """A client's connection, from its port `local`, which may be in use."""
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.bind(("127.0.0.1", local))
+        client.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(client, (host, self.port))
+        return client
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def test_connections_from_one_port_have_a_place_each() -> None:
+    """A client may use one port for two connections, to two addresses of the broker."""
+
+    async def story() -> None:
+        given = Bare(UnauthenticatedLimits(places_per_host=2, place_s=0.2))
+        async with given.serve("0.0.0.0") as queue:
+            first = await given.connect("127.0.0.1")
+            with first, await given.connect("127.0.0.2", first.getsockname()[1]):
+                await until(lambda: given.served == 2)
+                assert len(queue) == 2
+                await until(lambda: not given.open)
+            assert len(queue) == 0
+            with await given.connect(), await given.connect():
+                await until(lambda: given.served == 4)
+
+    run(story())
+
+
+def test_the_time_limit_holds_for_a_closed_connection_whose_client_does_not_read() -> None:
+    async def story() -> None:
+        given = Bare(UnauthenticatedLimits(place_s=0.2), greeting=bytes(16 * 1024 * 1024))
+        async with given.serve("127.0.0.1") as queue:
+            with await given.connect():
+                await until(lambda: given.served == 1)
+                await until(lambda: not given.open)
+            assert len(queue) == 0
 
     run(story())
 

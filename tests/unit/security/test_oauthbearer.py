@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hmac
 import json
+import logging
 import ssl
 import threading
 import time
@@ -13,11 +14,12 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from joserfc import jwk, jwt
 
-from headwater.errors import UsageError
+from headwater.errors import ErrorCode, UsageError
 from headwater.ports.authorizer import AllowAll, Principal
 from headwater.security.oauth_token_source import ClientCredentialsToken, token_source
 from headwater.security.oauthbearer import (
@@ -33,6 +35,7 @@ from headwater_broker.security.jwks import UNKNOWN_KEY_PAUSE_S, Jwks, RefreshTim
 from headwater_broker.security.jwt_validation import JwtRules, TokenError, VerificationKeys
 from headwater_broker.security.mechanism import AuthenticationFailedError
 from headwater_broker.security.oauthbearer_mechanism import OAuthBearerMechanism
+from headwater_broker.security.sasl_server_authenticator import SaslListener
 from headwater_broker.security.session import Session
 from self_signed import CERTIFICATE, KEY
 
@@ -282,6 +285,37 @@ def test_a_session_lives_as_long_as_its_token_and_nobody_is_somebody_else() -> N
         log_in(made, token(), "admin")
     with pytest.raises(AuthenticationFailedError, match="issuer"):
         log_in(made, token(iss="https://evil"))
+
+
+def test_a_refused_token_is_a_failed_authentication_before_it_is_answered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is counted, delayed and logged once; the acknowledgement closes the connection."""
+    session = Session(AllowAll(), listener="SASL")
+    session.host = "10.0.0.9"
+    gate = Mock(is_open=False)
+    session.gate = gate
+    made = mechanism(Keys(SIGNING), clock_at())
+    delay = AsyncMock()
+    authenticator = SaslListener({"OAUTHBEARER": made}, {}, delay).authenticator(session)
+    text = token(iss="https://evil")
+
+    async def story() -> None:
+        assert authenticator.handshake("OAUTHBEARER", 1).error is ErrorCode.NONE
+        answer = await authenticator.authenticate(f"n,,\x01auth=Bearer {text}\x01\x01".encode())
+        assert (answer.error, answer.token) == (ErrorCode.NONE, INVALID_TOKEN)
+        delay.assert_awaited_once_with("10.0.0.9")
+        gate.refuse.assert_not_called()
+        answer = await authenticator.authenticate(END_OF_FAILURE)
+        assert answer.error is ErrorCode.SASL_AUTHENTICATION_FAILED
+        delay.assert_awaited_once()
+        gate.refuse.assert_called_once()
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(story())
+    (told,) = caplog.messages
+    assert "failed authentication of 10.0.0.9 by OAUTHBEARER" in told and "issuer" in told
+    assert text not in told
 
 
 def test_an_unknown_key_is_looked_up_at_once_but_once_a_minute_only() -> None:

@@ -80,6 +80,7 @@ def kafka_python(mechanism: str, password: str) -> int:
         sasl_mechanism=mechanism,
         sasl_plain_username="alice",
         sasl_plain_password=password,
+        bootstrap_timeout_ms=5_000,  # it tries a wrong password for as long
     )
     producer.send("t", b"x").get(10)
     producer.close()

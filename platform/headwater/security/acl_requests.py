@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from itertools import groupby
 from typing import Protocol, TypeVar
@@ -25,6 +25,7 @@ from headwater.wire.apis.k30_create_acls import AclCreation
 from headwater.wire.apis.k31_delete_acls import DeleteAclsFilter, DeleteAclsMatchingAcl
 
 E = TypeVar("E", bound=IntEnum)
+R = TypeVar("R")
 
 
 class FilterRow(Protocol):
@@ -127,20 +128,16 @@ def filter_of(row: FilterRow) -> AclFilter:
 
 def describe_request(wanted: AclFilter) -> DescribeAclsRequest:
     """DescribeAcls with this filter."""
-    return DescribeAclsRequest(
-        resource_type_filter=wanted.resource_type,
-        resource_name_filter=wanted.name,
-        pattern_type_filter=wanted.pattern_type,
-        principal_filter=wanted.principal,
-        host_filter=wanted.host,
-        operation=wanted.operation,
-        permission_type=wanted.permission,
-    )
+    return _filter_row(DescribeAclsRequest, wanted)
 
 
 def delete_filter(wanted: AclFilter) -> DeleteAclsFilter:
     """The row of DeleteAcls."""
-    return DeleteAclsFilter(
+    return _filter_row(DeleteAclsFilter, wanted)
+
+
+def _filter_row(kind: Callable[..., R], wanted: AclFilter) -> R:
+    return kind(
         resource_type_filter=wanted.resource_type,
         resource_name_filter=wanted.name,
         pattern_type_filter=wanted.pattern_type,

@@ -10,7 +10,7 @@ import logging
 import os
 import ssl
 
-from headwater.config.listener_values import split_override
+from headwater.config.listener_values import listener_properties
 from headwater.errors import HeadwaterError
 from headwater.ports.credentials import NO_CREDENTIALS, Credentials, SaslExchange
 from headwater.security.client_keys import BY_NAME
@@ -38,13 +38,8 @@ def broker_credentials(config: NodeConfig) -> Credentials:
 def client_keys_of(config: NodeConfig, protocol: SecurityProtocol) -> dict[str, str]:
     """The client's keys for the inter-broker listener, out of a broker's properties."""
     mechanism = config.values.string(INTER_BROKER_MECHANISM)
-    listener = config.inter_broker_listener.lower()
-    found = {name: text for name, text in config.properties.items() if name in BY_NAME}
-    for wanted in ("", mechanism.lower()):
-        for name, text in config.properties.items():
-            override = split_override(name) or ("", "", "")
-            if override[:2] == (listener, wanted) and override[2] in BY_NAME:
-                found[override[2]] = text
+    properties = listener_properties(config.properties, config.inter_broker_listener, mechanism)
+    found = {name: text for name, text in properties.items() if name in BY_NAME}
     if not protocol.uses_sasl:
         found = {name: text for name, text in found.items() if not name.startswith("sasl.")}
         return {**found, PROTOCOL: protocol.name}

@@ -10,8 +10,8 @@ import logging
 import os
 from dataclasses import dataclass, field
 
-from headwater.config.keys import LISTENER_PREFIX, Values
-from headwater.config.listener_values import listener_values, split_override
+from headwater.config.keys import Values, broker_values
+from headwater.config.listener_values import listener_properties, own_keys
 from headwater.errors import HeadwaterError, UsageError
 from headwater.security.principal import principal_mapper
 from headwater.security.tls_stores import read_key_store, read_trust_store, store_files
@@ -104,13 +104,9 @@ def _check_exposure(config: NodeConfig) -> None:
 
 def control_values(config: NodeConfig) -> Values:
     """The inter-broker listener's values, with those of the control listener over them."""
-    properties = dict(config.properties)
-    for name, text in config.properties.items():
-        found = split_override(name)
-        if found is not None and found[:2] == (config.inter_broker_listener.lower(), ""):
-            own = f"{LISTENER_PREFIX}{CONTROL_LISTENER.lower()}.{found[2]}"
-            properties.setdefault(own, text)
-    return listener_values(properties, CONTROL_LISTENER)
+    given = config.properties
+    plain = listener_properties(given, config.inter_broker_listener)
+    return broker_values({**plain, **own_keys(given, CONTROL_LISTENER)})
 
 
 def _read(values: Values) -> ControlTls:

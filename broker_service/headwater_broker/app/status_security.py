@@ -10,7 +10,7 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
-from headwater.config.listener_values import listener_values, split_override
+from headwater.config.listener_values import listener_values, own_keys
 from headwater.errors import UsageError
 from headwater.ports.control import plain_address
 from headwater.security.tls_context import server_context
@@ -70,12 +70,7 @@ def read_token(path: Path) -> str:
 def status_security(config: NodeConfig) -> StatusSecurity:
     """Raises UsageError when a secure cluster would show its status to everybody."""
     values = listener_values(config.properties, STATUS_LISTENER)
-    has_tls = any(
-        (found := split_override(name)) is not None
-        and found[0] == STATUS_LISTENER.lower()
-        and found[2] in KEY_STORES
-        for name in config.properties
-    )
+    has_tls = not own_keys(config.properties, STATUS_LISTENER).keys().isdisjoint(KEY_STORES)
     tls = server_context(values) if has_tls else None
     path = config.values.string(TOKEN_FILE)
     token = None

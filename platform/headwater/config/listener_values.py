@@ -28,17 +28,28 @@ def split_override(name: str) -> tuple[str, str, str] | None:
     return listener, "", broker_key(rest).name
 
 
+def own_keys(properties: Mapping[str, str], listener: str, mechanism: str = "") -> dict[str, str]:
+    """What stands behind `listener.name.<listener>.[<mechanism>.]`. Raises UsageError for an
+    unknown key."""
+    wanted = (listener.lower(), mechanism.lower())
+    found = ((split_override(name), text) for name, text in properties.items())
+    return {key[2]: text for key, text in found if key is not None and key[:2] == wanted}
+
+
+def listener_properties(
+    properties: Mapping[str, str], listener: str, mechanism: str = ""
+) -> dict[str, str]:
+    """A broker's properties as they hold for one listener, and one SASL mechanism of it."""
+    return {
+        **{k: text for k, text in properties.items() if not k.startswith(LISTENER_PREFIX)},
+        **own_keys(properties, listener),
+        **(own_keys(properties, listener, mechanism) if mechanism else {}),
+    }
+
+
 def listener_values(properties: Mapping[str, str], listener: str, mechanism: str = "") -> Values:
     """A broker's values as they hold for one listener, and one SASL mechanism of it.
 
     Raises UsageError for a value that is not valid.
     """
-    plain = {
-        name: text for name, text in properties.items() if not name.startswith(LISTENER_PREFIX)
-    }
-    for wanted in ("", mechanism.lower()):
-        for name, text in properties.items():
-            found = split_override(name)
-            if found is not None and found[:2] == (listener.lower(), wanted):
-                plain[found[2]] = text
-    return broker_values(plain)
+    return broker_values(listener_properties(properties, listener, mechanism))

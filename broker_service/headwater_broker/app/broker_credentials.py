@@ -6,25 +6,19 @@ replicating while their certificates and authorities are replaced.
 
 from __future__ import annotations
 
-import logging
-import os
 import ssl
+from functools import partial
 
 from headwater.config.listener_values import listener_properties
-from headwater.errors import HeadwaterError
 from headwater.ports.credentials import NO_CREDENTIALS, Credentials, SaslExchange
 from headwater.security.client_keys import BY_NAME
 from headwater.security.client_security import MECHANISM, PROTOCOL, credentials_of
 from headwater.security.protocol import SecurityProtocol
+from headwater_broker.app.certificate_files import CertificateFiles
 from headwater_broker.app.config import NodeConfig
-
-logger = logging.getLogger(__name__)
 
 INTER_BROKER_MECHANISM = "sasl.mechanism.inter.broker.protocol"
 FILES = ("ssl.keystore.location", "ssl.truststore.location")
-
-Stamp = tuple[tuple[int, int, int], ...]
-"""Modification time, size and inode of each file."""
 
 
 def broker_credentials(config: NodeConfig) -> Credentials:
@@ -51,33 +45,17 @@ class BrokerCredentials:
 
     def __init__(self, properties: dict[str, str]) -> None:
         """Raises UsageError for keys or files that are not valid."""
-        self._properties = properties
-        self._stamp = self._present()
-        self._credentials = credentials_of(properties)
+        paths = [properties[key] for key in FILES if properties.get(key)]
+        self._files = CertificateFiles(
+            "towards brokers",
+            paths,
+            partial(credentials_of, properties),
+        )
 
     def tls(self) -> ssl.SSLContext | None:
         """Settings of the TLS handshake, out of the files as they are now."""
-        stamp = self._present()
-        if stamp != self._stamp:
-            self._stamp = stamp
-            try:
-                self._credentials = credentials_of(self._properties)
-                logger.info("certificates for connections to other brokers are read again")
-            except HeadwaterError as error:
-                logger.error("the former certificates stay in use towards brokers: %s", error)
-        return self._credentials.tls()
+        return self._files.now().tls()
 
     def sasl(self, host: str) -> SaslExchange | None:
         """A new exchange for a connection to the broker at `host`."""
-        return self._credentials.sasl(host)
-
-    def _present(self) -> Stamp:
-        found = []
-        for key in FILES:
-            path = self._properties.get(key)
-            try:
-                stat = os.stat(path) if path else None
-            except OSError:
-                stat = None  # it is being replaced: the next connection looks again
-            found.append((stat.st_mtime_ns, stat.st_size, stat.st_ino) if stat else (0, 0, 0))
-        return tuple(found)
+        return self._files.now().sasl(host)

@@ -7,14 +7,15 @@ rolling restarts turn it on: first every broker gets keys, then each one its por
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import dataclass, field
+from functools import partial
 
 from headwater.config.keys import Values, broker_values
 from headwater.config.listener_values import listener_properties, own_keys
-from headwater.errors import HeadwaterError, UsageError
+from headwater.errors import UsageError
 from headwater.security.principal import principal_mapper
 from headwater.security.tls_stores import read_key_store, read_trust_store, store_files
+from headwater_broker.app.certificate_files import CertificateFiles
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.exposure import has_authorizer, has_secure_listener, is_loopback
 from headwater_broker.app.listener_protocols import CONTROL_LISTENER, MAP_KEY
@@ -37,32 +38,12 @@ class ControlKeys:
 
     def __init__(self, values: Values) -> None:
         """Raises UsageError with key and remedy."""
-        self._values = values
-        self._stamp = self._present()
-        self._tls = _read(values)
+        read = partial(_read, values)
+        self._files = CertificateFiles("on the control plane", store_files(values), read)
 
     def now(self) -> ControlTls:
         """The present keys: the same object while no file changes."""
-        stamp = self._present()
-        if stamp != self._stamp:
-            self._stamp = stamp
-            try:
-                self._tls = _read(self._values)
-                logger.info("the control plane's certificates are read again")
-            except HeadwaterError as error:
-                logger.error("the control plane keeps its former certificates: %s", error)
-        return self._tls
-
-    def _present(self) -> tuple[tuple[int, int, int], ...]:
-        found = []
-        for path in store_files(self._values):
-            try:
-                stat = os.stat(path)
-            except OSError:
-                found.append((0, 0, 0))
-            else:
-                found.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
-        return tuple(found)
+        return self._files.now()
 
 
 @dataclass(frozen=True, slots=True)

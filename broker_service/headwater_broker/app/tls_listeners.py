@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import ssl
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +25,7 @@ from headwater.security.protocol import SecurityProtocol
 from headwater.security.tls_context import server_context
 from headwater.security.tls_stores import read_key_store, store_files
 from headwater.security.x509 import Certificate
+from headwater_broker.app.certificate_files import Stamp, stamp
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.dynamic_config import DynamicConfigs
 from headwater_broker.network.connection import Connection
@@ -39,9 +39,6 @@ CLIENT_AUTH = "ssl.client.auth"
 MS_PER_S = 1000
 
 logger = logging.getLogger(__name__)
-
-FileTimes = tuple[tuple[int, int, int], ...]
-"""(time of change in ns, inode, size) of each file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +104,7 @@ class _ListenerTls:
         self._protocol = protocol
         self._clock = clock
         self._values = tls_values(config.properties, name, protocol)
-        self._times = _file_times(self._values)
+        self._stamps = _stamps(self._values)
         settings = tls_settings(self._values, name, clock.now_ms())
         self._certificate = settings.certificate
         self.endpoint = TlsEndpoint(settings.context, settings.mapper, pool, clock)
@@ -119,10 +116,10 @@ class _ListenerTls:
         """
         try:
             values = tls_values(properties, self.name, self._protocol)
-            times = _file_times(values)
-            if times == self._times and not is_changed:
+            stamps = _stamps(values)
+            if stamps == self._stamps and not is_changed:
                 return
-            self._times = times  # a bad file is not read again until it changes
+            self._stamps = stamps  # a bad file is not read again until it changes
             settings = tls_settings(values, self.name, self._clock.now_ms())
             self._check_names(settings)
         except UsageError as error:
@@ -149,13 +146,12 @@ class _ListenerTls:
             )
 
 
-def _file_times(values: Values) -> FileTimes:
+def _stamps(values: Values) -> list[Stamp]:
     """Raises UsageError when a file is missing."""
     try:
-        stats = [os.stat(path) for path in store_files(values)]
+        return [stamp(path) for path in store_files(values)]
     except OSError as error:
         raise UsageError(f"{error.filename}: {error.strerror}; name a file that exists") from None
-    return tuple((stat.st_mtime_ns, stat.st_ino, stat.st_size) for stat in stats)
 
 
 class TlsListeners:

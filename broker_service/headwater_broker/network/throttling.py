@@ -12,9 +12,9 @@ import struct
 from typing import Any
 
 from headwater.ports.authorizer import Operation, ResourceType
+from headwater.security.acl import CLUSTER_NAME
 from headwater.wire.apis.k00_produce import ProduceRequest
 from headwater.wire.schema import Message
-from headwater_broker.api.admin.forwarding import CLUSTER
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import ApiRow
 from headwater_broker.api.replies import Answer, ParkedReply
@@ -67,7 +67,7 @@ def asks_as_replica(peer: Peer, key: int, version: int, frame: memoryview, body:
     if version < REPLICA_ID_FIRST.get(key, version + 1) or len(frame) < body + 4:
         return False
     return int(_INT32.unpack_from(frame, body)[0]) >= 0 and peer.session.allows(
-        Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER
+        Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
     )
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from headwater.errors import HeadwaterError
 from headwater.ports.authorizer import Authorizer, Operation, Principal, ResourceType
+from headwater.security.acl import CLUSTER_NAME
 from headwater.security.principal import NoMatchingRuleError, PrincipalMapper
 from headwater.security.x509 import CertificateFormatError, read_certificate
 
-CLUSTER = "kafka-cluster"
 CONTROL = "CONTROL"
 CERTIFICATES_MAX = 1_000
 """Certificates whose principal is remembered; one more forgets them all."""
@@ -50,7 +50,7 @@ class ControlAdmission:
         principal = self._principals.get(certificate) or self._principal(certificate)
         requester = ControlPeer(principal, host)
         if self.authorizer is None or not self.authorizer.authorize(
-            requester, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER
+            requester, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
         ):
             raise NotABrokerError(
                 f"User:{principal.name} at {host} has no CLUSTER_ACTION on the cluster: add the "

@@ -11,13 +11,13 @@ from typing import TypeVar
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
+from headwater.security.acl import CLUSTER_NAME
 from headwater.wire.schema import Message, decode, encode
 from headwater_broker.api.context import RequestContext, Services
 from headwater_broker.metadata.cache import MetadataDelta
 
 M = TypeVar("M", bound=Message)
 
-CLUSTER = "kafka-cluster"
 FORWARD_MARGIN_MS = 5_000
 """How much longer than the client's own timeout the controller's response is awaited."""
 FORWARD_TIMEOUT_MIN_MS = 15_000
@@ -52,7 +52,7 @@ async def forward_in_time(
 
 def may_on_cluster(ctx: RequestContext, operation: Operation) -> bool:
     """True when the principal has this right on the cluster."""
-    return ctx.allowed(operation, ResourceType.CLUSTER, CLUSTER)
+    return ctx.allowed(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def require_on_cluster(ctx: RequestContext, operation: Operation) -> None:

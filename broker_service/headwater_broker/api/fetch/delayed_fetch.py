@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater.ports.remote_log import RemoteLogError
+from headwater.security.acl import CLUSTER_NAME
 from headwater_broker.api.fetch.read import (
     READ_COMMITTED,
     PartitionRead,
@@ -100,7 +101,7 @@ class DelayedFetch(DelayedOperation):
         peer, frame = self._peer, self._frame
         if frame.replica_id >= 0:
             peer.is_exempt = peer.session.allows(
-                Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster"
+                Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
             )
             if not peer.is_exempt:
                 return self._refuse_follower()

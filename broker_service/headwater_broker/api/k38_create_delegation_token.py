@@ -18,7 +18,7 @@ from headwater_broker.api.delegation_token_requests import (
     require_own_credentials,
 )
 from headwater_broker.api.registry import handles
-from headwater_broker.security.delegation_tokens import principal_of, principal_text
+from headwater_broker.security.delegation_tokens import owner_of, principal_of
 
 
 @handles(CreateDelegationTokenRequest, CreateDelegationTokenResponse)
@@ -27,9 +27,7 @@ async def create_delegation_token(
 ) -> CreateDelegationTokenResponse:
     """For another owner it needs CREATE_TOKENS on that user."""
     requester = requester_of(ctx)
-    owner = requester
-    if request.owner_principal_name:
-        owner = principal_text(request.owner_principal_type or "", request.owner_principal_name)
+    owner = owner_of(request.owner_principal_type, request.owner_principal_name, requester)
     try:
         require_own_credentials(ctx)
         if owner != requester and not ctx.allowed(

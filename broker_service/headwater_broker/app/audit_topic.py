@@ -47,7 +47,7 @@ class AuditTopic:
         lines_max: int = LINES_MAX,
     ) -> None:
         self._topic = topic
-        self._key = str(broker_id).encode()
+        self._broker_id = broker_id
         self._view = view
         self._connections = connections
         self._clock = clock
@@ -105,13 +105,15 @@ class AuditTopic:
 
     async def _fault_of(self, rows: list[tuple[int, bytes]]) -> str:
         """Send one batch; why that failed, or nothing."""
-        led = [p for p, state in self._partitions() if state in self._view.brokers]
+        known = self._view.topics.get(self._topic)
+        states = known.partitions.items() if known is not None else ()
+        led = [(p, state.leader_id) for p, state in states if state.leader_id in self._view.brokers]
         if not led:
             return "it does not exist or has no leader; create it"
-        partition = min(led, key=self._distance)
-        state = self._view.partition(self._topic, partition)
-        assert state is not None
-        batch = build_batch((at, self._key, line, ()) for at, line in rows)
+        # Partitions that this broker leads come first.
+        partition, leader_id = min(led, key=lambda row: (row[1] != self._broker_id, row[0]))
+        key = str(self._broker_id).encode()
+        batch = build_batch((at, key, line, ()) for at, line in rows)
         part = PartitionProduceData(index=partition, records=bytes(batch))
         request = ProduceRequest(
             acks=ACKS_ALL,
@@ -120,20 +122,9 @@ class AuditTopic:
         )
         try:
             reply = await self._connections.call(
-                state.leader_id, request, PRODUCE_VERSION, ProduceResponse
+                leader_id, request, PRODUCE_VERSION, ProduceResponse
             )
         except (OSError, TimeoutError, HeadwaterError) as error:
-            return f"broker {state.leader_id} does not answer: {error}"
+            return f"broker {leader_id} does not answer: {error}"
         code = reply.responses[0].partition_responses[0].error_code
-        return f"error {code} from broker {state.leader_id}" if code else ""
-
-    def _partitions(self) -> list[tuple[int, int]]:
-        """(partition, leader) of the topic."""
-        known = self._view.topics.get(self._topic)
-        rows = known.partitions.items() if known is not None else ()
-        return [(index, state.leader_id) for index, state in rows]
-
-    def _distance(self, partition: int) -> tuple[bool, int]:
-        """Partitions that this broker leads come first."""
-        state = self._view.partition(self._topic, partition)
-        return state is None or str(state.leader_id).encode() != self._key, partition
+        return f"error {code} from broker {leader_id}" if code else ""

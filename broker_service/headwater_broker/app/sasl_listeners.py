@@ -13,7 +13,7 @@ from headwater.config.listener_values import listener_values
 from headwater.entropy import Entropy
 from headwater.errors import UsageError
 from headwater.extras import install_hint
-from headwater.security.jaas import LoginModule, parse_jaas
+from headwater.security.jaas import JaasLogin, LoginModule, parse_jaas
 from headwater.security.oauthbearer import OAUTHBEARER
 from headwater.security.plain import PLAIN
 from headwater.security.protocol import SecurityProtocol
@@ -70,16 +70,22 @@ class _Source:
         return f"listener.name.{self.listener.lower()}.{self.mechanism.lower()}.{JAAS}"
 
 
-def _plain(source: _Source) -> Mechanism:
+def _login(source: _Source, module: LoginModule, needs: str, options: str) -> JaasLogin:
+    """The JAAS line of a mechanism. `needs`: what for; `options`: an example of its options."""
     key = source.jaas_key
     if not source.values.is_set(JAAS):
         raise UsageError(
-            f"config {key}: PLAIN needs its users; set it to `{LoginModule.PLAIN.value} required "
-            'user_alice="her password";`'
+            f"config {key}: {source.mechanism} needs {needs}; set it to `{module.value} required "
+            f"{options};`"
         )
     login = parse_jaas(source.values.string(JAAS), f"config {key}")
-    if login.module is not LoginModule.PLAIN:
-        raise UsageError(f"config {key}: PLAIN needs {LoginModule.PLAIN.value}")
+    if login.module is not module:
+        raise UsageError(f"config {key}: {source.mechanism} needs {module.value}")
+    return login
+
+
+def _plain(source: _Source) -> Mechanism:
+    login = _login(source, LoginModule.PLAIN, "its users", 'user_alice="her password"')
     return PlainMechanism(login.users())
 
 
@@ -112,15 +118,9 @@ def _oauthbearer(source: _Source) -> Mechanism:
 
 
 def _gssapi(source: _Source) -> Mechanism:
-    values, key = source.values, source.jaas_key
-    if not values.is_set(JAAS):
-        raise UsageError(
-            f"config {key}: GSSAPI needs a key table; set it to `{LoginModule.KERBEROS.value} "
-            'required keyTab="..." principal="kafka/host@REALM";`'
-        )
-    login = parse_jaas(values.string(JAAS), f"config {key}")
-    if login.module is not LoginModule.KERBEROS:
-        raise UsageError(f"config {key}: GSSAPI needs {LoginModule.KERBEROS.value}")
+    values = source.values
+    example = 'keyTab="..." principal="kafka/host@REALM"'
+    login = _login(source, LoginModule.KERBEROS, "a key table", example)
     try:
         module = importlib.import_module("headwater_broker.security.gssapi_mechanism")
     except ImportError:

@@ -22,7 +22,7 @@ from headwater.wire.control import ForwardRequest
 from headwater.wire.schema import Message, decode, encode
 from headwater_broker.controller.controller_loop import ControllerLoop
 from headwater_broker.controller.events import CreateToken, ExpireToken, RenewToken, TokenResult
-from headwater_broker.security.delegation_tokens import principal_of, principal_text
+from headwater_broker.security.delegation_tokens import owner_of, principal_of, principal_text
 
 NO_TIME = -1
 _REQUESTS: dict[int, type[Message]] = {
@@ -47,20 +47,27 @@ class TokenExecutor:
         """The encoded reply body. Raises KafkaError(NOT_CONTROLLER)."""
         version = forwarded.forwarded_version
         request = decode(_REQUESTS[forwarded.forwarded_key], version, forwarded.body)
+        principal = forwarded.principal
         reply: Message
         if isinstance(request, CreateDelegationTokenRequest):
-            reply = await self._create(controller, request, forwarded.principal)
+            reply = await self._create(controller, request, principal)
         elif isinstance(request, RenewDelegationTokenRequest):
-            reply = await self._renew(controller, request, forwarded.principal)
+            error, expiry_ms = await self._new_expiry(
+                controller, RenewToken, principal, bytes(request.hmac), request.renew_period_ms
+            )
+            reply = RenewDelegationTokenResponse(error_code=error, expiry_timestamp_ms=expiry_ms)
         else:
-            expire = cast(ExpireDelegationTokenRequest, request)
-            reply = await self._expire(controller, expire, forwarded.principal)
+            end = cast(ExpireDelegationTokenRequest, request)
+            error, expiry_ms = await self._new_expiry(
+                controller, ExpireToken, principal, bytes(end.hmac), end.expiry_time_period_ms
+            )
+            reply = ExpireDelegationTokenResponse(error_code=error, expiry_timestamp_ms=expiry_ms)
         return encode(reply, version)
 
     async def _create(
         self, controller: ControllerLoop, request: CreateDelegationTokenRequest, requester: str
     ) -> CreateDelegationTokenResponse:
-        owner = owner_of(request, requester)
+        owner = owner_of(request.owner_principal_type, request.owner_principal_name, requester)
         renewers = tuple(
             principal_text(r.principal_type, r.principal_name) for r in request.renewers
         )
@@ -76,44 +83,26 @@ class TokenExecutor:
         )
         return created(found, owner, requester)
 
-    async def _renew(
-        self, controller: ControllerLoop, request: RenewDelegationTokenRequest, principal: str
-    ) -> RenewDelegationTokenResponse:
+    async def _new_expiry(
+        self,
+        controller: ControllerLoop,
+        event: type[RenewToken] | type[ExpireToken],
+        principal: str,
+        secret: bytes,
+        period_ms: int,
+    ) -> tuple[ErrorCode, int]:
+        """Renew or end a token: the error, and the new expiry in ms or NO_TIME."""
         found: TokenResult = await controller.ask(
-            lambda token: RenewToken(
+            lambda token: event(
                 token=token,
                 now_ms=self._clock.now_ms(),
                 principal=principal,
-                hmac=bytes(request.hmac),
-                period_ms=request.renew_period_ms,
+                hmac=secret,
+                period_ms=period_ms,
             )
         )
-        return RenewDelegationTokenResponse(
-            error_code=found.error, expiry_timestamp_ms=_expiry(found)
-        )
-
-    async def _expire(
-        self, controller: ControllerLoop, request: ExpireDelegationTokenRequest, principal: str
-    ) -> ExpireDelegationTokenResponse:
-        found: TokenResult = await controller.ask(
-            lambda token: ExpireToken(
-                token=token,
-                now_ms=self._clock.now_ms(),
-                principal=principal,
-                hmac=bytes(request.hmac),
-                period_ms=request.expiry_time_period_ms,
-            )
-        )
-        return ExpireDelegationTokenResponse(
-            error_code=found.error, expiry_timestamp_ms=_expiry(found)
-        )
-
-
-def owner_of(request: CreateDelegationTokenRequest, requester: str) -> str:
-    """The owner of the token that is asked for: the requester, unless the request names one."""
-    if not request.owner_principal_name:
-        return requester
-    return principal_text(request.owner_principal_type or "", request.owner_principal_name)
+        is_done = found.error is ErrorCode.NONE and found.token is not None
+        return found.error, found.token.expiry_ms if is_done and found.token else NO_TIME
 
 
 def created(found: TokenResult, owner: str, requester: str) -> CreateDelegationTokenResponse:
@@ -131,8 +120,3 @@ def created(found: TokenResult, owner: str, requester: str) -> CreateDelegationT
         token_id=token.token_id if token else "",
         hmac=found.hmac,
     )
-
-
-def _expiry(found: TokenResult) -> int:
-    is_done = found.error is ErrorCode.NONE and found.token is not None
-    return found.token.expiry_ms if is_done and found.token else NO_TIME

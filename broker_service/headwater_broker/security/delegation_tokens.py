@@ -152,6 +152,11 @@ def principal_text(kind: str, name: str) -> str:
     return f"{kind}:{name}"
 
 
+def owner_of(kind: str | None, name: str | None, requester: str) -> str:
+    """The owner of a token that is asked for: the requester, unless another is named (KIP-373)."""
+    return principal_text(kind or "", name) if name else requester
+
+
 def principal_of(text: str) -> Principal:
     """The principal of its text: the type ends at the first colon."""
     kind, _, name = text.partition(":")

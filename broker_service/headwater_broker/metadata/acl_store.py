@@ -17,11 +17,10 @@ from collections.abc import Callable
 from headwater.ports.metadata_store import (
     MetadataStore,
     NoNodeError,
-    SessionState,
-    StoreError,
 )
 from headwater.security.acl import AclBinding
 from headwater_broker.metadata import acl_znodes
+from headwater_broker.metadata.change_follower import ChangeFollower
 from headwater_broker.metadata.znodes import ZnodeError
 from headwater_broker.security.acl_matcher import ResourcePattern
 from headwater_broker.security.standard_authorizer import StandardAuthorizer
@@ -55,17 +54,15 @@ class AclStore:
         retry_s: float = RETRY_S,
     ) -> None:
         self._store = store
-        self._retry_s = retry_s
         self.authorizer = authorizer
         self.on_change: list[Callable[[], None]] = []
         """Called after every change of the authorizer's ACLs."""
         self._seen: dict[str, int] = {}
         """By folder of changes: the number of the last one that was followed."""
-        self._reload = True
-        self._wake = asyncio.Event()
         self._lock = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
-        self._unwatch: list[Callable[[], None]] = []
+        self._follower = ChangeFollower(
+            store, acl_znodes.CHANGES, self.catch_up, name="ACLs", retry_s=retry_s
+        )
 
     async def start(self) -> None:
         """Create the folders, load all ACLs, follow their changes. Raises StoreError."""
@@ -73,57 +70,29 @@ class AclStore:
         for path, node in zip(acl_znodes.PERSISTENT_PATHS, there, strict=True):
             if node is None:
                 await self._store.ensure_path(path)
-        self._unwatch = [self._store.watch(f, lambda _path: self._wake.set()) for f in
-                         acl_znodes.CHANGES]  # fmt: skip
-        self._store.on_session(self._session_changed)
-        await self.catch_up()
-        self._task = asyncio.get_running_loop().create_task(self._follow(), name="acls")
+        await self._follower.start()
 
     async def close(self) -> None:
         """Follow no more."""
-        for end in self._unwatch:
-            end()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._follower.close()
 
     async def catch_up(self) -> None:
         """Read what has changed. Raises StoreError."""
         async with self._lock:
             # The numbers are read before the ACLs: a change in between is read twice, not missed.
             changes = {folder: await self._numbers(folder) for folder in acl_znodes.CHANGES}
-            if self._reload or any(self._has_gap(f, rows) for f, rows in changes.items()):
+            if self._follower.reads_all or any(
+                self._has_gap(f, rows) for f, rows in changes.items()
+            ):
                 await self._load()
             else:
                 await self._read_changed(changes)
             for folder, numbers in changes.items():
                 self._seen[folder] = max(numbers, default=self._seen.get(folder, -1))
 
-    def _session_changed(self, state: SessionState) -> None:
-        if state is SessionState.CONNECTED:
-            self._reload = True
-            self._wake.set()
-
     def _tell(self) -> None:
         for notify in self.on_change:
             notify()
-
-    async def _follow(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            try:
-                await self.catch_up()
-            except StoreError as error:
-                logger.warning("ACLs cannot be read, trying again: %s", error)
-                self._reload = True
-                self._wake.set()
-                await asyncio.sleep(self._retry_s)
-            except Exception:  # the ACLs in force stay; the next change tries again
-                logger.exception("ACLs cannot be followed, trying again")
-                self._reload = True
-                self._wake.set()
-                await asyncio.sleep(self._retry_s)
 
     async def _numbers(self, folder: str) -> list[int]:
         prefix = acl_znodes.CHANGE_PREFIX
@@ -137,12 +106,12 @@ class AclStore:
         return len(fresh) != max(numbers, default=seen) - seen
 
     async def _load(self) -> None:
-        self._reload = False
+        self._follower.reads_all = False
         try:
             patterns = await all_patterns(self._store)
             rows = await self._read(patterns)
         except BaseException:
-            self._reload = True
+            self._follower.reads_all = True
             raise
         self.authorizer.load(acl for found in rows.values() for acl in found)
         logger.info("loaded the ACLs of %d resources", len(rows))

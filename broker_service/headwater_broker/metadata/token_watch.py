@@ -6,11 +6,10 @@ nodes name are read again, and after a reconnect all of them.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable
 
-from headwater.ports.metadata_store import MetadataStore, SessionState, StoreError
+from headwater.ports.metadata_store import MetadataStore
+from headwater_broker.metadata.change_follower import ChangeFollower
 from headwater_broker.metadata.token_znodes import (
     TOKEN_CHANGES,
     TOKENS,
@@ -21,6 +20,7 @@ from headwater_broker.metadata.znodes import ZnodeError
 from headwater_broker.security.delegation_tokens import DelegationToken, TokenTable
 
 RETRY_DELAY_S = 0.1
+FOLDERS = (TOKENS, TOKEN_CHANGES)
 
 logger = logging.getLogger(__name__)
 
@@ -31,12 +31,11 @@ class TokenWatch:
     def __init__(self, store: MetadataStore, table: TokenTable) -> None:
         self._store = store
         self.table = table
-        self._changed = asyncio.Event()
-        self._reads_all = True
         self._seen: frozenset[str] = frozenset()
         """Nodes below `token_changes` that were handled."""
-        self._ends: list[Callable[[], None]] = []
-        self._task: asyncio.Task[None] | None = None
+        self._follower = ChangeFollower(
+            store, FOLDERS, self._read, name="delegation tokens", retry_s=RETRY_DELAY_S
+        )
 
     async def start(self) -> None:
         """Load all tokens, then follow their changes. Does nothing without a secret key.
@@ -45,43 +44,16 @@ class TokenWatch:
         """
         if not self.table.secrets.is_enabled:
             return
-        for path in (TOKENS, TOKEN_CHANGES):
+        for path in FOLDERS:
             await self._store.ensure_path(path)
-            self._ends.append(self._store.watch(path, self._path_changed))
-        self._store.on_session(self._session_changed)
-        await self._read()
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="delegation-tokens")
+        await self._follower.start()
 
     async def stop(self) -> None:
         """Follow no more changes."""
-        for end in self._ends:
-            end()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    def _path_changed(self, _path: str) -> None:
-        self._changed.set()
-
-    def _session_changed(self, state: SessionState) -> None:
-        if state is SessionState.CONNECTED:
-            self._reads_all = True
-            self._changed.set()
-
-    async def _run(self) -> None:
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            try:
-                await self._read()
-            except StoreError as e:
-                logger.warning("delegation tokens cannot be read, trying again: %s", e)
-                self._reads_all = True
-                self._changed.set()
-                await asyncio.sleep(RETRY_DELAY_S)
+        await self._follower.close()
 
     async def _read(self) -> None:
-        reads_all, self._reads_all = self._reads_all, False
+        reads_all, self._follower.reads_all = self._follower.reads_all, False
         changes = frozenset(await self._store.children(TOKEN_CHANGES))
         stored = set(await self._store.children(TOKENS))
         wanted = stored if reads_all else stored - self._known() | await self._named(changes)

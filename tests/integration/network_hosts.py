@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 import psutil
@@ -29,6 +30,8 @@ import psutil
 TOOLS = ("ip", "unshare", "mount", "hostname")
 SUBNETS = [f"10.{second}.{third}" for second in (213, 214) for third in range(1, 250)]
 PREFIX = "hw"
+NETWORKS = count()
+"""Numbers of the networks of this process."""
 ENDS_S = 10.0
 
 
@@ -155,7 +158,10 @@ def network_hosts(folder: Path, count: int, private: Sequence[Path] = ()) -> Ite
     remove_leftovers()
     subnet = _free_subnet()
     tag = f"{PREFIX}{os.getpid()}"
-    bridge = f"{tag}b"
+    # The kernel removes the links of a namespace some time after its removal: one process makes
+    # networks with names of their own.
+    round_ = next(NETWORKS)
+    bridge = f"{tag}b{round_}"
     with ExitStack() as stack:
         run("ip", "link", "add", bridge, "type", "bridge")
         stack.callback(run, "ip", "link", "del", bridge)
@@ -164,8 +170,8 @@ def network_hosts(folder: Path, count: int, private: Sequence[Path] = ()) -> Ite
         hosts = []
         for number in range(count):
             host = NetworkHost(
-                namespace=f"{tag}-{number}",
-                outer_link=f"{tag}v{number}",
+                namespace=f"{tag}-{round_}-{number}",
+                outer_link=f"{tag}v{round_}_{number}",
                 address=f"{subnet}.{10 + number}",
                 disks=folder / f"host-{number}",
                 private=tuple(private),
@@ -191,11 +197,11 @@ def remove_leftovers() -> None:
     """Remove namespaces and bridges of test processes that have ended without doing so."""
     for line in run("ip", "netns", "list").splitlines():
         name = line.split()[0] if line.split() else ""
-        if _has_ended(name, rf"{PREFIX}(\d+)-\d+"):
+        if _has_ended(name, rf"{PREFIX}(\d+)-\d+-\d+"):
             run("ip", "netns", "del", name)
     for line in run("ip", "-o", "link", "show", "type", "bridge").splitlines():
         name = line.split(": ")[1]
-        if _has_ended(name, rf"{PREFIX}(\d+)b"):
+        if _has_ended(name, rf"{PREFIX}(\d+)b\d+"):
             run("ip", "link", "del", name)
 
 

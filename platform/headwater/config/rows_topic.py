@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headwater.config.row import INT_MAX, LONG_MAX, ConfigKey, Kind, Scope, Value
+from headwater.config.rows_tables import TABLE_ROWS
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -315,6 +316,7 @@ TOPIC_ROWS = (
         "With tiering: interval of the commits of `headwater tier run --continuous`.",
         minimum=1,
     ),
+    *TABLE_ROWS,
     _row(
         "leader.replication.throttled.replicas",
         Kind.LIST,

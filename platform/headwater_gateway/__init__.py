@@ -1,0 +1,1 @@
+"""What speaks HTTP beside the brokers: the schema registry."""

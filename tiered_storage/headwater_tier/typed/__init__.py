@@ -1,0 +1,1 @@
+"""Typed tables: values decoded into columns, quarantine, the latest row per key."""

@@ -69,9 +69,7 @@ class Commands(click.Group):
         if not name.startswith("-") and name not in (known := self.entries()):
             near = difflib.get_close_matches(name, sorted(known), n=2)
             hint = (
-                f": did you mean {' or '.join(near)}?"
-                if near
-                else f": see {ctx.command_path} --help"
+                f"did you mean {' or '.join(near)}?" if near else f"see {ctx.command_path} --help"
             )
             raise click.UsageError(f"no command {name!r}: {hint}")
         return super().resolve_command(ctx, args)

@@ -14,6 +14,7 @@ from enum import Enum
 from itertools import pairwise
 from uuid import UUID
 
+NO_LIMIT = -1
 TASK_OFFSETS_MIN = 50_000
 """Offsets per task at least: below this a task costs more time than it saves."""
 
@@ -26,6 +27,19 @@ class TableLocation:
     topic: str
     topic_id: UUID
     storage_options: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A topic's retention limits; -1 is no limit."""
+
+    retention_ms: int = NO_LIMIT
+    retention_bytes: int = NO_LIMIT
+
+    @property
+    def unlimited(self) -> bool:
+        """True when retention removes nothing."""
+        return self.retention_ms == NO_LIMIT and self.retention_bytes == NO_LIMIT
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import click
 
 from headwater.cli.options import bootstrap_options, echo_json, json_option, open_admin
 from headwater.system import SystemClock, SystemEntropy
+from headwater_tier.cli.storage_options import storage_options
 from headwater_tier.locate import locate
 from headwater_tier.plan import TableLocation
 from headwater_tier.table_maintenance import (
@@ -20,7 +21,6 @@ from headwater_tier.table_maintenance import (
     repair,
     vacuum,
 )
-from headwater_tier.verify_command import storage_options
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -146,10 +146,13 @@ class Schedule:
         ]
         return min(due)[1] if due else None
 
-    def pause_s(self, now: float, most: float) -> float:
-        """How long nothing is to be done, `most` at most."""
+    def pause_s(self, now: float, most: float, busy: Iterable[str] = ()) -> float:
+        """How long nothing is to be done, `most` at most; topics in `busy` report when they can go
+        on."""
+        waiting = set(busy)
         times = [now + most]
-        for topic in self.topics.values():
-            look_at = topic.looked_at + topic.look_s
-            times.append(max(topic.retry_at, min(look_at, topic.deadline)))
+        for name, topic in self.topics.items():
+            if name not in waiting:
+                look_at = topic.looked_at + topic.look_s
+                times.append(max(topic.retry_at, min(look_at, topic.deadline)))
         return max(0.0, min(times) - now)

@@ -37,6 +37,7 @@ class Engine:
         """Run until `stop`; with `once`, until every topic's committed records are in its table or
         its tiering has failed."""
         self.maintenance.start()
+        self.service.schedule.is_draining = once
         try:
             while not stop.is_set():
                 self.service.step()

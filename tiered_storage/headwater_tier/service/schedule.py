@@ -62,12 +62,12 @@ class TopicSchedule:
         """The age of the oldest untiered record at most; 0 if there is none."""
         return 0.0 if self.pending_since is None else max(0.0, now - self.pending_since)
 
-    def is_due(self, now: float) -> bool:
+    def is_due(self, now: float, *, is_draining: bool = False) -> bool:
         """True when its turn may begin: the deadline is over, or there is a whole turn's bytes."""
         if self.pending_since is None or now < self.retry_at:
             return False
         is_full = self.behind * self.bytes_per_offset >= TURN_BYTES
-        return self.has_more or is_full or self.deadline <= now
+        return is_draining or self.has_more or is_full or self.deadline <= now
 
     def saw(self, behind: int, now: float) -> None:
         """The brokers answered: so many committed offsets are not in the table."""
@@ -119,6 +119,8 @@ class Schedule:
     """The schedules of all topics of one service."""
 
     topics: dict[str, TopicSchedule] = field(default_factory=dict)
+    is_draining: bool = False
+    """No topic waits for its deadline: everything is to be tiered at once."""
 
     def follow(self, intervals: Mapping[str, float]) -> None:
         """Have exactly these topics, with these intervals in seconds."""
@@ -142,7 +144,7 @@ class Schedule:
         due = [
             (topic.deadline, name)
             for name, topic in self.topics.items()
-            if name not in waiting and topic.is_due(now)
+            if name not in waiting and topic.is_due(now, is_draining=self.is_draining)
         ]
         return min(due)[1] if due else None
 

@@ -13,8 +13,8 @@ from headwater_tier.commit import commit_facts, ensure_table
 from headwater_tier.data_files import tier_range
 from headwater_tier.plan import TableLocation, plan_ranges
 from headwater_tier.typed.decoding import (
-    Decoded,
     DeclaredFormat,
+    Decoded,
     Misfit,
     Reason,
     RegisteredSchema,

@@ -1,7 +1,7 @@
 """The columns of a typed table: names in the table, names in the decoders' schemas. Pure.
 
-Each column, nested ones too, carries the decoder's name in its field's metadata, so that the table's
-own schema says what a decoder knew: no state is kept beside it.
+Each column, nested ones too, carries the decoder's name in its field's metadata, so that the
+table's own schema says what a decoder knew: no state is kept beside it.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def grown(table: pa.Schema, keys: pa.Schema, values: pa.Schema) -> pa.Schema:
 
 
 def conform(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
-    """A decoder's column in the table's type: nested names of the table, nulls for what it lacks."""
+    """A decoder's column in the table's type: the table's nested names, nulls for what it lacks."""
     if column.type == wanted:
         return column
     return pa.chunked_array([_conformed(chunk, wanted) for chunk in column.chunks], wanted)

@@ -1,7 +1,7 @@
 """Writes the data files of derived tables, with statistics that no reader can be misled by.
 
-Columns that hold NaN in a file have no min and max there: writers leave NaN out of them, and Spark, to
-which NaN is the largest number, would skip the file.
+Columns that hold NaN in a file have no min and max there: writers leave NaN out of them, and Spark,
+to which NaN is the largest number, would skip the file.
 """
 
 from __future__ import annotations

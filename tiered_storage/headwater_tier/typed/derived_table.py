@@ -1,8 +1,8 @@
 """A derived table in Delta, and the adapter for deltalake. Only this module commits to one.
 
-The fence is as the log table's: application transactions, compared in the snapshot that the commit is
-made against, with retries off. Unlike a log table, users may rewrite and erase its rows; commits that
-add rows or move the table back are refused, and named.
+The fence is as the log table's: application transactions, compared in the snapshot that the commit
+is made against, with retries off. Unlike a log table, users may rewrite and erase its rows; commits
+that add rows or move the table back are refused, and named.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Follows a topic's log table: decodes what is new in it into the typed table and the quarantine.
 
-Each call is one bounded turn. A turn reads log rows from the typed table's own `end` on, so switching
-typing on backfills the whole history, and a killed turn leaves nothing but a file that vacuum removes:
-rows and ends are one commit.
+Each call is one bounded turn. A turn reads log rows from the typed table's own `end` on, so
+switching typing on backfills the whole history, and a killed turn leaves nothing but a file that
+vacuum removes: rows and ends are one commit.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from headwater_tier.typed.declarations import Declaration, TopicTables, declared
 from headwater_tier.typed.decoding import SchemaSource
 from headwater_tier.typed.derived_files import write_derived
 from headwater_tier.typed.derived_table import DerivedChange, DerivedTable
+from headwater_tier.typed.formats.factory import decoder_for
 from headwater_tier.typed.log_rows import BYTES_MAX, ROWS_MAX, LogRows, pending_ranges, rows_above
 from headwater_tier.typed.quarantine import CatchUp, Quarantine
 from headwater_tier.typed.record_decoder import DecodedRecords, DecoderFor, RecordDecoder
@@ -73,7 +74,7 @@ def follow_topic(
     schemas: SchemaSource,
     clock: Clock,
     *,
-    decoder_for: DecoderFor | None = None,
+    decoder_for: DecoderFor = decoder_for,
     entropy: Entropy | None = None,
     rows_max: int = ROWS_MAX,
     bytes_max: int = BYTES_MAX,
@@ -94,7 +95,7 @@ def follow_topic(
             schemas,
             clock,
             entropy=entropy or SystemEntropy(),
-            decoder_for=decoder_for or _decoders(),
+            decoder_for=decoder_for,
         )
     result = follower.turn(wanted, rows_max=rows_max, bytes_max=bytes_max)
     _followers[location.uri] = follower  # only after success: an error opens all again
@@ -217,7 +218,7 @@ class TopicFollower:
             versions[place.clean_txn(partition)] = end
         typed.commit(DerivedChange("type", self._clock.now_ms(), adds, versions=versions))
         typed.refresh()
-        return rows.num_rows
+        return int(rows.num_rows)
 
     def _clean(
         self,
@@ -282,7 +283,7 @@ class TopicFollower:
             lag = {p: (start, min(end, start + ROWS_MAX)) for p, (start, end) in lag.items()}
             rows = pa.concat_tables([again.rows(p, *span) for p, span in sorted(lag.items())])
         quarantine.append(rows, lag, clock=self._clock, entropy=self._entropy)
-        return rows.num_rows
+        return int(rows.num_rows)
 
     def _quarantine_lag(
         self, typed: DerivedTable, quarantine: Quarantine, partitions: int
@@ -321,12 +322,6 @@ class TopicFollower:
             quarantine_problem=trouble,
             quarantine_behind=lag,
         )
-
-
-def _decoders() -> DecoderFor:
-    from headwater_tier.typed.formats.factory import decoder_for
-
-    return decoder_for
 
 
 _followers: OrderedDict[str, TopicFollower] = OrderedDict()

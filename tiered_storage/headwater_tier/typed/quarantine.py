@@ -1,7 +1,7 @@
 """The quarantine table: records that fit no typed row, with offset and reason.
 
-It has an end of its own. If a write to it fails, the typed table goes on, and the quarantine catches up
-by decoding the log again.
+It has an end of its own. If a write to it fails, the typed table goes on, and the quarantine
+catches up by decoding the log again.
 """
 
 from __future__ import annotations

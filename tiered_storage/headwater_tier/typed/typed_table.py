@@ -1,7 +1,7 @@
 """The typed table of a topic: its current generation, its declarations, its growth.
 
-A generation is a table of its own. `headwater tier retype` builds the next one beside it and then sets
-the property `headwater.typed.superseded` on the old one: that one commit is the swap.
+A generation is a table of its own. `headwater tier retype` builds the next one beside it and then
+sets the property `headwater.typed.superseded` on the old one: that one commit is the swap.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ INTERNAL, where both sides show a certificate. Secrets are in D/security alone:
 
     secrets.properties     keys that all brokers share: of tokens, of their ZooKeeper nodes
     client.properties      the admin's login, for Kafka's clients and tools and for `headwater`
+    tiering.properties     the login of a service of this name: its key, on INTERNAL
     admin.password         its password alone: for options that take a reference, `file:PATH`
 """
 
@@ -23,6 +24,7 @@ from headwater.local.data_folders import read_properties
 from headwater.local.private_file import write_private
 from headwater.local.scram_bootstrap import ensure_scram_user
 from headwater.local.security_folder import FOLDER, SecurityFolder
+from headwater.local.service_spec import TIERING
 from headwater.local.zk_client import NO_SECURITY, ZooKeeperSecurity
 from headwater.security.jaas import LoginModule, parse_jaas
 from headwater.security.scram_credential import ScramMechanism
@@ -32,7 +34,13 @@ SECURE = "SECURE"
 INTERNAL = "INTERNAL"
 ADMIN = "admin"
 BROKER_PRINCIPAL = "broker"
-BROKER_RULE = f"RULE:^CN=broker-[0-9]+$/{BROKER_PRINCIPAL}/,DEFAULT"
+SERVICE_PRINCIPALS = (TIERING,)
+"""Services that may do everything, as tiering reads every topic."""
+INTERNAL_RULES = (
+    f"RULE:^CN=broker-[0-9]+$/{BROKER_PRINCIPAL}/,"
+    f"RULE:^CN=({'|'.join(SERVICE_PRINCIPALS)})$/$1/,DEFAULT"
+)
+SUPER_USERS = (BROKER_PRINCIPAL, ADMIN, *SERVICE_PRINCIPALS)
 MECHANISM = ScramMechanism.SCRAM_SHA_512
 SECRETS = "secrets.properties"
 CLIENT_PROPERTIES = "client.properties"
@@ -120,6 +128,15 @@ class SecureCluster:
             **read_properties(self._secrets),
         }
 
+    def service_properties(self, name: str, spec: ClusterSpec) -> Path:
+        """The file by which a service logs in on INTERNAL: a key of its own, for `User:NAME`."""
+        self.folder.create(spec.cluster_id, {name: (spec.host, "localhost")})
+        files = _files(Stores(self.folder.leaf_path(name), self.folder.trusted_path))
+        path = self.folder.path / f"{name}.properties"
+        rows = {"security.protocol": "SSL", **files}
+        write_private(path, "".join(f"{k}={v}\n" for k, v in rows.items()).encode())
+        return path
+
     def zookeeper(self) -> ZooKeeperSecurity:
         """How the brokers, and the manager, show themselves to ZooKeeper."""
         digest = read_properties(self._secrets).get(ZOOKEEPER_DIGEST, "")
@@ -191,13 +208,13 @@ def listener_properties(slot: Slot, *, listen: str = "", advertised: str = "") -
         "listener.security.protocol.map": f"{SECURE}:SASL_SSL,{INTERNAL}:SSL",
         "inter.broker.listener.name": INTERNAL,
         f"{internal}ssl.client.auth": "required",
-        f"{internal}ssl.principal.mapping.rules": BROKER_RULE,
+        f"{internal}ssl.principal.mapping.rules": INTERNAL_RULES,
         "sasl.enabled.mechanisms": "SCRAM-SHA-512,SCRAM-SHA-256",
         "ssl.enabled.protocols": "TLSv1.3",
         "ssl.protocol": "TLSv1.3",
         "connections.max.reauth.ms": str(REAUTHENTICATION_MS),
         "authorizer.class.name": AUTHORIZER,
-        "super.users": f"User:{BROKER_PRINCIPAL};User:{ADMIN}",
+        "super.users": ";".join(f"User:{name}" for name in SUPER_USERS),
     }
 
 

@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from types import FrameType
@@ -76,6 +77,7 @@ def serve(
         (*options, *storage_options(storage)),
         schema_registry or "",
         metrics or "",
+        f"supervised-{socket.gethostname()}" if supervised else None,
     )
     stop = stop_on_signals()
     if supervised:

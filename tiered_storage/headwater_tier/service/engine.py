@@ -21,8 +21,6 @@ from headwater_tier.service.options import ServiceOptions
 from headwater_tier.service.reports import Reporter
 from headwater_tier.service.service import TieringService
 
-ONCE_TIMEOUT_S = 3600.0
-
 
 @dataclass(slots=True)
 class Engine:
@@ -70,7 +68,7 @@ class Engine:
 def build(options: ServiceOptions, clock: Clock, entropy: Entropy) -> Engine:
     """The parts, connected; nothing runs yet but the table thread."""
     warm_up()
-    member = TierMember(options.bootstrap_servers, clock, options.credentials)
+    member = TierMember(options.bootstrap_servers, clock, options.credentials, options.instance_id)
     maintenance = Maintenance(lambda: service.tables, options.brokers(), clock, entropy)
     brokers = options.brokers()
     service = TieringService(

@@ -27,6 +27,8 @@ class ServiceOptions:
     schema_registry: str = ""
     metrics_listener: str = ""
     """HOST:PORT of Prometheus metrics; empty: none."""
+    instance_id: str | None = None
+    """`group.instance.id`, of a service that its supervisor restarts."""
 
     def client(self) -> RecordClient:
         """A new client for one thread."""

@@ -17,9 +17,13 @@ from headwater.entropy import Entropy
 from headwater_tier.service.file_writers import FileWriters
 from headwater_tier.service.maintenance import Maintenance
 from headwater_tier.service.membership import TierMember
+from headwater_tier.service.memory import limit_arenas, release
 from headwater_tier.service.options import ServiceOptions
 from headwater_tier.service.reports import Reporter
 from headwater_tier.service.service import TieringService
+
+IDLE_AFTER_S = 10.0
+"""After so long without a commit unused memory is given back."""
 
 
 @dataclass(slots=True)
@@ -30,6 +34,10 @@ class Engine:
     member: TierMember
     maintenance: Maintenance
     reporter: Reporter
+    clock: Clock
+    _commits: int = -1
+    _commits_at: float = 0.0
+    _is_released: bool = False
 
     def run(self, stop: threading.Event, *, once: bool = False) -> None:
         """Run until `stop`; with `once`, until every topic's committed records are in its table or
@@ -40,6 +48,7 @@ class Engine:
             while not stop.is_set():
                 self.service.step()
                 self.reporter.tick(self.service.topics, self.service.schedule.topics)
+                self._release_when_idle()
                 if once and self._is_done():
                     break
         finally:
@@ -47,6 +56,16 @@ class Engine:
             self.reporter.tick(self.service.topics, self.service.schedule.topics, force=True)
             self.member.close()
             self.maintenance.close()
+
+    def _release_when_idle(self) -> None:
+        """Give memory back, once in each pause of all topics."""
+        commits = sum(state.commits for state in self.service.topics.values())
+        now = self.clock.monotonic()
+        if commits != self._commits:
+            self._commits, self._commits_at, self._is_released = commits, now, False
+        elif not self._is_released and now - self._commits_at >= IDLE_AFTER_S:
+            self._is_released = True
+            release()
 
     def _is_done(self) -> bool:
         service = self.service
@@ -67,6 +86,7 @@ class Engine:
 
 def build(options: ServiceOptions, clock: Clock, entropy: Entropy) -> Engine:
     """The parts, connected; nothing runs yet but the table thread."""
+    limit_arenas()
     warm_up()
     member = TierMember(options.bootstrap_servers, clock, options.credentials, options.instance_id)
     maintenance = Maintenance(lambda: service.tables, options.brokers(), clock, entropy)
@@ -80,4 +100,4 @@ def build(options: ServiceOptions, clock: Clock, entropy: Entropy) -> Engine:
         (maintenance,),
     )
     reporter = Reporter(member.report, clock, f"{socket.gethostname()}:{os.getpid()}")
-    return Engine(service, member, maintenance, reporter)
+    return Engine(service, member, maintenance, reporter, clock)

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
 
 from headwater_tier.typed.decoding import Decoded, Reason, RegisteredSchema, SchemaSource
 from headwater_tier.typed.formats.columns import widened_schema
+from headwater_tier.typed.formats.flat_slots import Blobs, Slots
 from headwater_tier.typed.formats.misfit import NotFittingError, UnsupportedSchemaError, malformed
-from headwater_tier.typed.formats.rows import RowsDecoder
+from headwater_tier.typed.formats.rows import FastRows, RowsDecoder
 from headwater_tier.typed.formats.source_columns import Read, Source
 
 MAGIC = 0
@@ -79,6 +81,14 @@ class ConfluentRows:
         self._readers[key] = read
         return read
 
+    def source_met(self, schema_id: int) -> Source | None:
+        """The source of a schema whose columns are there; None before its first record, and for a
+        schema of several messages."""
+        source = self._sources.get(schema_id)
+        if (schema_id, ()) not in self._readers or isinstance(source, FileSource | Exception):
+            return None
+        return source
+
     def _source(self, schema_id: int) -> Source | FileSource:
         found = self._sources.get(schema_id)
         if found is None:
@@ -129,11 +139,43 @@ def _zigzag(blob: bytes, at: int) -> tuple[int, int]:
     raise malformed("the frame ends within the indexes of its message")
 
 
+class ConfluentFast:
+    """The kernel's way for frames whose schema has been met (`rows.FastRows`)."""
+
+    def __init__(self, rows: ConfluentRows) -> None:
+        self._rows = rows
+        self._fasts: dict[int, FastRows | None] = {}
+
+    def fill(self, blobs: Blobs, rows: Any, slots: Slots, schema: pa.Schema) -> None:
+        """See the port."""
+        begins = blobs.begins[rows]
+        is_frame = blobs.ends[rows] - begins >= HEADER_BYTES
+        rows, begins = rows[is_frame], begins[is_frame]
+        is_frame = blobs.data[begins] == MAGIC
+        rows, begins = rows[is_frame], begins[is_frame]
+        ids = np.zeros(len(rows), np.int64)
+        for at in range(1, HEADER_BYTES):
+            ids = (ids << 8) | blobs.data[begins + at]
+        payloads = Blobs(blobs.data, blobs.begins + HEADER_BYTES, blobs.ends, blobs.is_null)
+        for schema_id in np.unique(ids):
+            fast = self._fast(int(schema_id))
+            if fast is not None:
+                fast.fill(payloads, rows[ids == schema_id], slots, schema)
+
+    def _fast(self, schema_id: int) -> FastRows | None:
+        if schema_id not in self._fasts:
+            source = self._rows.source_met(schema_id)
+            if source is None:
+                return None
+            self._fasts[schema_id] = source.fast()
+        return self._fasts[schema_id]
+
+
 class ConfluentDecoder:
     """A decoder of framed values, which also tells their schema ids."""
 
     def __init__(self, rows: ConfluentRows) -> None:
-        self._decoder = RowsDecoder(rows)
+        self._decoder = RowsDecoder(rows, ConfluentFast(rows))
 
     @property
     def schema(self) -> pa.Schema:

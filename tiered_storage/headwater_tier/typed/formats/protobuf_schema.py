@@ -113,6 +113,10 @@ class ProtobufSource:
         kind = self._columns.struct(descriptor, (descriptor.full_name,))
         self.columns = pa.schema([] if kind is None else list(kind))
 
+    def fast(self) -> None:
+        """See the port."""
+        return
+
     def reader(self, schema: pa.Schema) -> Read:
         """See the port."""
         columns = {field.name: field.type for field in schema}

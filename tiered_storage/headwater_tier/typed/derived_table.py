@@ -257,6 +257,14 @@ class DerivedTable:
                 .execute()
             )
 
+    def require_whole_files(self) -> None:
+        """Raise TableStateError if deletion vectors hide rows: files are read as they are here."""
+        if "deletionVectors" in (self._table.protocol().reader_features or []):
+            raise TableStateError(
+                f"table {self.uri} has deletion vectors: apply them with REORG TABLE ... APPLY "
+                "(PURGE), then ALTER TABLE ... DROP FEATURE deletionVectors"
+            )
+
     def accept(self) -> None:
         """Take over the table as others left it. Raises CommitUnknownError."""
         self.commit(DerivedChange("accept", 0))

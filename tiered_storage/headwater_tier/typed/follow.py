@@ -115,15 +115,20 @@ class TopicFollower:
         *,
         entropy: Entropy,
         decoder_for: DecoderFor,
+        building: DerivedTable | None = None,
     ) -> None:
-        """Opens the log table. Raises TableAccessError, TableStateError."""
+        """Opens the log table. Raises TableAccessError, TableStateError.
+
+        `building` is filled in place of the current generation, which `retype` does.
+        """
         self._location = location
         self._schemas = schemas
         self._clock = clock
         self._entropy = entropy
         self._decoder_for = decoder_for
         self._log = TableReader(location)
-        self._typed: DerivedTable | None = None
+        self._typed = building
+        self._is_building = building is not None
         self._quarantine: Quarantine | None = None
         self._decoder: RecordDecoder | None = None
         self._decodes: tuple[Declaration, bool, pa.Schema] | None = None
@@ -153,13 +158,14 @@ class TopicFollower:
         typed = self._typed
         if typed is not None:
             typed.refresh()
-        if typed is None or superseded_by(typed) is not None:
+        if typed is None or (superseded_by(typed) is not None and not self._is_building):
             typed = current_generation(self._location) or create_typed(
                 self._location, wanted.declaration, self._schemas, self._decoder_for
             )
+            self._quarantine = None
+        if self._quarantine is None:
             self._quarantine = Quarantine(self._location, typed.derived.generation)
         self._typed = typed
-        assert self._quarantine is not None
         return typed, self._quarantine
 
     def _redeclared(self, typed: DerivedTable, wanted: TopicTables, ends: Mapping[int, int]) -> str:

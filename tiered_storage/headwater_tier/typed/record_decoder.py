@@ -75,6 +75,12 @@ class DecodedRecords:
         fits[[misfit.row for misfit in self.misfits]] = False
         return table.filter(pa.array(fits))
 
+    def only(self, chosen: np.ndarray) -> DecodedRecords:
+        """The rows that a mask chooses, all of which fit."""
+        mask = pa.array(chosen)
+        tables = (self.rows.filter(mask), self.keys.filter(mask), self.values.filter(mask))
+        return DecodedRecords(*tables, (), (), None)
+
     def quarantined(self, generation: int) -> pa.Table:
         """The rows that do not fit, and those without a key, in the quarantine table's columns."""
         misfits = sorted((*self.misfits, *self.without_key), key=lambda m: m.row)

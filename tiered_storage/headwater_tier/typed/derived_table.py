@@ -111,7 +111,8 @@ class DerivedTable:
         self._checked = checked
         with self._errors("opening"):
             self._table = DeltaTable(self.uri, storage_options=self._options())
-        self._check()
+        if checked:
+            self.check()
 
     @property
     def uri(self) -> str:
@@ -150,7 +151,8 @@ class DerivedTable:
             self._table.update_incremental()
             if self._table.version() == before:
                 return
-        self._check()
+        if self._checked:
+            self.check()
 
     @property
     def version(self) -> int:
@@ -281,9 +283,9 @@ class DerivedTable:
         found = {p: self.version_of(name(p)) for p in range(partitions)}
         return {p: version for p, version in found.items() if version is not None}
 
-    def _check(self) -> None:
-        if not self._checked:
-            return
+    def check(self) -> None:
+        """Judge what others did, now and at each refresh. Raises TableStateError, naming it."""
+        self._checked = True
         mode = self.properties.get("delta.columnMapping.mode", "none")
         if mode != "none":
             raise TableStateError(

@@ -3,6 +3,7 @@
 Rows are appended to the typed table first, and only those that it lacks in the snapshot that the
 commit is made against; then they are deleted from the quarantine. A replay that was killed in
 between is repeated without harm.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 The new table is filled from the log table while the old one is followed as before. The swap is one
 commit to the old table, a property that names the new generation. An interrupted retype goes on
 where it was.
+"""
 
 from __future__ import annotations
 

@@ -30,6 +30,7 @@ from headwater_tier.typed.names import Derived
 
 USERS_OPERATIONS = frozenset(
     {
+        "ADD COLUMN",
         "ADD COLUMNS",
         "ADD CONSTRAINT",
         "CHANGE COLUMN",
@@ -65,6 +66,16 @@ class DerivedFile:
     max_partition: int | None
     min_offset: int | None
     max_offset: int | None
+
+    def may_hold(self, partition: int, start: int, end: int) -> bool:
+        """False if the statistics say that the file has no row of this offset range."""
+        if self.min_partition is not None and partition < self.min_partition:
+            return False
+        if self.max_partition is not None and partition > self.max_partition:
+            return False
+        if self.min_offset is not None and self.min_offset >= end:
+            return False
+        return self.max_offset is None or self.max_offset >= start
 
 
 @dataclass(frozen=True, slots=True)

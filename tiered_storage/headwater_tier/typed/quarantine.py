@@ -158,13 +158,7 @@ def held_offsets(typed: DerivedTable, partition: int, start: int, end: int) -> n
     """The offsets in [start, end) of a partition that the typed table has rows of."""
     found = [np.empty(0, np.int64)]
     for live in typed.files():
-        if live.min_partition is not None and not (
-            live.min_partition <= partition <= (live.max_partition or partition)
-        ):
-            continue
-        if live.min_offset is not None and live.min_offset >= end:
-            continue
-        if live.max_offset is not None and live.max_offset < start:
+        if not live.may_hold(partition, start, end):
             continue
         rows = read_derived(typed.derived.place, live.path, ["partition", "offset"])
         offsets = rows.filter(pc.equal(rows.column("partition"), partition)).column("offset")

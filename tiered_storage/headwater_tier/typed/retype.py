@@ -63,7 +63,7 @@ def retype(
         raise UsageError(
             f"topic {location.topic} declares no format: set its config headwater.value.format"
         )
-    old = current_generation(location)
+    old = current_generation(location, checked=False)  # retype mends a foreign change
     if old is None:
         raise UsageError(f"topic {location.topic} has no typed table yet: nothing is to be rebuilt")
     new = _building(location, wanted, old, schemas, decoder_for)

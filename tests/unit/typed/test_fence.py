@@ -6,20 +6,22 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 
+from headwater.entropy import Entropy
 from headwater_tier.delta import TableAccessError, TableStateError
-from headwater_tier.typed import follow, quarantine
 from headwater_tier.typed.declarations import declared_tables
-from headwater_tier.typed.derived_table import DerivedTable
+from headwater_tier.typed.derived_table import DerivedChange, DerivedTable
 from headwater_tier.typed.follow import TopicFollower
 from headwater_tier.typed.names import Kind, derived
+from tier_log import CountingEntropy
 from typed_topic import CLOCK, JsonDecoder, NoSchemas, TypedTopic
 
-STEPS = 7
-"""Calls of a first turn that a kill can fall before or after: create, grow, commit and so on."""
+STEPS = 10
+"""Calls of a first turn that a kill can fall before or after."""
 
 
 class Killed(BaseException):
@@ -59,11 +61,8 @@ def killed_at(patch: pytest.MonkeyPatch, step: int, *, after: bool) -> None:
 
         patch.setattr(owner, name, call)
 
-    for name in ("commit", "grow", "set_properties"):
+    for name in ("commit", "create", "grow", "refresh", "set_properties"):
         wrap(DerivedTable, name)
-    wrap(follow, "write_derived")
-    wrap(quarantine, "write_derived")
-    wrap(follow, "create_typed")
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -80,29 +79,35 @@ def test_a_kill_at_any_step_doubles_and_loses_nothing(
     assert offsets(topic, Kind.QUARANTINE) == [(0, 1), (1, 1)]
 
 
-def follower(topic: TypedTopic) -> TopicFollower:
+def follower(topic: TypedTopic, entropy: Entropy | None = None) -> TopicFollower:
+    chosen = entropy or topic.entropy
     return TopicFollower(
-        topic.location, NoSchemas(), CLOCK, entropy=topic.entropy, decoder_for=JsonDecoder.of
+        topic.location, NoSchemas(), CLOCK, entropy=chosen, decoder_for=JsonDecoder.of
     )
 
 
-def test_the_slower_of_two_followers_commits_nothing(
-    topic: TypedTopic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Meanwhile(CountingEntropy):
+    """Runs something when the name of the first file is drawn: after the reads of a turn."""
+
+    def __init__(self, run: Callable[[], Any]) -> None:
+        super().__init__(1_000_000)
+        self.run: Callable[[], Any] | None = run
+
+    def uuid(self) -> UUID:
+        run, self.run = self.run, None
+        if run is not None:
+            run()
+        return super().uuid()
+
+
+def test_the_slower_of_two_followers_commits_nothing(topic: TypedTopic) -> None:
     wanted = declared_tables("orders", topic.configs)
     assert wanted is not None
     topic.follow()
     topic.produce(0, {"a": 3}, b"{bad")
     topic.tier()
-    slow, fast = follower(topic), follower(topic)
-    original: Callable[..., Any] = follow.write_derived
-
-    def overtaken(*args: Any) -> Any:
-        monkeypatch.setattr(follow, "write_derived", original)
-        fast.turn(wanted)
-        return original(*args)
-
-    monkeypatch.setattr(follow, "write_derived", overtaken)
+    fast = follower(topic)
+    slow = follower(topic, Meanwhile(lambda: fast.turn(wanted)))
     result = slow.turn(wanted)
     assert (result.discarded, result.rows, result.behind) == (True, 0, 0)
     assert offsets(topic) == [(0, 0), (0, 2), (0, 3), (1, 0)]
@@ -112,11 +117,15 @@ def test_the_slower_of_two_followers_commits_nothing(
 def test_a_failing_quarantine_does_not_stop_typing_and_catches_up(
     topic: TypedTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: Any) -> Any:
-        raise TableAccessError("no space left on device")
+    original = DerivedTable.commit
+
+    def full(self: DerivedTable, change: DerivedChange) -> None:
+        if change.kind == "quarantine":
+            raise TableAccessError("no space left on device")
+        original(self, change)
 
     with monkeypatch.context() as patch:
-        patch.setattr(quarantine, "write_derived", full)
+        patch.setattr(DerivedTable, "commit", full)
         result = topic.follow()
         assert (result.rows, result.quarantine_problem) == (3, "no space left on device")
         topic.produce(0, {"a": 3}, b"{bad")

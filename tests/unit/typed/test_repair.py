@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from headwater_tier.typed.decoding import DeclaredFormat
+from headwater_tier.typed.derived_table import DerivedChange, DerivedTable
 from headwater_tier.typed.names import Kind, derived
 from headwater_tier.typed.replay import ReplayResult, replay
 from headwater_tier.typed.retype import retype
@@ -64,11 +65,15 @@ def test_a_replay_that_was_killed_after_its_append_admits_nothing_twice(
     class Killed(BaseException):
         pass
 
-    def killed(*_: Any) -> None:
-        raise Killed
+    original = DerivedTable.commit
+
+    def killed(self: DerivedTable, change: DerivedChange) -> None:
+        if change.kind == "admit":
+            raise Killed
+        original(self, change)
 
     with monkeypatch.context() as patch:
-        patch.setattr("headwater_tier.typed.replay.rewrite", killed)
+        patch.setattr(DerivedTable, "commit", killed)
         with pytest.raises(Killed):
             replayed(topic)
     assert replayed(topic) == ReplayResult(known=1, left=1)

@@ -22,14 +22,14 @@ from headwater_tier.plan import TableLocation
 from headwater_tier.reader import TableReader
 from headwater_tier.typed.columns import grown
 from headwater_tier.typed.declarations import Declaration, TopicTables, declared_tables
-from headwater_tier.typed.decoding import SchemaSource
+from headwater_tier.typed.decoding import DecoderFor, SchemaSource
 from headwater_tier.typed.derived_files import write_derived
 from headwater_tier.typed.derived_table import DerivedChange, DerivedTable
 from headwater_tier.typed.formats.factory import decoder_for
 from headwater_tier.typed.latest import Latest, MergeResult
 from headwater_tier.typed.log_rows import BYTES_MAX, ROWS_MAX, LogRows, pending_ranges, rows_above
 from headwater_tier.typed.quarantine import CatchUp, Quarantine
-from headwater_tier.typed.record_decoder import DecodedRecords, DecoderFor, RecordDecoder
+from headwater_tier.typed.record_decoder import DecodedRecords, RecordDecoder
 from headwater_tier.typed.typed_table import (
     create_typed,
     current_generation,

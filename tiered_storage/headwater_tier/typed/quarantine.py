@@ -18,7 +18,7 @@ from headwater_tier.delta import CommitUnknownError, table_exists
 from headwater_tier.plan import TableLocation
 from headwater_tier.reader import TableReader
 from headwater_tier.typed.declarations import cut_by_declaration
-from headwater_tier.typed.decoding import Misfit, Reason, SchemaSource
+from headwater_tier.typed.decoding import DecoderFor, Misfit, Reason, SchemaSource
 from headwater_tier.typed.derived_files import read_derived, write_derived
 from headwater_tier.typed.derived_table import DerivedChange, DerivedTable
 from headwater_tier.typed.log_rows import rows_between
@@ -26,7 +26,6 @@ from headwater_tier.typed.names import Derived, Kind, derived
 from headwater_tier.typed.record_decoder import (
     QUARANTINE_SCHEMA,
     DecodedRecords,
-    DecoderFor,
     RecordDecoder,
 )
 from headwater_tier.typed.typed_table import base_properties, declarations_of

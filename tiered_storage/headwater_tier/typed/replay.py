@@ -20,7 +20,7 @@ from headwater_tier.delta import CommitUnknownError, TableAccessError, table_exi
 from headwater_tier.plan import TableLocation
 from headwater_tier.typed.columns import grown
 from headwater_tier.typed.declarations import Declaration
-from headwater_tier.typed.decoding import Reason, SchemaSource
+from headwater_tier.typed.decoding import DecoderFor, Reason, SchemaSource
 from headwater_tier.typed.derived_files import read_derived, write_derived
 from headwater_tier.typed.derived_table import DerivedChange, DerivedFile, DerivedTable
 from headwater_tier.typed.names import Kind, derived
@@ -28,7 +28,6 @@ from headwater_tier.typed.quarantine import held_offsets
 from headwater_tier.typed.record_decoder import (
     QUARANTINE_SCHEMA,
     DecodedRecords,
-    DecoderFor,
     RecordDecoder,
 )
 from headwater_tier.typed.typed_table import current_generation, declarations_of, grow

@@ -22,11 +22,11 @@ from headwater_tier.typed.declarations import (
     from_property,
     to_property,
 )
-from headwater_tier.typed.decoding import SchemaSource
+from headwater_tier.typed.decoding import DecoderFor, SchemaSource
 from headwater_tier.typed.derived_files import stats_columns
 from headwater_tier.typed.derived_table import DerivedTable
 from headwater_tier.typed.names import Kind, derived
-from headwater_tier.typed.record_decoder import BINARY_KEY, DecoderFor, RecordDecoder
+from headwater_tier.typed.record_decoder import BINARY_KEY, RecordDecoder
 
 SUPERSEDED = "headwater.typed.superseded"
 """Property: the generation that took this one's place."""

@@ -35,7 +35,11 @@ def thing(closed: bool = False, required: tuple[str, ...] = (), **properties: An
         (thing(a="number"), thing(a="integer"), []),
         (thing(a="integer"), thing(a="number"), ["TYPE_NARROWED"]),
         (thing(closed=True, a="string", b="string"), thing(closed=True, a="string"), []),
-        (thing(a="string", b="string"), thing(a="string"), ["PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL"]),
+        (
+            thing(a="string", b="string"),
+            thing(a="string"),
+            ["PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL"],
+        ),
         (thing(a="string", b={}), thing(a="string"), []),
         (
             thing(closed=True, a="string"),

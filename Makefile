@@ -14,7 +14,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export HEADWATER_JARS := $(CURDIR)/.cache/jars
 
-.PHONY: help setup demo test check unit integration long sim soak fuzz docs docs-tools integrations suite-kafka-python suite-copier suite-clients suite-recipes suite-spark suite-rights suite-secrets bench-kafka bench-tier bench-source bench-spark bench-scale bench-transactions bench-tls clean
+.PHONY: help setup demo test check unit integration long sim soak fuzz docs docs-tools integrations suite-kafka-python suite-copier suite-clients suite-mechanisms suite-recipes suite-spark suite-rights suite-secrets bench-kafka bench-tier bench-source bench-spark bench-scale bench-transactions bench-tls clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ suite-copier: setup ## Kafka's TransactionalMessageCopier under kills (ARGS="--c
 
 suite-clients: setup ## Each client's transactions, feature by feature; writes the table of docs/clients.md
 	@PYTHONPATH=tests:bench $(BIN)/python -m suites.client_features $(ARGS)
+
+suite-mechanisms: setup ## Each client with each SASL mechanism and mTLS; writes the table of docs/clients.md
+	@PYTHONPATH=tests:bench $(BIN)/python -m suites.mechanisms $(ARGS)
 
 suite-recipes: setup ## The exactly-once recipes under kills (ARGS="--kills 20 --broker-kills 5")
 	@PYTHONPATH=tests:bench $(BIN)/python -m suites.recipes $(ARGS)

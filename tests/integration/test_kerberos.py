@@ -6,92 +6,35 @@ Needs the packages krb5-kdc, krb5-admin-server and krb5-user, and Python's gssap
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+import kerberos_realm
 from headwater import Admin, KafkaError, Producer
 from integration.cluster import LocalCluster
 from integration.jvm_tools import kafka_tool
+from kerberos_realm import Realm
 
 pytest.importorskip("gssapi", reason="Python's gssapi is not installed")
-KDC, ADMIN, UTIL = (
-    shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
-    for name in ("krb5kdc", "kadmin.local", "kdb5_util")
-)
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.integrations,
-    pytest.mark.skipif(not (KDC and ADMIN and UTIL), reason="no KDC: apt install krb5-kdc"),
+    pytest.mark.skipif(not kerberos_realm.IS_THERE, reason="no KDC: apt install krb5-kdc"),
 ]
 
-PORT = 33_300
-SASL_PORT = 33_390
-KDC_PORT = 33_399
-REALM = "HEADWATER.TEST"
-MODULE = "com.sun.security.auth.module.Krb5LoginModule required"
+PORT = 22_800
+SASL_PORT = 22_890
+KDC_PORT = 22_899
+PRINCIPALS = ("kafka/localhost", "kafka/127.0.0.1", "alice", "mallory/admin")
 LISTENER = "listener.name.sasl_plaintext."
-
-
-@dataclass(frozen=True)
-class Realm:
-    """A KDC with its key tables."""
-
-    folder: Path
-
-    def key_table(self, principal: str) -> Path:
-        return self.folder / f"{principal.replace('/', '_')}.keytab"
-
-    def jaas(self, principal: str, *, is_java: bool = False) -> str:
-        more = "useKeyTab=true storeKey=true " if is_java else ""
-        table = self.key_table(principal)
-        return f'{MODULE} {more}keyTab="{table}" principal="{principal}@{REALM}";'
 
 
 @pytest.fixture(scope="module")
 def realm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Realm]:
-    folder = tmp_path_factory.mktemp("kdc")
-    (folder / "krb5.conf").write_text(
-        f"[libdefaults]\n default_realm = {REALM}\n dns_lookup_kdc = false\n"
-        " dns_canonicalize_hostname = false\n rdns = false\n udp_preference_limit = 1\n"
-        f"[realms]\n {REALM} = {{\n  kdc = 127.0.0.1:{KDC_PORT}\n }}\n"
-    )
-    (folder / "kdc.conf").write_text(
-        f'[kdcdefaults]\n kdc_tcp_listen = 127.0.0.1:{KDC_PORT}\n kdc_listen = ""\n'
-        f"[realms]\n {REALM} = {{\n  database_name = {folder}/principal\n"
-        f"  key_stash_file = {folder}/stash\n  acl_file = {folder}/acl\n }}\n"
-    )
-    settings = {
-        "KRB5_CONFIG": str(folder / "krb5.conf"),
-        "KRB5_KDC_PROFILE": str(folder / "kdc.conf"),
-        "KRB5RCACHENAME": f"dfl:{folder}/replays",
-    }
-    before = {name: os.environ.get(name) for name in settings}
-    os.environ.update(settings)
-    made = Realm(folder)
-    run(UTIL, "create", "-s", "-r", REALM, "-P", "master key of a test")
-    for principal in ("kafka/localhost", "kafka/127.0.0.1", "alice", "mallory/admin"):
-        run(ADMIN, "-q", f"addprinc -randkey {principal}@{REALM}")
-        run(ADMIN, "-q", f"ktadd -k {made.key_table(principal)} {principal}@{REALM}")
-    kdc = subprocess.Popen([str(KDC), "-n", "-r", REALM])
-    time.sleep(1)
-    yield made
-    kdc.terminate()
-    kdc.wait(10)
-    for name, value in before.items():
-        os.environ.pop(name)
-        if value is not None:
-            os.environ[name] = value
-
-
-def run(*command: str | None) -> None:
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    with kerberos_realm.started(tmp_path_factory.mktemp("kdc"), KDC_PORT, PRINCIPALS) as realm:
+        yield realm
 
 
 @pytest.fixture(scope="module")

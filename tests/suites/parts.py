@@ -180,6 +180,7 @@ PARTS: dict[str, Callable[[], object]] = {
     f"kafka-python {KAFKA_PYTHON_VERSION} with its tests": kafka_python_tests,
     f"KafkaJS {KAFKAJS_VERSION}": kafkajs,
     "franz-go": lambda: go_program("franz"),
+    "franz-go with Kerberos": lambda: go_program("franz_login"),
     "sarama": lambda: go_program("sarama"),
     "spark-kafka": spark_connector,
     "Spark's test catalog": spark_row_level_catalog,

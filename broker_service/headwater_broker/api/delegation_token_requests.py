@@ -16,6 +16,7 @@ from headwater.wire.apis.k40_expire_delegation_token import (
     ExpireDelegationTokenResponse,
 )
 from headwater_broker.api.admin.forwarding import FORWARD_TIMEOUT_MIN_MS, forward
+from headwater_broker.api.admin.security_audit import audit
 from headwater_broker.api.context import RequestContext
 from headwater_broker.security.delegation_tokens import principal_text
 
@@ -39,12 +40,6 @@ def require_own_credentials(ctx: RequestContext) -> None:
     if session.is_token or is_open or is_one_way:
         text = "delegation tokens need a session with credentials of its own"
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, text)
-
-
-def audit(ctx: RequestContext, change: str) -> None:
-    """Note a change of a token in the audit lines, where the broker has them."""
-    if ctx.broker.acls is not None:
-        ctx.broker.acls.authorizer.audit.changed(requester_of(ctx), change)
 
 
 def id_of(ctx: RequestContext, secret: bytes) -> str:

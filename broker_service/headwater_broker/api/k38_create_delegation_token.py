@@ -9,10 +9,10 @@ from headwater.wire.apis.k38_create_delegation_token import (
     CreateDelegationTokenResponse,
 )
 from headwater_broker.api.admin.forwarding import FORWARD_TIMEOUT_MIN_MS, forward
+from headwater_broker.api.admin.security_audit import audit
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.delegation_token_requests import (
     NO_TIME,
-    audit,
     await_token,
     requester_of,
     require_own_credentials,

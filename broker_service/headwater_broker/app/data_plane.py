@@ -15,6 +15,7 @@ from uuid import UUID
 from headwater.config.connection_overrides import connection_overrides
 from headwater.config.keys import Values
 from headwater.config.layers import BrokerSettings
+from headwater.config.listener_values import listener_values
 from headwater.config.rows_broker import RACK_AWARE_SELECTOR
 from headwater.ports.authorizer import Authorizer
 from headwater.ports.remote_log import RemoteLog, TieredTopic
@@ -288,6 +289,9 @@ def build_listener(
         make_connection=make_connection,
         make_authenticator=make_authenticator,
         request_bytes_max=values.integer("socket.request.max.bytes"),
+        unauthenticated_request_bytes_max=listener_values(dynamic.config.properties, name).integer(
+            "sasl.server.max.receive.size"
+        ),
         in_flight_max=values.integer("queued.max.requests"),
         send_buffer_bytes=values.integer("socket.send.buffer.bytes"),
         receive_buffer_bytes=values.integer("socket.receive.buffer.bytes"),
@@ -360,6 +364,7 @@ def api_config(config: NodeConfig, settings: BrokerSettings) -> ApiConfig:
         fetch_session_slots=v.integer("max.incremental.fetch.session.cache.slots"),
         internal_topics=internal_topics(v),
         request_timeout_ms=v.integer("request.timeout.ms"),
+        awaits_restored_groups=v.boolean("headwater.restore.groups.pending"),
         selects_by_rack=v.string("replica.selector.class") == RACK_AWARE_SELECTOR,
         settings=settings,
     )

@@ -28,6 +28,7 @@ from headwater_broker.network.connection_ports import Acceptor, ServedRequests
 from headwater_broker.network.request_dispatch import MALFORMED
 from headwater_broker.network.request_timer import TIMED_FIRST, RequestTimer
 from headwater_broker.network.send_queue import SendQueue, own_parts, release_parts
+from headwater_broker.network.wrong_protocol import TlsClientError
 from headwater_broker.security.authentication_gate import TokenExchange
 from headwater_broker.security.session import Session
 
@@ -513,6 +514,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _malformed(self, error: Exception) -> None:
         self.services.meters.connections_closed_malformed += 1
+        if isinstance(error, TlsClientError) and not self.listener.protocol.uses_tls:
+            self.listener.hints.speaks_tls(self.session.host)
+            self._close(str(error), logging.DEBUG)
+            return
         self._close(f"malformed request: {error}")
 
     def _close(self, reason: str, level: int = logging.WARNING) -> None:

@@ -11,6 +11,7 @@ from headwater.security.protocol import SecurityProtocol
 from headwater_broker.api.context import Services
 from headwater_broker.api.registry import ApiRow
 from headwater_broker.network.turn_budget import TurnBudget
+from headwater_broker.network.wrong_protocol import WrongProtocolHints
 from headwater_broker.security.authentication_gate import AuthenticationGate, TokenExchange
 from headwater_broker.security.session import Session
 
@@ -83,6 +84,7 @@ class Acceptor(Protocol):
     loop: asyncio.AbstractEventLoop
     name: str
     protocol: SecurityProtocol
+    hints: WrongProtocolHints
     served: ServedRequests
     """All of its requests."""
     in_flight_max: int

@@ -31,6 +31,7 @@ from headwater_broker.network.connection_ports import (
 from headwater_broker.network.connection_rates import ConnectionRates
 from headwater_broker.network.turn_budget import TurnBudget
 from headwater_broker.network.unauthenticated import UnauthenticatedConnections
+from headwater_broker.network.wrong_protocol import WrongProtocolHints
 from headwater_broker.security.authentication_gate import (
     AUTHENTICATION_KEYS,
     UNAUTHENTICATED_REQUEST_BYTES_MAX,
@@ -76,6 +77,7 @@ class Listener:
         requires_authentication: bool = False,
         make_authenticator: MakeAuthenticator | None = None,
         request_bytes_max: int = 100 * 1024 * 1024,
+        unauthenticated_request_bytes_max: int = UNAUTHENTICATED_REQUEST_BYTES_MAX,
         in_flight_max: int = 500,
         send_buffer_bytes: int = SYSTEM_BUFFER,
         receive_buffer_bytes: int = SYSTEM_BUFFER,
@@ -92,7 +94,12 @@ class Listener:
         self.loop = loop
         self.name = name
         self.protocol = protocol
+        self.hints = WrongProtocolHints(name, protocol, services.clock)
         self.served = ServedRequests(rows, request_bytes_max)
+        self.served_unauthenticated = ServedRequests(
+            {key: rows[key] for key in AUTHENTICATION_KEYS if key in rows},
+            unauthenticated_request_bytes_max,
+        )
         self.in_flight_max = in_flight_max
         self.tick = 0
         self.turn = turn or TurnBudget(loop)
@@ -251,11 +258,9 @@ class Listener:
             connection.session.authenticator = self._make_authenticator(connection.session)
         if not self._requires_authentication:
             return None
-        rows = {key: self.rows[key] for key in AUTHENTICATION_KEYS if key in self.rows}
-        before = ServedRequests(rows, UNAUTHENTICATED_REQUEST_BYTES_MAX)
         actions = GateActions(
             serve_all=partial(self._serve_all, connection),
-            serve_authentication=partial(connection.serve, before),
+            serve_authentication=partial(connection.serve, self.served_unauthenticated),
             serve_tokens=connection.serve_tokens,
             close_after_reply=connection.close_after_reply,
             call_later=self.loop.call_later,

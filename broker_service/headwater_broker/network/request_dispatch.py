@@ -17,6 +17,7 @@ from headwater_broker.api.context import RequestContext
 from headwater_broker.api.k18_api_versions import unsupported_version
 from headwater_broker.api.registry import API_VERSIONS_KEY, ApiRow
 from headwater_broker.api.replies import CloseConnectionError
+from headwater_broker.network.wrong_protocol import TlsClientError, is_client_hello
 from headwater_broker.runtime.first_step import Finished, first_step
 from headwater_broker.security.session import Session
 
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 def out_of_bounds(size: int, size_max: int) -> CloseConnectionError:
     """The error of a request of `size` bytes."""
+    if is_client_hello(size):
+        return TlsClientError("a TLS handshake on a listener without TLS")
     return CloseConnectionError(f"request of {size} bytes (at most {size_max})")
 
 

@@ -19,6 +19,7 @@ from headwater_broker.network.connection_ports import Acceptor
 from headwater_broker.network.tls_endpoint import TlsEndpoint
 from headwater_broker.network.tls_send_queue import TlsSendQueue
 from headwater_broker.network.tls_transport import TlsTransport
+from headwater_broker.network.wrong_protocol import HANDSHAKE_RECORD
 
 HANDSHAKE_BYTES_MAX = 128 * 1024
 """More than any certificate chain; a client that sends more before the handshake is complete is
@@ -53,6 +54,8 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._received_meanwhile = bytearray()
         """What came while a thread used `_incoming`."""
         self._handshake_bytes = 0
+        self._is_client_hello = True
+        """Whether the client's first byte is that of TLS."""
         self._answer_bytes = 0
         """What TLS itself has answered since the handshake."""
         self._is_lost = False
@@ -139,6 +142,8 @@ class TlsConnection(asyncio.BufferedProtocol):
     # --- handshake
 
     def _handshake_bytes_came(self, received: memoryview) -> None:
+        if not self._handshake_bytes:
+            self._is_client_hello = received[0] == HANDSHAKE_RECORD
         self._handshake_bytes += len(received)
         if self._handshake_bytes > HANDSHAKE_BYTES_MAX:
             self._plain.close("TLS handshake of too many bytes")
@@ -240,8 +245,11 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._is_open = False
         self._listener.services.meters.connections_closed_malformed += 1
         reason = error.reason or str(error)
-        logger.info("TLS of %s on %s failed: %s", self._plain.session.host,
-                    self._plain.session.listener, reason)  # fmt: skip
+        if not self._is_client_hello:
+            self._listener.hints.speaks_plaintext(self._plain.session.host)
+        else:
+            logger.info("TLS of %s on %s failed: %s", self._plain.session.host,
+                        self._plain.session.listener, reason)  # fmt: skip
         self._plain.close(f"TLS: {reason}")
 
 

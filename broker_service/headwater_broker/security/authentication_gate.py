@@ -16,7 +16,7 @@ from headwater.errors import ErrorCode
 AUTHENTICATION_KEYS = (17, 18, 36)
 """SaslHandshake, ApiVersions, SaslAuthenticate: what passes a shut gate."""
 UNAUTHENTICATED_REQUEST_BYTES_MAX = 512 * 1024
-"""Largest frame that passes a shut gate (sasl.server.max.receive.size)."""
+"""Largest frame that passes a shut gate; the default of sasl.server.max.receive.size."""
 
 UNAUTHENTICATED_REQUESTS_MAX = 16
 """Requests that pass a shut gate; no mechanism needs more."""

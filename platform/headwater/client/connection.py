@@ -14,7 +14,12 @@ from collections import deque
 from typing import TypeVar, cast
 
 from headwater import __version__
-from headwater.client.core.sasl import SaslResponse, reauthenticate_after_s, sasl_calls
+from headwater.client.core.sasl import (
+    SaslResponse,
+    next_call,
+    reauthenticate_after_s,
+    sasl_calls,
+)
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.ports.credentials import NO_CREDENTIALS, Credentials, SaslExchange
 from headwater.sockets import tune
@@ -307,7 +312,10 @@ class Connection:
         Other requests are held meanwhile: the broker refuses them (KIP-368). Raises KafkaError when
         the broker refuses the credentials.
         """
-        exchange = credentials.sasl(self.host)
+        if credentials is NO_CREDENTIALS:
+            return
+        # In a thread, as each step is: they ask a KDC or an OAuth endpoint, or derive a key.
+        exchange = await asyncio.to_thread(credentials.sasl, self.host)
         if exchange is None:
             return
         self._held = []
@@ -340,10 +348,12 @@ class Connection:
         calls = sasl_calls(exchange)
         response: SaslResponse | None = None
         while True:
-            try:
-                call = next(calls) if response is None else calls.send(response)
-            except StopIteration as end:
-                return int(end.value)
+            if response is not None and response.error_code:
+                # Raises at once: the broker closes the connection behind a refusal.
+                return cast(int, next_call(calls, response))
+            call = await asyncio.to_thread(next_call, calls, response)
+            if isinstance(call, int):
+                return call
             request, reply_type, version = call
             correlation_id = self.next_correlation_id()
             body = encode_request(request, version, correlation_id, self.client_id)

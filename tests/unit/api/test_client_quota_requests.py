@@ -41,10 +41,15 @@ def entry(entity: Entity, **values: float | None) -> AlterEntryData:
 
 
 async def alter(
-    broker: FakeBroker, *entries: AlterEntryData, validate_only: bool = False
+    broker: FakeBroker,
+    *entries: AlterEntryData,
+    validate_only: bool = False,
+    audited: list[str] | None = None,
 ) -> list[tuple[ErrorCode, str]]:
     request = AlterClientQuotasRequest(entries=entries, validate_only=validate_only)
-    reply = await alter_client_quotas(context(broker, 1), request)  # type: ignore[misc]
+    reply = await alter_client_quotas(  # type: ignore[misc]
+        context(broker, 1, audited=audited), request
+    )
     assert isinstance(reply, AlterClientQuotasResponse)
     assert [row.entity for row in reply.entries] == list(dict.fromkeys(e.entity for e in entries))
     return [(ErrorCode(row.error_code), row.error_message or "") for row in reply.entries]
@@ -263,5 +268,24 @@ def test_an_address_is_one_entity_however_it_is_spelt() -> None:
         assert [code for code, _ in twice] == [ErrorCode.INVALID_REQUEST] * 2
         assert await alter(one, entry({IP: short}, connection_creation_rate=None)) == [DONE]
         await until(lambda: ask(one, (IP, EXACT, long)) == [])
+
+    play(story)
+
+
+def test_changes_are_audited_but_what_is_only_validated_is_not() -> None:
+    async def story(cluster: Cluster) -> None:
+        asked, audited = standby(cluster), list[str]()
+        alice = entry({USER: "alice", CLIENT: None}, producer_byte_rate=1024.0)
+        wrong = entry({USER: "bob"}, no_such_rate=1.0)
+        await alter(asked, alice, validate_only=True, audited=audited)
+        assert audited == []
+        await alter(asked, alice, wrong, audited=audited)
+        await alter(asked, entry({USER: "alice", CLIENT: None}, producer_byte_rate=None),
+                    audited=audited)  # fmt: skip
+        who = "User:test changed quotas of user alice, client-id <default>"
+        assert [line.replace(" from host = local", "") for line in audited] == [
+            f"{who}: producer_byte_rate=1024",
+            f"{who}: producer_byte_rate removed",
+        ]
 
     play(story)

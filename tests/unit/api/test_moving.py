@@ -53,14 +53,20 @@ class DeniesCluster(AllowAll):
         return resource is not ResourceType.CLUSTER
 
 
-def context(broker: FakeBroker, version: int, authorizer: Any = None) -> RequestContext:
-    """A request that reached `broker`: whichever it is, the controller decides."""
+def context(
+    broker: FakeBroker, version: int, authorizer: Any = None, audited: list[str] | None = None
+) -> RequestContext:
+    """A request that reached `broker`: whichever it is, the controller decides. `audited` takes
+    the audit lines."""
+    lines = [] if audited is None else audited
+    audit = SimpleNamespace(changed=lambda who, what: lines.append(f"{who} {what}"))
     services = SimpleNamespace(
         controller=broker.calls,
         view=broker.view,
         clock=broker.clock,
         config=ApiConfig(),
         quotas=ClientQuotas(broker.clock, Windows()),
+        acls=SimpleNamespace(authorizer=SimpleNamespace(audit=audit)),
     )
     session = Session(
         authorizer or AllowAll(), listener="PLAINTEXT", principal=Principal("User", "test")

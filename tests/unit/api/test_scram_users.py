@@ -62,13 +62,17 @@ def deletion(name: str, mechanism: ScramMechanism = SHA_256) -> ScramCredentialD
 
 
 async def alter(
-    broker: FakeBroker, *changes: ScramCredentialUpsertion | ScramCredentialDeletion
+    broker: FakeBroker,
+    *changes: ScramCredentialUpsertion | ScramCredentialDeletion,
+    audited: list[str] | None = None,
 ) -> Outcome:
     request = AlterUserScramCredentialsRequest(
         deletions=tuple(c for c in changes if isinstance(c, ScramCredentialDeletion)),
         upsertions=tuple(c for c in changes if isinstance(c, ScramCredentialUpsertion)),
     )
-    reply = await alter_user_scram_credentials(context(broker, 0), request)  # type: ignore[misc]
+    reply = await alter_user_scram_credentials(  # type: ignore[misc]
+        context(broker, 0, audited=audited), request
+    )
     assert isinstance(reply, AlterUserScramCredentialsResponse)
     return {row.user: (ErrorCode(row.error_code), row.error_message) for row in reply.results}
 
@@ -201,5 +205,19 @@ def test_rights() -> None:
         assert isinstance(described, DescribeUserScramCredentialsResponse)
         assert described.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         assert [(row.user, row.error_code) for row in described.results] == [("", codes[0])]
+
+    play(story)
+
+
+def test_changes_are_audited_without_the_credential() -> None:
+    async def story(cluster: Cluster) -> None:
+        asked, audited = standby(cluster), list[str]()
+        await alter(asked, upsertion("alice"), upsertion("bob", SHA_512), audited=audited)
+        await alter(asked, deletion("alice"), deletion("nobody"), audited=audited)
+        assert [line.replace(" from host = local", "") for line in audited] == [
+            "User:test set SCRAM-SHA-256 of User:alice",
+            "User:test set SCRAM-SHA-512 of User:bob",
+            "User:test removed SCRAM-SHA-256 of User:alice",
+        ]
 
     play(story)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -182,5 +183,39 @@ def test_the_exchange_goes_over_tls_where_the_credentials_say_so(
             assert len(broker.asked) == 4
             with pytest.raises(ssl.SSLError):
                 await connect(port, User("alice", ssl.create_default_context()))
+
+    asyncio.run(run())
+
+
+class AsksElsewhere(TwoSteps):
+    """A step waits until the loop has run: on the loop's own thread it would wait for ever."""
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(name)
+        self._loop = loop
+
+    def step(self, challenge: bytes) -> bytes:
+        has_run = threading.Event()
+        self._loop.call_soon_threadsafe(has_run.set)
+        assert has_run.wait(10)
+        return super().step(challenge)
+
+
+class Distant(User):
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(name)
+        self._loop = loop
+
+    def sasl(self, host: str) -> TwoSteps:
+        has_run = threading.Event()
+        self._loop.call_soon_threadsafe(has_run.set)
+        assert has_run.wait(10)
+        return AsksElsewhere(self._name, self._loop)
+
+
+def test_the_loop_goes_on_while_a_login_asks_for_a_ticket_or_a_token() -> None:
+    async def run() -> None:
+        async with Broker() as port:
+            await connect_async(port, Distant("alice", asyncio.get_running_loop()))
 
     asyncio.run(run())

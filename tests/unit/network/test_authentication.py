@@ -25,6 +25,7 @@ from headwater.wire.schema import Message
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import ApiRow, load_handlers
 from headwater_broker.api.replies import CloseConnectionError
+from headwater_broker.app.data_plane import build_listener
 from headwater_broker.network.listener import Listener
 from headwater_broker.security.authentication_gate import UNAUTHENTICATED_REQUEST_BYTES_MAX
 from solo_broker import SoloBroker
@@ -188,6 +189,22 @@ def test_frames_are_small_before_authentication(tmp_path: Path) -> None:
         assert (await produce(c, "t", large)).base_offset == 0
 
     serve(tmp_path, scenario)
+
+
+def test_the_longest_frame_before_authentication_is_configured_by_listener(tmp_path: Path) -> None:
+    async def run() -> None:
+        properties = {
+            "sasl_server_max_receive_size": "2048",
+            "listener_name_inside_sasl_server_max_receive_size": "1024",
+            "listeners": "PLAINTEXT://127.0.0.1:0,INSIDE://127.0.0.1:0",
+            "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,INSIDE:SASL_PLAINTEXT",
+        }
+        async with SoloBroker(tmp_path, **properties) as broker:
+            for name, longest in (("PLAINTEXT", 2048), ("INSIDE", 1024)):
+                listener = build_listener(broker.dynamic, broker.services, name)
+                assert listener.served_unauthenticated.request_bytes_max == longest
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("in_pool", [True, False])

@@ -12,7 +12,12 @@ from collections import deque
 from typing import TypeVar
 
 from headwater import __version__
-from headwater.client.core.sasl import SaslResponse, reauthenticate_after_s, sasl_calls
+from headwater.client.core.sasl import (
+    SaslResponse,
+    next_call,
+    reauthenticate_after_s,
+    sasl_calls,
+)
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 from headwater.sockets import tune
@@ -91,10 +96,9 @@ class BlockingConnection:
         calls = sasl_calls(exchange)
         response: SaslResponse | None = None
         while True:
-            try:
-                call = next(calls) if response is None else calls.send(response)
-            except StopIteration as end:
-                lifetime_ms = int(end.value)
+            call = next_call(calls, response)
+            if isinstance(call, int):
+                lifetime_ms = call
                 break
             request, reply_type, version = call
             correlation_id = self._send(request, version)

@@ -55,3 +55,14 @@ def sasl_calls(exchange: SaslExchange) -> Generator[SaslCall, SaslResponse, int]
             raise kafka_error(response.error_code, response.error_message or exchange.mechanism)
         challenge, lifetime_ms = bytes(response.auth_bytes), response.session_lifetime_ms
     return lifetime_ms
+
+
+def next_call(
+    calls: Generator[SaslCall, SaslResponse, int], response: SaslResponse | None
+) -> SaslCall | int:
+    """The next of `sasl_calls`, given the response to the one before (None at first); at their end
+    the lifetime of the session."""
+    try:
+        return next(calls) if response is None else calls.send(response)
+    except StopIteration as end:
+        return int(end.value)

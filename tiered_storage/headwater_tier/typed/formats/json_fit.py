@@ -35,6 +35,8 @@ DECIMAL_CHARS_MAX = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _DECIMAL_TEXT = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?")
+JSON_TEXT = pa.large_string()
+"""Stands for a string column that takes any JSON value, as its text."""
 Fit = Callable[[Any], Any]
 
 
@@ -63,6 +65,7 @@ def fit_of(kind: pa.DataType, path: str, is_open: bool) -> Fit:
         pa.int64(): _bigint,
         pa.float64(): _double,
         pa.string(): _string,
+        JSON_TEXT: _text,
         pa.binary(): _binary,
         pa.date32(): _date,
     }.get(kind, _timestamp if types.is_timestamp(kind) else None)
@@ -255,6 +258,14 @@ def _map_fit(item: Fit, kind: pa.DataType, path: str) -> Fit:
     return fit
 
 
-def text_fit(value: Any) -> str | None:
+def _text(value: Any, _path: str) -> str:
     """A whole value as JSON text."""
-    return None if value is None else json_text(value)
+    if _has_float(value):
+        raise NeedsExactError
+    return json_text(value)
+
+
+def _has_float(value: Any) -> bool:
+    if type(value) is dict:
+        return any(map(_has_float, value.values()))
+    return any(map(_has_float, value)) if type(value) is list else type(value) is float

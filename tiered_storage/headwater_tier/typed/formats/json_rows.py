@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from headwater_tier.typed.decoding import Reason
@@ -15,16 +16,20 @@ from headwater_tier.typed.formats.columns import (
 )
 from headwater_tier.typed.formats.json_fit import Fit, NeedsExactError, UnknownKeyError, fit_of
 from headwater_tier.typed.formats.json_infer import inferred
+from headwater_tier.typed.formats.json_scan import is_simple
 from headwater_tier.typed.formats.json_values import exact_value, fast_value
-from headwater_tier.typed.formats.misfit import NotFittingError
+from headwater_tier.typed.formats.misfit import NotFittingError, does_not_fit
 
 
 class JsonRows:
     """Reads rows (`headwater_tier.typed.formats.rows.RowReader`)."""
 
-    def __init__(self, schema: pa.Schema, grows: bool) -> None:
-        """`grows`: keys without a column add one; otherwise they are passed over."""
+    def __init__(self, schema: pa.Schema, grows: bool, is_record: bool = True) -> None:
+        """`grows`: keys without a column add one, and a value that is no object is the column
+        `value`. Otherwise such keys are passed over; without `is_record` the column `value` has
+        all that comes."""
         self._grows = grows
+        self._is_record = is_record
         self._schema = schema
         self._fit: Fit = fit_of(pa.struct(list(schema)), "", grows)
 
@@ -35,17 +40,25 @@ class JsonRows:
 
     def read(self, blob: bytes) -> dict[str, Any]:
         """The row, by column. Raises NotFittingError; the schema is then as before."""
+        if is_simple(np.frombuffer(blob, np.uint8), 0, len(blob)):
+            try:
+                return self._row(fast_value(blob))
+            except NeedsExactError:
+                return self.read_exact(blob)
+        return self.read_exact(blob)
+
+    def read_exact(self, blob: bytes) -> dict[str, Any]:
+        """`read` without orjson's short cut: slower, for any text."""
         return self._row(exact_value(blob))
 
-    def read_simple(self, blob: bytes) -> dict[str, Any]:
-        """`read` of a text that is known to have no equal keys and no long numbers."""
-        try:
-            return self._row(fast_value(blob))
-        except NeedsExactError:
-            return self.read(blob)
-
     def _row(self, value: Any) -> dict[str, Any]:
-        record = value if type(value) is dict else {VALUE_COLUMN: value}
+        is_object = type(value) is dict
+        if is_object if self._grows else self._is_record:
+            record = value
+        else:
+            record = {VALUE_COLUMN: value}
+        if record is None:
+            raise does_not_fit("the value", "null", "struct")
         try:
             row = self._fit(record)
         except UnknownKeyError:

@@ -46,8 +46,18 @@ def exact_value(text: bytes) -> Value:
 
 
 def json_text(value: Value) -> str:
-    """A value as compact JSON, for a column that keeps it as text."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    """An exact value as compact JSON, its numbers as they were written."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_quoted(k)}:{json_text(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(json_text, value)) + "]"
+    if isinstance(value, str):
+        return _quoted(value)
+    return str(value) if isinstance(value, Decimal) else json.dumps(value)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _object(pairs: list[tuple[str, Value]]) -> dict[str, Value]:

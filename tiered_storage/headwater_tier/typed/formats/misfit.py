@@ -49,3 +49,10 @@ def shown(value: object) -> str:
         return f"a list of {len(value)}"
     text = repr(value) if isinstance(value, str | bytes) else str(value)
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}... ({len(text)} chars)"
+
+
+class UnsupportedSchemaError(Exception):
+    """A schema that no columns can have, or that does not parse. Names place and remedy.
+
+    An inline one becomes a DeclarationError; rows of a registered one do not fit.
+    """

@@ -88,5 +88,5 @@ def search(out: Path, spark: SparkSession | None, secrets: dict[str, str]) -> Se
 
 def _executor_logs(spark: SparkSession) -> Path:
     """The folder of the executors' output, on a master of one machine."""
-    home = Path(spark.conf.get("spark.home", "") or Path(pyspark.__file__).parent)
-    return home / "work" / spark.sparkContext.applicationId
+    home = Path(str(spark.conf.get("spark.home", "")) or Path(pyspark.__file__).parent)
+    return home / "work" / str(spark.sparkContext.applicationId)

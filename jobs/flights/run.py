@@ -228,9 +228,9 @@ class Demo:
 
     def run_scheduled_job(self) -> None:
         """Compact the weather table as a scheduler would: by a script that logs in by a file."""
-        login = ("--bootstrap-server", self.connection.servers)
-        login += ("--command-config", str(self.connection.file))
-        code = run_command(compact, [WEATHER, "--files-min", "2", *login], name="compact.py")
+        words = [WEATHER, "--files-min", "2", "--bootstrap-server", self.connection.servers]
+        words += ["--command-config", str(self.connection.file)]
+        code = run_command(compact, words, name="compact.py")
         if code != 0:
             self.problems.append(f"jobs/compact.py ended with {code}")
 

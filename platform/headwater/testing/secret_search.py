@@ -80,8 +80,8 @@ def places(directory: Path, also: Iterable[Path]) -> Iterator[tuple[str, Iterabl
         yield f"environment of {process.name}", _chunks(Path(f"/proc/{process.pid}/environ"))
     cluster = cluster_file.load(directory)
     if cluster is not None and cluster.running:
-        for path, data in readable_znodes(cluster.zookeeper):
-            yield f"znode {path}", [data]
+        for znode, data in readable_znodes(cluster.zookeeper):
+            yield f"znode {znode}", [data]
 
 
 def _commands() -> Iterator[tuple[str, Iterable[bytes]]]:

@@ -34,7 +34,7 @@ from headwater_broker.api.produce.request_codec import (
     parse_single_flexible,
 )
 from headwater_broker.network.connection import MALFORMED
-from headwater_broker.security import plain_mechanism
+from headwater_broker.security.plain_mechanism import PlainMechanism
 from solo_broker import SoloBroker
 
 SEED = 20260101
@@ -181,6 +181,6 @@ def test_a_mechanism_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     def break_down(*_: object) -> None:
         raise RuntimeError("planted")
 
-    monkeypatch.setattr(plain_mechanism, "parse_plain", break_down)
+    monkeypatch.setattr(PlainMechanism, "begin", break_down)
     with complaints() as found, pytest.raises(AssertionError, match="planted"):
         asyncio.run(fuzz_login("PLAIN", LOGIN_BYTES, SEED, found))

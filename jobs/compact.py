@@ -26,9 +26,9 @@ from headwater_spark.scheduled_job import (
     settings,
 )
 from headwater_spark.source.broker_metadata import Brokers
-from headwater_spark.source.history import locate
 from headwater_spark.tiering.table_maintenance import TableMaintenance
 from headwater_tier.delta import LogTable
+from headwater_tier.locate import locate_table
 from headwater_tier.table_maintenance import COMPACT_FILES_MIN, plan_compaction
 
 
@@ -74,7 +74,7 @@ def compact(
 def _topic_files(spark: SparkSession, job: JobSettings, topic: str, files_min: int) -> int:
     brokers = Brokers(job.servers)
     try:
-        location = locate(brokers, brokers.topics([topic])[topic])
+        location = locate_table(brokers, brokers.topics([topic])[topic])
         if job.is_dry_run:
             return len(plan_compaction(LogTable(location).snapshot, files_min=files_min))
         maintenance = TableMaintenance(spark, brokers, SystemClock(), location, files_min=files_min)

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from headwater.system import SystemEntropy
 from headwater_spark.cluster.broker_task import BrokerTask
 from headwater_spark.cluster.driver_link import DriverLink, Report, TaskLink
+from headwater_spark.cluster.entry_tokens import EntryTokens
 
 pytestmark = pytest.mark.integration
 
@@ -33,30 +35,36 @@ class Driver:
         self.port = port
         self.reports: queue.Queue[tuple[Report, TaskLink]] = queue.Queue()
         self.lost: queue.Queue[int] = queue.Queue()
+        self.tokens = EntryTokens(SystemEntropy())
+        self.token = self.tokens.issue(4)
         self.link = DriverLink(
             "127.0.0.1",
-            "secret",
-            lambda report, link: self.reports.put((report, link)),
+            self.tokens.admits,
+            self._report,
             lambda broker_id, _link: self.lost.put(broker_id),
         )
         self.workers: list[subprocess.Popen[bytes]] = []
 
-    def start_task(self, token: str = "secret") -> subprocess.Popen[bytes]:
-        rows = {
-            "broker.id": "4",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
-            "log.dirs": str(self.folder / "broker-4"),
-        }
+    def _report(self, report: Report, link: TaskLink) -> None:
+        if report["event"] == "up":
+            rows = {
+                "broker.id": "4",
+                "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+                "log.dirs": str(self.folder / "broker-4"),
+            }
+            link.welcome(properties=list(rows.items()))
+        self.reports.put((report, link))
+
+    def start_task(self, token: str = "") -> subprocess.Popen[bytes]:
         task = BrokerTask(
             broker_id=4,
             name="broker-4",
             command=FAKE_BROKER,
-            properties=tuple(rows.items()),
             config_path=str(self.folder / "conf" / "broker-4.properties"),
             log_path=str(self.folder / "broker-4.log"),
             driver_host="127.0.0.1",
             driver_port=self.link.port,
-            token=token,
+            token=token or self.token,
         )
         worker = subprocess.Popen(
             [sys.executable, "-c", RUN_TASK], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -150,7 +158,13 @@ def test_a_broker_that_never_starts_ends_the_task(driver: Driver, tmp_path: Path
     worker.kill()
 
 
-def test_a_task_without_the_token_is_disconnected(driver: Driver) -> None:
+def test_a_task_without_the_token_is_refused(driver: Driver) -> None:
     worker = driver.start_task(token="wrong")
-    assert "the driver is gone" in reason(worker)
+    assert "the driver has let another task in" in reason(worker)
     assert driver.reports.empty()
+
+
+def test_a_token_lets_one_task_in(driver: Driver) -> None:
+    driver.start_task()
+    driver.expect("up")
+    assert "the driver has let another task in" in reason(driver.start_task())

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from headwater.client.admin.client import Admin
-from headwater.errors import UsageError
+from headwater.client.blocking.broker_metadata import BrokerMetadata, Topic
+from headwater.errors import HeadwaterError, UsageError
 from headwater_tier.plan import TableLocation
 from headwater_tier.table_names import table_uri
 
+ENABLE_KEY = "remote.storage.enable"
 TOPIC_URI_KEY = "headwater.table.uri"
 BROKER_URI_KEY = "headwater.tables.uri"
 
@@ -35,3 +38,38 @@ def locate(
         )
     uri = table_uri(base, topic, described.topic_id)
     return TableLocation(uri, topic, described.topic_id, tuple(storage_options))
+
+
+class TableUnknownError(HeadwaterError):
+    """No config or option names the base folder of the topic's log table."""
+
+
+def locate_table(
+    brokers: BrokerMetadata,
+    topic: Topic,
+    *,
+    tables_uri: str | None = None,
+    storage_options: tuple[tuple[str, str], ...] = (),
+) -> TableLocation:
+    """The topic's table: under the topic's config, the option, or the brokers' config."""
+    base = brokers.topic_configs(topic.name, (TOPIC_URI_KEY,)).get(TOPIC_URI_KEY)
+    base = base or tables_uri
+    if not base:
+        leader = next((broker for broker in topic.leaders if broker >= 0), -1)
+        base = brokers.broker_configs(leader, (BROKER_URI_KEY,)).get(BROKER_URI_KEY)
+    if not base:
+        raise TableUnknownError(
+            f"no config says where the table of topic {topic.name} is: set the topic's config"
+            f" {TOPIC_URI_KEY}, the brokers' config {BROKER_URI_KEY}, or the option"
+            f" {BROKER_URI_KEY}"
+        )
+    return at_uri(table_uri(base, topic.name, topic.uuid), topic.name, topic.uuid, storage_options)
+
+
+def at_uri(
+    uri: str, topic: str, topic_id: UUID, storage_options: tuple[tuple[str, str], ...]
+) -> TableLocation:
+    """The location of a table with this full URI."""
+    return TableLocation(
+        uri=uri, topic=topic, topic_id=topic_id, storage_options=tuple(storage_options)
+    )

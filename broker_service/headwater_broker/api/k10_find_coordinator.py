@@ -27,6 +27,8 @@ from headwater_broker.coordinator.transaction.service import check_storable
 
 KEY_TYPES = frozenset(CoordinatorType)
 BATCH_SINCE = 4
+RESTORE_CLIENT_ID = "headwater-restore"
+"""Client id of `headwater restore`, which commits groups' offsets before any member may join."""
 RESOURCES = {
     CoordinatorType.GROUP: (ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED, "group"),
     CoordinatorType.TRANSACTION: (
@@ -117,6 +119,15 @@ def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
 
 def _endpoint(ctx: RequestContext, key_type: int, key: str) -> Endpoint:
     services, coordinator = ctx.broker, _service(ctx, key_type)
+    if (
+        key_type == CoordinatorType.GROUP
+        and services.config.awaits_restored_groups
+        and ctx.client_id != RESTORE_CLIENT_ID
+    ):
+        raise KafkaError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            "the groups' offsets are not restored yet: `headwater restore` is still to finish",
+        )
     if coordinator is None:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,

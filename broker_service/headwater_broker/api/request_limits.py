@@ -47,6 +47,8 @@ class ApiConfig:
     internal_topic_wait_ms: int = 3_000
     """How long FindCoordinator waits for the internal topic that it had created; then the client
     asks again."""
+    awaits_restored_groups: bool = False
+    """`headwater restore` has not committed the groups' offsets yet."""
     request_timeout_ms: int = 30_000  # request.timeout.ms
     selects_by_rack: bool = False  # replica.selector.class
     settings: BrokerSettings = field(default_factory=BrokerSettings)

@@ -364,6 +364,7 @@ def api_config(config: NodeConfig, settings: BrokerSettings) -> ApiConfig:
         fetch_session_slots=v.integer("max.incremental.fetch.session.cache.slots"),
         internal_topics=internal_topics(v),
         request_timeout_ms=v.integer("request.timeout.ms"),
+        awaits_restored_groups=v.boolean("headwater.restore.groups.pending"),
         selects_by_rack=v.string("replica.selector.class") == RACK_AWARE_SELECTOR,
         settings=settings,
     )

@@ -16,10 +16,11 @@ from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.environment import Environment, system_environment
 from headwater_broker.app.scheduler import Scheduler
 from headwater_broker.app.tls_listeners import RENEWAL_CHECK_S
-from headwater_broker.app.wiring import BrokerServer
+from headwater_broker.app.wiring import BrokerServer, StoredFacts
 from headwater_broker.app.zookeeper_security import SET_ACL, check_brokers_have_credentials
 from headwater_broker.log.folder_inspection import inspect
 from headwater_broker.metadata.registration import check_store_knows_broker, ensure_cluster_id
+from headwater_broker.metadata.restored_ends import read_restored_ends
 from headwater_broker.metadata.scram_secret import ensure_scram_secret
 from headwater_broker.runtime import process
 
@@ -76,7 +77,8 @@ async def build(
         secret = b""
         if any(protocol.uses_sasl for protocol in config.protocols.values()):
             secret = await ensure_scram_secret(environment.store, environment.entropy)
-        return BrokerServer(config, cluster_id, environment, stop, secret)
+        stored = StoredFacts(secret, await read_restored_ends(environment.store))
+        return BrokerServer(config, cluster_id, environment, stop, stored)
     except BaseException:
         await environment.store.close()
         raise

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 
 from headwater.client.connection import open_connection
 from headwater.clock import Clock
@@ -41,6 +42,7 @@ from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.metadata.leader_lookup import LeaderLookup
 from headwater_broker.metadata.registration import RegistrationManager
+from headwater_broker.metadata.restored_ends import RestoredEnds
 from headwater_broker.metadata.token_watch import TokenWatch
 from headwater_broker.metadata.topic_lookup import TopicLookup
 from headwater_broker.network.http_server import HttpStatusServer
@@ -70,6 +72,17 @@ class Readiness:
         return self.is_ready
 
 
+@dataclass(frozen=True, slots=True)
+class StoredFacts:
+    """What a broker reads from ZooKeeper before its parts are built."""
+
+    scram_secret: bytes = b""
+    restored_ends: RestoredEnds = field(default_factory=dict)
+
+
+NOTHING_STORED = StoredFacts()
+
+
 class BrokerServer:
     """All parts of one broker, built and not started (Kafka's `BrokerServer`)."""
 
@@ -79,7 +92,7 @@ class BrokerServer:
         cluster_id: str,
         environment: Environment,
         stop: Callable[[str], None],
-        scram_secret: bytes = b"",
+        stored: StoredFacts = NOTHING_STORED,
     ) -> None:
         """`stop(reason)` asks for the end of the process."""
         v, clock, store = config.values, environment.clock, environment.store
@@ -111,13 +124,13 @@ class BrokerServer:
         self.dead_brokers = DeadBrokers(store, self.view, environment.close_session)
         tiered_topics = TieredTopics(config, self.view)
         self.tiered_ranges = TieredRanges(environment.remote_log, tiered_topics.locate)
-        replication = self._replication_ports(cluster_id, connect)
+        replication = self._replication_ports(cluster_id, connect, stored.restored_ends)
         plane = build_data_plane(self._data_plane_parts(replication, tiered_topics))
         self.replicas, self.services = plane.replicas, plane.services
         self.transaction_channel = plane.transaction_channel
         self.tiered = TieredOffsets(self.tiered_ranges, self.replicas)
         self.tls = TlsListeners(self.dynamic, clock)
-        self.listeners = self._build_listeners(scram_secret)
+        self.listeners = self._build_listeners(stored.scram_secret)
         # What operators and the controller see and ask.
         self.log_dir_failures = self._log_dir_failures(stop)
         self.status = StatusDocument(
@@ -218,7 +231,9 @@ class BrokerServer:
             BrokerCollector(self.services, self.environment.lag, self.controller, elsewhere)
         )
 
-    def _replication_ports(self, cluster_id: str, connect: Connect) -> ReplicationPorts:
+    def _replication_ports(
+        self, cluster_id: str, connect: Connect, restored: RestoredEnds
+    ) -> ReplicationPorts:
         environment, view, loop = self.environment, self.view, asyncio.get_running_loop()
 
         async def off_loop(job: Callable[[], None]) -> None:
@@ -236,6 +251,7 @@ class BrokerServer:
             log_config=self.logs.log_config,
             on_peer_gone=self.dead_brokers.refuses_connections,
             tiered_end=self.tiered_ranges.end,
+            restored_end=lambda topic_id, partition: restored.get((topic_id, partition)),
             off_loop=off_loop,
             durable=environment.files.durable,
         )

@@ -319,10 +319,7 @@ class ReplicaManager:
 
     def _lead(self, partition: Partition, state: PartitionState) -> LoopSteps[None]:
         self._fetchers.unfollow(partition)
-        tiered = self._ports.tiered_end(partition.topic_id, partition.partition)
-        if tiered is not None and partition.log.log_end_offset < tiered:
-            # Offsets in the Delta table are never assigned again.
-            partition.restart_at(tiered, partition.log.log_start_offset)
+        self._skip_assigned_offsets(partition)
         if not partition.is_leader:  # so nothing is appended meanwhile
             yield from begin_epoch(partition.log, state.leader_epoch)
             if partition.storage_error:  # its directory failed meanwhile
@@ -332,6 +329,15 @@ class ReplicaManager:
         if partition.log.config.remote_storage and not is_empty and len(partition.isr) == 1:
             # Perhaps an unclean election: the end of the table known here may be too old.
             partition.set_awaits_tiered_end(True)
+
+    def _skip_assigned_offsets(self, partition: Partition) -> None:
+        """Offsets in the Delta table, and those from before a restore, are never assigned again."""
+        log, key = partition.log, (partition.topic_id, partition.partition)
+        ends = (self._ports.tiered_end(*key), self._ports.restored_end(*key))
+        end = max((e for e in ends if e is not None), default=0)
+        if log.log_end_offset < end:
+            has_history = log.config.remote_storage
+            partition.restart_at(end, log.log_start_offset if has_history else end)
 
     def _host(self, state: PartitionState) -> LoopSteps[Partition]:
         """Open or create the log. A replica of an older topic of the same name is dropped."""

@@ -46,6 +46,8 @@ class ReplicationPorts:
     """(broker id): its connection ended and its port refuses connections: the process is dead."""
     tiered_end: Callable[[UUID, int], int | None] = lambda topic_id, partition: None
     """(topic id, partition) -> the offset after the last one in the table; None while unknown."""
+    restored_end: Callable[[UUID, int], int | None] = lambda topic_id, partition: None
+    """(topic id, partition) -> the first offset to assign after a restore; None: never restored."""
     off_loop: Callable[[Callable[[], None]], Awaitable[None]] = at_once
     """Runs a job that creates or replaces files in a thread, so that the loop goes on."""
     durable: Callable[[], Awaitable[None]] = already

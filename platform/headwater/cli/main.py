@@ -31,9 +31,13 @@ Entries = Callable[[], Mapping[str, EntryPoint]]
 """Finds the registered commands by their names."""
 
 
-def registered_commands() -> dict[str, EntryPoint]:
-    """The entry points of the installed packages."""
-    return {entry.name: entry for entry in entry_points(group=COMMAND_GROUP)}
+def registered_in(group: str) -> Entries:
+    """The entry points of the installed packages under this name of a group."""
+    return lambda: {entry.name: entry for entry in entry_points(group=group)}
+
+
+registered_commands: Entries = registered_in(COMMAND_GROUP)
+"""The commands of `headwater` itself."""
 
 
 class Commands(click.Group):
@@ -53,7 +57,7 @@ class Commands(click.Group):
         try:
             command = entry.load()
         except ImportError as error:
-            return _unavailable(cmd_name, error)
+            return _unavailable(f"{ctx.command_path} {cmd_name}", cmd_name, error)
         assert isinstance(command, click.Command), entry.value
         return command
 
@@ -64,8 +68,10 @@ class Commands(click.Group):
         name = args[0]
         if not name.startswith("-") and name not in (known := self.entries()):
             near = difflib.get_close_matches(name, sorted(known), n=2)
-            hint = f": did you mean {' or '.join(near)}?" if near else ": see headwater --help"
-            raise click.UsageError(f"no command {name!r}{hint}")
+            hint = (
+                f"did you mean {' or '.join(near)}?" if near else f"see {ctx.command_path} --help"
+            )
+            raise click.UsageError(f"no command {name!r}: {hint}")
         return super().resolve_command(ctx, args)
 
 
@@ -154,11 +160,11 @@ def _os_error(error: OSError) -> int:
     return _failed(f"{error.strerror or repr(error)}{where}", EXIT_FAILED)
 
 
-def _unavailable(name: str, error: ImportError) -> click.Command:
+def _unavailable(path: str, name: str, error: ImportError) -> click.Command:
     """A substitute for a command whose optional dependency is not installed: it names that."""
     missing = error.name or str(error)
     remedy = install_hint(RUNTIME_EXTRA)
-    text = f"`headwater {name}` needs {missing}, which is not installed: {remedy}"
+    text = f"`{path}` needs {missing}, which is not installed: {remedy}"
 
     @click.command(
         name,

@@ -154,6 +154,9 @@ _TOPICS = (
          "Replicas of an automatically created topic.", minimum=1, dynamic=True),
     _row("auto.create.topics.enable", Kind.BOOLEAN, True, "",
          "Create a topic when a client asks for its metadata or produces to it."),
+    _row("headwater.restore.groups.pending", Kind.BOOLEAN, False, "",
+         "Set by headwater restore until it has committed the groups' offsets: no group finds its "
+         "coordinator meanwhile.", dynamic=True),
     _row("delete.topic.enable", Kind.BOOLEAN, True, "", "Allow topics to be deleted."),
     _row("auto.leader.rebalance.enable", Kind.BOOLEAN, True, "",
          "Elect preferred leaders: at each check, and when a broker is back and in sync again."),

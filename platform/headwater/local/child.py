@@ -42,6 +42,8 @@ class ChildSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     probe: Callable[[], bool] | None = None
     drains_at_eof: bool = True
+    umask: int | None = None
+    """None: that of this process."""
 
 
 class Child:
@@ -65,6 +67,7 @@ class Child:
                 stderr=log,
                 env={**os.environ, **spec.environment},
                 start_new_session=True,
+                umask=-1 if spec.umask is None else spec.umask,
             )
         watch = self._read_stdout if spec.probe is None else self._poll_probe
         self._watcher = threading.Thread(target=watch, name=f"{spec.name}-ready", daemon=True)

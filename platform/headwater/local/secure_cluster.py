@@ -5,11 +5,14 @@ INTERNAL, where both sides show a certificate. Secrets are in D/security alone:
 
     secrets.properties     keys that all brokers share: of tokens, of their ZooKeeper nodes
     client.properties      the admin's login, for Kafka's clients and tools and for `headwater`
+    admin.password         its password alone: for options that take a reference, `file:PATH`
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.clock import Clock
@@ -20,7 +23,7 @@ from headwater.local.data_folders import read_properties
 from headwater.local.private_file import write_private
 from headwater.local.scram_bootstrap import ensure_scram_user
 from headwater.local.security_folder import FOLDER, SecurityFolder
-from headwater.local.zk_client import ZooKeeperSecurity
+from headwater.local.zk_client import NO_SECURITY, ZooKeeperSecurity
 from headwater.security.jaas import LoginModule, parse_jaas
 from headwater.security.scram_credential import ScramMechanism
 
@@ -33,12 +36,23 @@ BROKER_RULE = f"RULE:^CN=broker-[0-9]+$/{BROKER_PRINCIPAL}/,DEFAULT"
 MECHANISM = ScramMechanism.SCRAM_SHA_512
 SECRETS = "secrets.properties"
 CLIENT_PROPERTIES = "client.properties"
+ADMIN_PASSWORD = "admin.password"
 TOKEN_SECRET = "delegation.token.secret.key"
 ZOOKEEPER_DIGEST = "headwater.zookeeper.digest"
 SECRET_BYTES = 24
 REAUTHENTICATION_MS = 3_600_000
 """A stolen session ends after this time, unless its client still knows the password."""
 JAAS_KEY = "sasl.jaas.config"
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """The files of one broker, on its host."""
+
+    key: Path
+    """Its key and certificate."""
+    trust: Path
+    """The trusted authorities."""
 
 
 class SecureCluster:
@@ -57,10 +71,11 @@ class SecureCluster:
         self._entropy = entropy
         self._is_new_admin = False
 
-    def prepare(self, spec: ClusterSpec) -> None:
-        """Make the files that are absent, and renew the certificates that are due."""
-        leaves = {slot.name: (slot.host, "localhost") for slot in spec.slots}
-        self.folder.create(spec.cluster_id, leaves)
+    def prepare(self, spec: ClusterSpec, *, leaves: bool = True) -> None:
+        """Make the files that are absent, and renew the certificates that are due. Without `leaves`
+        the brokers' keys are made elsewhere, by those who run them."""
+        slots = spec.slots if leaves else ()
+        self.folder.create(spec.cluster_id, {s.name: (s.host, "localhost") for s in slots})
         self.folder.renew_due()
         if not self._secrets.exists():
             rows = {
@@ -71,6 +86,9 @@ class SecureCluster:
         if not self.client_properties.exists():
             write_private(self.client_properties, self._client_rows(self._new_secret()).encode())
             self._is_new_admin = True
+        password = self._login()[1].encode() + b"\n"
+        if not self.password_file.exists() or self.password_file.read_bytes() != password:
+            write_private(self.password_file, password)
 
     def ensure_admin(self, servers: str, *, own_server: bool = False) -> None:
         """Let the user of client.properties log in: before the first broker starts. A password
@@ -91,11 +109,13 @@ class SecureCluster:
         )
         self._is_new_admin = False
 
-    def broker_properties(self, slot: Slot) -> dict[str, str]:
-        """The security properties of one broker, with secrets: for a file of its own."""
+    def broker_properties(self, slot: Slot, stores: Stores | None = None) -> dict[str, str]:
+        """The security properties of one broker, with secrets: for a file of its own. `stores`:
+        its files, where they are not in this folder."""
+        own = Stores(self.folder.leaf_path(slot.name), self.folder.trusted_path)
         return {
             **listener_properties(slot),
-            **self._files_of(slot.name),
+            **_files(stores or own),
             "zookeeper.set.acl": "true",
             **read_properties(self._secrets),
         }
@@ -111,16 +131,29 @@ class SecureCluster:
         return self.folder.path / CLIENT_PROPERTIES
 
     @property
+    def password_file(self) -> Path:
+        """The file with the admin's password alone."""
+        return self.folder.path / ADMIN_PASSWORD
+
+    def spark_options(self, *, one_host: bool) -> dict[str, str]:
+        """The admin's login as options of a Spark reader or writer. The password is a reference,
+        which Spark may keep; tasks get a delegation token instead. `one_host`: tasks find the
+        driver's files."""
+        trusted = {"kafka.ssl.truststore.location": str(self.folder.trusted_path)}
+        if not one_host:
+            trusted = {"kafka.ssl.truststore.certificates": self.folder.trusted().decode()}
+        return {
+            **trusted,
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": MECHANISM.value,
+            "kafka.sasl.username": self._login()[0],
+            "kafka.sasl.password": f"file:{self.password_file}",
+            "headwater.delegation.token": "true",
+        }
+
+    @property
     def _secrets(self) -> Path:
         return self.folder.path / SECRETS
-
-    def _files_of(self, name: str) -> dict[str, str]:
-        return {
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(self.folder.leaf_path(name)),
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(self.folder.trusted_path),
-        }
 
     def _client_rows(self, password: str) -> str:
         login = f'{LoginModule.SCRAM.value} required username="{ADMIN}" password="{password}";'
@@ -148,13 +181,13 @@ class SecureCluster:
         return self._entropy.randbytes(SECRET_BYTES).hex()
 
 
-def listener_properties(slot: Slot) -> dict[str, str]:
-    """The properties of a secure broker's listeners and rights. There is no secret among them."""
-    listeners = f"{SECURE}://{slot.host}:{slot.port},{INTERNAL}://{slot.host}:{slot.internal_port}"
+def listener_properties(slot: Slot, *, listen: str = "", advertised: str = "") -> dict[str, str]:
+    """The properties of a secure broker's listeners and rights. There is no secret among them.
+    `listen` and `advertised` are hosts that differ from the slot's."""
     internal = f"listener.name.{INTERNAL.lower()}."
     return {
-        "listeners": listeners,
-        "advertised.listeners": listeners,
+        "listeners": _listeners(slot, listen or slot.host),
+        "advertised.listeners": _listeners(slot, advertised or slot.host),
         "listener.security.protocol.map": f"{SECURE}:SASL_SSL,{INTERNAL}:SSL",
         "inter.broker.listener.name": INTERNAL,
         f"{internal}ssl.client.auth": "required",
@@ -168,7 +201,34 @@ def listener_properties(slot: Slot) -> dict[str, str]:
     }
 
 
+def _listeners(slot: Slot, host: str) -> str:
+    return f"{SECURE}://{host}:{slot.port},{INTERNAL}://{host}:{slot.internal_port}"
+
+
+def _files(stores: Stores) -> dict[str, str]:
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(stores.key),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(stores.trust),
+    }
+
+
 def client_properties_of(directory: Path) -> Path | None:
     """The clients' file of a secure cluster's folder; None if there is none."""
     path = directory / FOLDER / CLIENT_PROPERTIES
     return path if path.exists() else None
+
+
+def zookeeper_security(secrets: str | os.PathLike[str] | None) -> ZooKeeperSecurity:
+    """How an operator shows itself to the ZooKeeper of a secure cluster, by its
+    secrets.properties. What it writes there is for this cluster alone. Raises UsageError."""
+    if secrets is None:
+        return NO_SECURITY
+    try:
+        rows = read_properties(Path(secrets))
+    except OSError as error:
+        raise UsageError(f"{secrets}: {error.strerror}: give the cluster's {SECRETS}") from error
+    if not rows.get(ZOOKEEPER_DIGEST):
+        raise UsageError(f"{secrets} has no {ZOOKEEPER_DIGEST}: give the cluster's {SECRETS}")
+    return ZooKeeperSecurity(digest=rows[ZOOKEEPER_DIGEST], set_acl=True)

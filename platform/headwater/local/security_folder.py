@@ -30,6 +30,7 @@ from headwater.security.certificates import (
     certificate_facts,
     issue,
     new_authority,
+    sign,
     split_certificates,
 )
 
@@ -90,6 +91,24 @@ class SecurityFolder:
         due = {n: f.hosts for n, f in self.leaves().items() if now_ms >= f.renewal_ms}
         self._issue(self._authority(AUTHORITY), due)
         return list(due)
+
+    def sign(self, name: str, hosts: Iterable[str], request: bytes) -> bytes:
+        """The certificate of a signing request, for `name` on these hosts; it is not kept here."""
+        subject = Subject(name, tuple(hosts))
+        return sign(self._authority(AUTHORITY), request, subject, self._clock.now_ms())
+
+    def identity(self, name: str, hosts: Iterable[str]) -> KeyPair:
+        """A new key and its certificate, which are not kept here."""
+        subject = Subject(name, tuple(hosts))
+        return issue(self._authority(AUTHORITY), subject, self._clock.now_ms())
+
+    def authority_id(self) -> str:
+        """Which authority signs now: the SHA-256 of its certificate."""
+        return self._facts(AUTHORITY).sha256
+
+    def trusted(self) -> bytes:
+        """The certificates of the trusted authorities, as PEM."""
+        return self._read(self.trusted_path)
 
     def leaves(self) -> dict[str, CertificateFacts]:
         """Every leaf's certificate, by its name."""

@@ -26,7 +26,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from headwater.errors import HeadwaterError, UsageError
 from headwater.local.broker_homes import BrokerHomes
 from headwater.local.supervisor_socket import Event, Handler, failure, raise_failure
-from headwater.local.zk_client import NO_SECURITY, ZooKeeperSecurity, kazoo_client
+from headwater.local.zk_client import NO_SECURITY, SECRET_ACL, ZooKeeperSecurity, kazoo_client
 from headwater.system import SystemClock
 
 logger = logging.getLogger(__name__)
@@ -210,8 +210,10 @@ class ZkManagerClient:
         if not client.exists(root + MANAGER):
             raise HeadwaterError(self._unmanaged())
         value = json.dumps({"format": FORMAT, "request": request}).encode()
+        # The reply may have a part of a log: it is for who shows the cluster's credentials.
+        acl = list(SECRET_ACL) if self._security.set_acl else None
         path = client.create(
-            f"{root}{REQUESTS}/request-", value, ephemeral=True, sequence=True, makepath=True
+            f"{root}{REQUESTS}/request-", value, acl, ephemeral=True, sequence=True, makepath=True
         )
         seen = 0
         while True:

@@ -23,7 +23,7 @@ from headwater.local.child import ChildFailedError
 from headwater.local.manager import Progress
 from headwater.local.processes import ProcessRef, wait_gone
 from headwater_spark.cluster.broker_slot import BrokerSlot
-from headwater_spark.cluster.broker_task import BrokerTask
+from headwater_spark.cluster.broker_task import REFUSED, BrokerTask
 from headwater_spark.cluster.driver_link import Report, TaskLink
 from headwater_spark.cluster.spark_jobs import SparkJobs
 
@@ -49,6 +49,9 @@ class BrokerJobs:
     spark_jobs: SparkJobs
     sessions: BrokerSessions
     make_task: Callable[[BrokerSlot], BrokerTask]
+    welcome: Callable[[BrokerSlot, Report], Report]
+    """What a broker needs to run, for the task that has sent this first report. Raises
+    UsageError."""
     changed: Callable[[], None]
     drain_grace_s: float
     task_cpus: int
@@ -145,11 +148,13 @@ class BrokerJobs:
     def _keep_job(self, broker: BrokerSlot) -> None:
         """Submit the broker's job whenever it has ended, until the broker or all brokers go."""
         failures = 0
+        reason = ""
         while not self._is_over(broker):
             started = self.clock.monotonic()
             with self.state:
                 broker.submissions += 1
-            self._await_home(broker)
+            if reason != REFUSED:  # Spark itself ran the task again: its host has been given up
+                self._await_home(broker)
             if self._is_over(broker):
                 return
             reason = self.spark_jobs.run(broker.group, self.make_task(broker), broker.home)
@@ -198,8 +203,7 @@ class BrokerJobs:
         with self.state:
             if event == "up":
                 broker.on_task_up(report, link)
-                if self._is_over(broker) or broker.is_held:
-                    link.ask_to_stop()
+                self._answer(broker, report, link)
             elif event == "ready":
                 broker.on_ready(report["readiness"])
             elif event == "gone":
@@ -208,6 +212,17 @@ class BrokerJobs:
         if event == "gone":
             self._after_exit(name, int(report["code"]))
         self.changed()
+
+    def _answer(self, broker: BrokerSlot, report: Report, link: TaskLink) -> None:
+        """Let a task run its broker, unless the broker is not to run."""
+        if self._is_over(broker) or broker.is_held:
+            link.ask_to_stop()
+            return
+        try:
+            link.welcome(**self.welcome(broker, report))
+        except UsageError as error:
+            broker.failure = f"{broker.slot.name}: {error}"
+            link.ask_to_stop()
 
     def _settle(self, broker: BrokerSlot) -> None:
         """The broker serves: its data is on this executor's host."""

@@ -25,6 +25,7 @@ from headwater.local.change_requests import ChangeRequests
 from headwater.local.cluster_file import ClusterRecord, DirectoryLock, resolve
 from headwater.local.cluster_spec import BROKERS_DEFAULT
 from headwater.local.daemon import prepare_directory
+from headwater.local.data_folders import shut
 from headwater.local.manager import Progress, silent
 from headwater.local.stop import end_leftovers
 from headwater.local.supervisor_socket import SupervisorSocket
@@ -53,6 +54,8 @@ class Cluster(ClusterHandle):
         super().__init__(DirectManagerClient(requests))
         self._spark = spark
         self._manager = manager
+        if manager.security is not None:
+            self._login = manager.security.client_properties
         self._commands = SupervisorSocket(record.directory, requests)
         self._lock = lock
         self._record = record
@@ -69,6 +72,7 @@ class Cluster(ClusterHandle):
         *,
         properties: Mapping[str, str] | None = None,
         zookeeper: str | None = None,
+        secure: bool = False,
         timeout_s: float = READY_TIMEOUT_S,
         progress: Progress = silent,
         broker_command: tuple[str, ...] = BROKER_COMMAND,
@@ -77,6 +81,10 @@ class Cluster(ClusterHandle):
 
         `properties` are broker configs, the same for all. `zookeeper` names an external ensemble,
         which a cluster of several machines needs; otherwise an embedded one runs beside the driver.
+
+        `secure`: TLS on every connection, users, ACLs; a cluster that was secure once stays so. A
+        notebook connects with `.options(**cluster.spark_options())`, other clients with the file
+        `cluster.client_properties`.
 
         If this application already runs a cluster in `dir`, that one is returned: a notebook's
         cell can run again. The cluster stops at `stop()`, before Spark stops, and when the program
@@ -90,7 +98,7 @@ class Cluster(ClusterHandle):
         directory = prepare_directory(os.fspath(dir))
         known = _running.get(directory)
         if known is not None and known._runs_in(spark):
-            known._check_same(brokers, port, properties, zookeeper)
+            known._check_same(brokers, port, properties, zookeeper, secure or None)
             return known
         if known is not None:
             known.stop()  # its application has ended
@@ -99,7 +107,9 @@ class Cluster(ClusterHandle):
         record: ClusterRecord | None = None
         try:
             end_leftovers(directory)
-            spec = resolve(directory, brokers, port, SystemEntropy())
+            spec = resolve(directory, brokers, port, SystemEntropy(), secure=secure)
+            if spec.secure:
+                shut(spec)
             record = ClusterRecord(spec, "spark", "spark driver")
             manager = SparkManager(
                 spec,
@@ -135,6 +145,7 @@ class Cluster(ClusterHandle):
         port: int | None,
         properties: Mapping[str, str] | None,
         zookeeper: str | None,
+        secure: bool | None,
     ) -> None:
         """Raises UsageError when the arguments describe another cluster in this one's folder."""
         spec = self._manager.spec
@@ -145,6 +156,7 @@ class Cluster(ClusterHandle):
                 ("port", port, spec.base_port),
                 ("properties", properties, self._manager.properties),
                 ("zookeeper", zookeeper, self._manager.external_zookeeper),
+                ("secure", secure, spec.secure),
             )
             if wanted is not None and wanted != found
         ]
@@ -159,6 +171,12 @@ class Cluster(ClusterHandle):
     def bootstrap_servers(self) -> str:
         """The clients' `bootstrap.servers`. Ports are fixed per broker: constant on one machine."""
         return self._manager.state().bootstrap_servers
+
+    def spark_options(self) -> dict[str, str]:
+        """Options with which a reader or writer of Spark reaches this cluster:
+        `spark.read.format("headwater").options(**cluster.spark_options())`. There is no secret
+        among them: the password is a reference."""
+        return {"kafka.bootstrap.servers": self.bootstrap_servers, **self._manager.login_options()}
 
     def status(self) -> dict[str, Any]:
         """The cluster's state as plain values: cluster id, addresses, a row for each broker."""

@@ -5,22 +5,31 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
 from headwater.errors import HeadwaterError, UsageError
+from headwater_spark.cluster.link_channel import Channel, PlainChannel, TlsChannel, shut
 
 logger = logging.getLogger(__name__)
 
 Report = dict[str, Any]
+WELCOME = "welcome"
+"""The driver's answer to a task's first report: what the broker needs to run."""
+REFUSE = "refuse"
+"""The driver's answer to a task whose entry token is used up."""
 STOP = "stop"
 RESTART = "restart"
 LOG_TAIL = "log-tail"
+RENEW = "renew"
+INSTALL = "install"
 REPLY = "reply"
-LINE_BYTES_MAX = 1 << 22
-"""A reply has a part of a log."""
+ENTRY_TIMEOUT_S = 10.0
+"""For the handshake and the first report, which shows the entry token."""
+ENTRY_BYTES_MAX = 1 << 16
 SILENCE_S = 120.0
 """The default of `spark.network.timeout`, after which Spark gives an executor up."""
 PROBES = 4
@@ -29,17 +38,28 @@ PROBES = 4
 class TaskLink:
     """The driver's connection to one broker task."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
         self._lock = threading.Lock()
         self._asked: dict[int, Future[Report]] = {}
         self._last = 0
         self._is_closed = False
 
+    def welcome(self, **facts: Any) -> None:
+        """Give the task what its broker needs; does nothing if the task is gone."""
+        self._tell({"command": WELCOME, **facts})
+
+    def refuse(self) -> None:
+        """Tell the task that its entry token is used up; does nothing if the task is gone."""
+        self._tell({"command": REFUSE})
+
     def ask_to_stop(self) -> None:
         """Ask the task to drain its broker and return; does nothing if the task is gone."""
+        self._tell({"command": STOP})
+
+    def _tell(self, command: dict[str, Any]) -> None:
         try:
-            self._send({"command": STOP})
+            self._send(command)
         except OSError:
             return  # the task has ended
 
@@ -73,7 +93,7 @@ class TaskLink:
             reply.set_result(report)
 
     def _send(self, command: dict[str, Any]) -> None:
-        self._connection.sendall(json.dumps(command).encode() + b"\n")
+        self._channel.send(json.dumps(command).encode() + b"\n")
 
     def close(self) -> None:
         """Close the connection; the task then stops by itself."""
@@ -82,11 +102,7 @@ class TaskLink:
             asked, self._asked = list(self._asked.values()), {}
         for reply in asked:
             reply.set_exception(HeadwaterError("the broker's Spark task has ended"))
-        try:
-            self._connection.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the task closed it first
-        self._connection.close()
+        self._channel.close()
 
 
 def end_when_silent(connection: socket.socket, silence_s: float) -> None:
@@ -109,20 +125,24 @@ class DriverLink:
     def __init__(
         self,
         host: str,
-        token: str,
+        admits: Callable[[object, object], bool],
         on_report: Callable[[Report, TaskLink], None],
         on_lost: Callable[[int, TaskLink], None],
         *,
         port: int = 0,
         silence_s: float = SILENCE_S,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._token = token
+        """`admits` says of a broker's id and an entry token whether the task gets in. With `tls`
+        tasks must connect by TLS."""
+        self._admits = admits
         self._silence_s = silence_s
+        self._tls = tls
         self._on_report = on_report
         self._on_lost = on_lost
         self._server = socket.create_server((host, port))
         self.port: int = self._server.getsockname()[1]
-        self._links: set[TaskLink] = set()
+        self._connections: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(target=self._accept, name="headwater-link", daemon=True)
@@ -132,15 +152,15 @@ class DriverLink:
         """Stop listening and close every task's connection."""
         with self._lock:
             self._closed = True
-            links = list(self._links)
+            connections = list(self._connections)
         # Closing alone would not wake the accepting thread.
         try:
             self._server.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass  # no connection was waiting
         self._server.close()
-        for link in links:
-            link.close()
+        for connection in connections:
+            shut(connection)
 
     def _accept(self) -> None:
         while True:
@@ -149,45 +169,67 @@ class DriverLink:
             except OSError:
                 return  # closed
             end_when_silent(connection, self._silence_s)
-            link = TaskLink(connection)
             with self._lock:
                 if self._closed:
-                    link.close()
+                    connection.close()
                     return
-                self._links.add(link)
+                self._connections.add(connection)
             threading.Thread(
-                target=self._serve, args=(connection, link), name="headwater-task", daemon=True
+                target=self._serve, args=(connection,), name="headwater-task", daemon=True
             ).start()
 
-    def _serve(self, connection: socket.socket, link: TaskLink) -> None:
+    def _serve(self, connection: socket.socket) -> None:
         broker_id: int | None = None
+        link: TaskLink | None = None
         try:
-            with connection.makefile("rb") as lines:
-                while line := lines.readline(LINE_BYTES_MAX):
-                    report = self._parsed(line)
-                    if report is None:
-                        break
-                    broker_id = int(report["broker_id"])
-                    if report.get("event") == REPLY:
-                        link.on_reply(report)
-                    else:
-                        self._on_report(report, link)
+            connection.settimeout(ENTRY_TIMEOUT_S)
+            channel = self._channel(connection)
+            link = TaskLink(channel)
+            report = self._entered(channel, link)
+            if report is not None:
+                connection.settimeout(None)
+                broker_id = int(report["broker_id"])
+                self._on_report(report, link)
+                self._follow(broker_id, channel, link)
         except OSError as e:
             logger.info("link to broker %s: %s", broker_id, e)
         finally:
             with self._lock:
-                self._links.discard(link)
-            link.close()
-            if broker_id is not None:
+                self._connections.discard(connection)
+            if link is not None:
+                link.close()
+            shut(connection)
+            if broker_id is not None and link is not None:
                 self._on_lost(broker_id, link)
 
-    def _parsed(self, line: bytes) -> Report | None:
-        """A task's report; None for a line without the token, which ends the connection."""
-        try:
-            report = json.loads(line)
-        except ValueError:
-            return None
-        if not isinstance(report, dict) or report.get("token") != self._token:
-            logger.warning("closed a connection to the broker tasks' port that has no valid token")
-            return None
-        return report
+    def _channel(self, connection: socket.socket) -> Channel:
+        if self._tls is None:
+            return PlainChannel(connection)
+        return TlsChannel(connection, self._tls, driver=True)
+
+    def _entered(self, channel: Channel, link: TaskLink) -> Report | None:
+        """The first report of a task; None for one that does not get in."""
+        report = _parsed(channel.receive(ENTRY_BYTES_MAX))
+        if report is not None and self._admits(report.get("broker_id"), report.pop("token", None)):
+            return report
+        logger.warning("closed a connection to the broker tasks' port that has no valid token")
+        link.refuse()
+        return None
+
+    def _follow(self, broker_id: int, channel: Channel, link: TaskLink) -> None:
+        """Hand on the reports of a task that is in, until its connection ends."""
+        while (report := _parsed(channel.receive())) is not None:
+            report["broker_id"] = broker_id
+            if report.get("event") == REPLY:
+                link.on_reply(report)
+            else:
+                self._on_report(report, link)
+
+
+def _parsed(line: bytes) -> Report | None:
+    """A task's report; None for the end, and for a line that is none, which ends the connection."""
+    try:
+        report = json.loads(line)
+    except ValueError:
+        return None
+    return report if isinstance(report, dict) else None

@@ -12,13 +12,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from headwater.client.admin.client import Admin
+from headwater.client.security_options import security_keywords
+from headwater.config.java_properties import read_java_properties
 from headwater.errors import UsageError
 from headwater.local.change_requests import ChangeRequests
 from headwater.local.daemon import cluster_folder
 from headwater.local.manager import BrokerState, Progress, silent
+from headwater.local.secure_cluster import client_properties_of, zookeeper_security
 from headwater.local.supervisor_socket import Event, SocketManagerClient
 from headwater.local.zk_requests import ZkManagerClient
 from headwater.operations.broker_operations import BrokerOperations, ManagerClient
@@ -47,25 +52,44 @@ class ClusterHandle:
 
     def __init__(self, manager: ManagerClient) -> None:
         self._client = manager
+        self._login: Path | None = None
 
     @classmethod
     def attach(
-        cls, *, dir: str | os.PathLike[str] | None = None, zookeeper: str | None = None
+        cls,
+        *,
+        dir: str | os.PathLike[str] | None = None,
+        zookeeper: str | None = None,
+        client_properties: str | os.PathLike[str] | None = None,
+        zookeeper_properties: str | os.PathLike[str] | None = None,
     ) -> ClusterHandle:
         """The running cluster of a folder on this host, or of a ZooKeeper.
 
         `zookeeper` finds a cluster that a Spark driver manages, from any host that reaches its
-        ZooKeeper and its brokers.
+        ZooKeeper and its brokers. For a secure one give two files of its folder D on the driver's
+        host: `client_properties`, D/security/client.properties, is the login at the brokers, and
+        `zookeeper_properties`, D/security/secrets.properties, that at ZooKeeper.
         """
         if (dir is None) == (zookeeper is None):
             raise UsageError("which cluster? Give dir= or zookeeper=")
+        login = None if client_properties is None else Path(client_properties)
         if zookeeper is not None:
-            client: ManagerClient = ZkManagerClient(zookeeper)
+            shown = zookeeper_security(zookeeper_properties)
+            client: ManagerClient = ZkManagerClient(zookeeper, security=shown)
         else:
-            client = SocketManagerClient(cluster_folder(os.fspath(dir or "")))
+            folder = cluster_folder(os.fspath(dir or ""))
+            login = login or client_properties_of(folder)
+            client = SocketManagerClient(folder)
         handle = ClusterHandle(client)
+        handle._login = login
         handle.status()
         return handle
+
+    @property
+    def client_properties(self) -> Path | None:
+        """The login of a secure cluster, as a file of Kafka's clients and tools; None if there is
+        none."""
+        return self._login
 
     @property
     def bootstrap_servers(self) -> str:
@@ -158,8 +182,10 @@ class ClusterHandle:
         self, timeout_s: float = TIMEOUT_DEFAULT_S, progress: Progress = silent
     ) -> BrokerOperations:
         pacing = Pacing(in_sync_s=timeout_s, stall_s=timeout_s)
-        return BrokerOperations(self._client, _open_admin, progress=progress, pacing=pacing)
+        admin = partial(_open_admin, self.client_properties)
+        return BrokerOperations(self._client, admin, progress=progress, pacing=pacing)
 
 
-def _open_admin(bootstrap_servers: str) -> AbstractContextManager[Any]:
-    return Admin(bootstrap_servers)
+def _open_admin(login: Path | None, bootstrap_servers: str) -> AbstractContextManager[Any]:
+    rows = {} if login is None else read_java_properties(str(login), str(login))
+    return Admin(bootstrap_servers, **security_keywords(rows))

@@ -25,14 +25,28 @@ from headwater.local.child_restarts import SupervisedChild
 from headwater.local.cluster_spec import LOOPBACK, ClusterSpec, check_free, check_ports_free
 from headwater.local.manager import BrokerState, ManagerState, Progress, silent
 from headwater.local.processes import CLUSTER_DIR_VARIABLE, ProcessRef
-from headwater.local.supervisor import broker_properties, supervised_zookeeper
+from headwater.local.secure_cluster import SecureCluster
+from headwater.local.supervisor import supervised_zookeeper
+from headwater.local.zk_client import NO_SECURITY
 from headwater.local.zk_requests import ZkRequests
+from headwater.security.certificates import certificate_facts
 from headwater.system import SystemEntropy
 from headwater_spark.cluster import interrupts
+from headwater_spark.cluster.broker_certificates import BrokerCertificates
 from headwater_spark.cluster.broker_jobs import READY_TIMEOUT_S, BrokerJobs
+from headwater_spark.cluster.broker_settings import BrokerSettings, security_folder
 from headwater_spark.cluster.broker_slot import BrokerSlot
-from headwater_spark.cluster.broker_task import DRAIN_GRACE_S, HOST_MARK, RACK_MARK, BrokerTask
-from headwater_spark.cluster.driver_link import LOG_TAIL, RESTART, SILENCE_S, DriverLink, TaskLink
+from headwater_spark.cluster.broker_task import DRAIN_GRACE_S, BrokerTask
+from headwater_spark.cluster.driver_link import (
+    LOG_TAIL,
+    RESTART,
+    SILENCE_S,
+    DriverLink,
+    Report,
+    TaskLink,
+)
+from headwater_spark.cluster.entry_tokens import EntryTokens
+from headwater_spark.cluster.link_channel import driver_context
 from headwater_spark.cluster.slot_plan import SlotPlan, plan_slots
 from headwater_spark.cluster.spark_jobs import SparkJobs
 
@@ -43,6 +57,7 @@ RESTART_TIMEOUT_S = 60.0
 LOG_TIMEOUT_S = 10.0
 FORMER_BROKERS_S = 30.0
 """How long a start waits for the brokers of a former driver, which drain, to unregister."""
+DRIVER = "driver"
 MEMORY_LIMIT_KEY = "spark.executor.pyspark.memory"
 BIND_ADDRESS_KEY = "spark.driver.bindAddress"
 LINK_PORT_KEY = "spark.headwater.driver.port"
@@ -64,11 +79,6 @@ class SparkManager:
         changed: Callable[[], None] = lambda: None,
         drain_grace_s: float = DRAIN_GRACE_S,
     ) -> None:
-        if spec.secure:
-            raise UsageError(
-                f"{spec.directory} is a secure cluster (up --secure), which does not run under"
-                " Spark yet: start it without --spark"
-            )
         self.spec = spec
         self._spark = spark
         self._clock = clock
@@ -85,6 +95,13 @@ class SparkManager:
             )
         self.external_zookeeper = zookeeper
         self._servers = zookeeper or spec.zookeeper
+        self.security = (
+            SecureCluster(spec.directory, clock, SystemEntropy()) if spec.secure else None
+        )
+        """None: the cluster is not secure."""
+        self._settings = BrokerSettings(
+            self._servers, self.properties, self.security, one_host=self._plan.one_host
+        )
         self._zookeeper: SupervisedChild | None = None
         self._sessions = BrokerSessions(spec.directory / "zookeeper", self._servers)
         self._jobs = BrokerJobs(
@@ -92,13 +109,16 @@ class SparkManager:
             SparkJobs(spark, self._plan.task_cpus),
             self._sessions,
             self._task,
+            self._welcome,
             changed,
             drain_grace_s,
             self._plan.task_cpus or 1,
         )
         self._requests: ZkRequests | None = None
-        self._token = SystemEntropy().randbytes(16).hex()
+        self._tokens = EntryTokens(SystemEntropy())
         self._link: DriverLink | None = None
+        self._fingerprint = ""
+        self._certificates: BrokerCertificates | None = None
         self._change = threading.Lock()
         """Held while brokers are started, added, restarted or removed, by one call at a time."""
         self._former_handler: interrupts.Handler = None
@@ -122,6 +142,7 @@ class SparkManager:
                     check_ports_free(self.spec)
                 self._start_zookeeper()
                 progress("ZooKeeper is ready", 1, total)
+                self._secure()
                 self._claim()
                 self._open_link()
                 for slot in self.spec.slots:
@@ -152,6 +173,12 @@ class SparkManager:
             processes=tuple(processes),
             spec=self.spec,
         )
+
+    def login_options(self) -> dict[str, str]:
+        """Options of Spark readers and writers for the admin of a secure cluster; else none."""
+        if self.security is None:
+            return {}
+        return self.security.spark_options(one_host=self._plan.one_host)
 
     def broker_states(self) -> tuple[BrokerState, ...]:
         """Every broker, in the order of ids."""
@@ -207,8 +234,7 @@ class SparkManager:
             if broker.is_held:
                 self._release(broker)
             else:
-                rows = list(self._properties(broker).items())
-                link = self._task_of(broker)
+                rows, link = self._properties(broker), self._task_of(broker)
                 link.ask(RESTART, RESTART_TIMEOUT_S, python=python, properties=rows)
                 if python:
                     self._broker_command = (python, *self._broker_command[1:])
@@ -257,6 +283,8 @@ class SparkManager:
         self._former_handler = None
         total = 1 + self.spec.brokers
         self._jobs.stop(progress, total)
+        if self._certificates is not None:
+            self._certificates.close()
         if self._link is not None:
             self._link.close()
         if self._requests is not None:
@@ -275,6 +303,22 @@ class SparkManager:
         self._zookeeper.start()
         self._zookeeper.wait_ready()
 
+    def _secure(self) -> None:
+        """Make what a secure cluster needs before its first broker runs."""
+        if self.security is None:
+            return
+        self.security.prepare(self.spec, leaves=False)
+        own_server = self.external_zookeeper is None
+        self.security.ensure_admin(self._servers, own_server=own_server)
+        self._certificates = BrokerCertificates(self.security.folder, self._clock, self._links)
+        self._certificates.start()
+
+    def _links(self) -> list[tuple[str, TaskLink]]:
+        """The connections to the tasks that run now, by the broker's name."""
+        with self._jobs.state:
+            found = [(b.slot.name, b.link) for b in self._jobs.brokers()]
+        return [(name, link) for name, link in found if link is not None]
+
     def _claim(self) -> None:
         """Become the one driver of the cluster, and wait until no former broker is registered."""
         own = {
@@ -283,7 +327,8 @@ class SparkManager:
             "application": self._spark.sparkContext.applicationId,
             "directory": str(self.spec.directory),
         }
-        requests = ZkRequests(self._servers, own, ChangeRequests(self))
+        shown = NO_SECURITY if self.security is None else self.security.zookeeper()
+        requests = ZkRequests(self._servers, own, ChangeRequests(self), shown)
         requests.open()
         self._requests = requests
         if not self._plan.one_host:
@@ -326,13 +371,19 @@ class SparkManager:
     def _open_link(self) -> None:
         conf = self._spark.sparkContext.getConf()
         host = conf.get(BIND_ADDRESS_KEY) or self._driver_host
+        tls = None
+        if self.security is not None:
+            identity = self.security.folder.identity(DRIVER, (self._driver_host,))
+            self._fingerprint = certificate_facts(identity.certificate).sha256
+            tls = driver_context(identity)
         self._link = DriverLink(
             LOOPBACK if self._plan.one_host else host,
-            self._token,
+            self._tokens.admits,
             self._jobs.on_report,
             self._jobs.on_lost,
             port=int(conf.get(LINK_PORT_KEY) or 0),
             silence_s=network_timeout_s(self._spark),
+            tls=tls,
         )
 
     @property
@@ -340,18 +391,16 @@ class SparkManager:
         """The driver's address for tasks."""
         return LOOPBACK if self._plan.one_host else str(self._spark.conf.get("spark.driver.host"))
 
-    def _properties(self, broker: BrokerSlot) -> dict[str, str]:
-        slot = broker.slot
-        rows = broker_properties(self.spec, slot)
-        rows["zookeeper.connect"] = self._servers
-        if not self._plan.one_host:
-            rows["listeners"] = f"PLAINTEXT://0.0.0.0:{slot.port}"
-            rows["advertised.listeners"] = f"PLAINTEXT://{HOST_MARK}:{slot.port}"
-            rows["control.listener"] = f"0.0.0.0:{slot.control_port}"
-            rows["control.advertised.listener"] = f"{HOST_MARK}:{slot.control_port}"
-            rows["status.listener"] = f"0.0.0.0:{slot.status_port}"
-            rows["broker.rack"] = RACK_MARK
-        return {**rows, **self.properties}
+    def _properties(self, broker: BrokerSlot) -> list[tuple[str, str]]:
+        return list(self._settings.rows(self.spec, broker.slot).items())
+
+    def _welcome(self, broker: BrokerSlot, report: Report) -> Report:
+        """What a broker's task gets when it has shown its entry token. Raises UsageError."""
+        facts: Report = {"properties": self._properties(broker)}
+        if self._certificates is not None:
+            host, request = str(report.get("host")), str(report.get("signing_request"))
+            facts |= self._certificates.answer(broker.slot.name, host, request)
+        return facts
 
     def _task(self, broker: BrokerSlot) -> BrokerTask:
         assert self._link is not None
@@ -360,12 +409,13 @@ class SparkManager:
             broker_id=slot.broker_id,
             name=slot.name,
             command=broker.command,
-            properties=tuple(self._properties(broker).items()),
             config_path=str(self.spec.directory / "conf" / f"{slot.name}.properties"),
             log_path=str(broker.log_path),
             driver_host=self._driver_host,
             driver_port=self._link.port,
-            token=self._token,
+            token=self._tokens.issue(slot.broker_id),
+            fingerprint=self._fingerprint,
+            security_folder=str(security_folder(self.spec, slot)) if self._fingerprint else "",
             environment={CLUSTER_DIR_VARIABLE: str(self.spec.directory), "GRPC_VERBOSITY": "ERROR"},
             drain_grace_s=self._drain_grace_s,
             silence_s=network_timeout_s(self._spark),

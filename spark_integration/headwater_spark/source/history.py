@@ -9,57 +9,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from datetime import datetime
-from uuid import UUID
 
-from headwater.errors import ErrorCode, HeadwaterError, KafkaError, UsageError
+from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.ids import id_from_text
 from headwater_spark.source.broker_metadata import Brokers, Topic
 from headwater_spark.source.cold_files import ColdFiles, cold_files
 from headwater_spark.source.source_options import SourceOptions
 from headwater_tier.delta import LogTable, table_exists
+from headwater_tier.locate import ENABLE_KEY, locate_table
 from headwater_tier.plan import TableLocation
-from headwater_tier.table_names import table_uri
 
 logger = logging.getLogger(__name__)
-
-ENABLE_KEY = "remote.storage.enable"
-TOPIC_URI_KEY = "headwater.table.uri"
-BROKER_URI_KEY = "headwater.tables.uri"
-
-
-class TableUnknownError(HeadwaterError):
-    """No config or option names the base folder of the topic's log table."""
-
-
-def locate(
-    brokers: Brokers,
-    topic: Topic,
-    *,
-    tables_uri: str | None = None,
-    storage_options: tuple[tuple[str, str], ...] = (),
-) -> TableLocation:
-    """The topic's table: under the topic's config, the option, or the brokers' config."""
-    base = brokers.topic_configs(topic.name, (TOPIC_URI_KEY,)).get(TOPIC_URI_KEY)
-    base = base or tables_uri
-    if not base:
-        leader = next((broker for broker in topic.leaders if broker >= 0), -1)
-        base = brokers.broker_configs(leader, (BROKER_URI_KEY,)).get(BROKER_URI_KEY)
-    if not base:
-        raise TableUnknownError(
-            f"no config says where the table of topic {topic.name} is: set the topic's config"
-            f" {TOPIC_URI_KEY}, the brokers' config {BROKER_URI_KEY}, or the option"
-            f" {BROKER_URI_KEY}"
-        )
-    return at_uri(table_uri(base, topic.name, topic.uuid), topic.name, topic.uuid, storage_options)
-
-
-def at_uri(
-    uri: str, topic: str, topic_id: UUID, storage_options: tuple[tuple[str, str], ...]
-) -> TableLocation:
-    """The location of a table with this full URI."""
-    return TableLocation(
-        uri=uri, topic=topic, topic_id=topic_id, storage_options=tuple(storage_options)
-    )
 
 
 class History:
@@ -118,7 +78,7 @@ class History:
         return LogTable(location, at=at).snapshot.ends
 
     def _locate(self, topic: Topic) -> TableLocation:
-        return locate(
+        return locate_table(
             self._brokers,
             topic,
             tables_uri=self._options.tables_uri,

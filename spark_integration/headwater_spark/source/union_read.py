@@ -15,9 +15,9 @@ from headwater_spark import options
 from headwater_spark.source.broker_metadata import Brokers
 from headwater_spark.source.cold_files import ColdFiles, cold_files
 from headwater_spark.source.columns import HEADERS_DDL, KAFKA_DDL
-from headwater_spark.source.history import locate
 from headwater_spark.source.positions import offsets_to_json
 from headwater_tier.delta import LogTable, table_exists
+from headwater_tier.locate import locate_table
 
 PartitionId = tuple[str, int]
 
@@ -39,7 +39,7 @@ def table(
     brokers = Brokers(bootstrap_servers)
     try:
         found = brokers.topics([topic])[topic]
-        location = locate(brokers, found, tables_uri=tables_uri, storage_options=given)
+        location = locate_table(brokers, found, tables_uri=tables_uri, storage_options=given)
         history: ColdFiles | None = None
         if table_exists(location):
             history = cold_files(location, LogTable(location).snapshot)

@@ -33,7 +33,6 @@ from headwater_spark.spark_session import SparkGoneError, has_ended, session
 from headwater_spark.task_security import shipped
 from headwater_spark.tiering.job import Round, TopicReplacedError, TopicTier
 from headwater_tier.delta import TableStateError
-from headwater_tier.maintenance_command import compact_table, repair_table, vacuum_table
 
 FAILURE_PAUSE_S = 5.0
 WAIT_MAX_S = 3600.0
@@ -76,17 +75,7 @@ def _finite(_context: click.Context, _parameter: click.Parameter, value: float |
     return value
 
 
-@click.group()
-def tier() -> None:
-    """Move committed records into Delta tables, and maintain the tables."""
-
-
-tier.add_command(repair_table)
-tier.add_command(compact_table)
-tier.add_command(vacuum_table)
-
-
-@tier.command()
+@click.command()
 @click.argument("topics", nargs=-1, required=True)
 @bootstrap_options
 @click.option("--continuous", is_flag=True, help="Run until Ctrl-C, which stops after a commit.")

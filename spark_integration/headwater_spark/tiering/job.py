@@ -21,13 +21,13 @@ from headwater.errors import UsageError
 from headwater.system import SystemClock
 from headwater_spark import connect_session, options
 from headwater_spark.source.broker_metadata import Brokers, Topic
-from headwater_spark.source.history import ENABLE_KEY, locate
 from headwater_spark.spark_session import job_errors
 from headwater_spark.task_security import NO_SECURITY, TaskSecurity
 from headwater_spark.tiering.table_maintenance import TableMaintenance
 from headwater_spark.tiering.task import FACTS_SCHEMA, TierTask, arrow_tasks, unpack
 from headwater_tier.commit import commit_facts
 from headwater_tier.delta import LogTable
+from headwater_tier.locate import ENABLE_KEY, locate_table
 from headwater_tier.plan import (
     FileFacts,
     Outcome,
@@ -89,7 +89,7 @@ class TopicTier:
         self._clock = clock
         self._parallelism = parallelism or connect_session.parallelism(spark)
         self.topic = self._brokers.topics([topic])[topic]
-        self.location = locate(
+        self.location = locate_table(
             self._brokers, self.topic, tables_uri=tables_uri, storage_options=storage_options
         )
         self._maintenance = TableMaintenance(spark, self._brokers, clock, self.location)

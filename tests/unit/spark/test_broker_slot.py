@@ -12,6 +12,7 @@ import pytest
 from headwater.local.cluster_spec import ClusterSpec
 from headwater_spark.cluster.broker_slot import BrokerSlot
 from headwater_spark.cluster.driver_link import TaskLink
+from headwater_spark.cluster.link_channel import PlainChannel
 
 Ends = tuple[TaskLink, socket.socket]
 
@@ -19,7 +20,7 @@ Ends = tuple[TaskLink, socket.socket]
 @pytest.fixture
 def links() -> Iterator[tuple[Ends, Ends]]:
     pairs = [socket.socketpair() for _ in range(2)]
-    first, second = [(TaskLink(driver), task) for driver, task in pairs]
+    first, second = [(TaskLink(PlainChannel(driver)), task) for driver, task in pairs]
     yield first, second
     for link, task in (first, second):
         link.close()

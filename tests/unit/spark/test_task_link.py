@@ -11,6 +11,7 @@ import pytest
 
 from headwater.errors import HeadwaterError, UsageError
 from headwater_spark.cluster.driver_link import LOG_TAIL, TaskLink
+from headwater_spark.cluster.link_channel import PlainChannel
 
 Ends = tuple[TaskLink, socket.socket]
 
@@ -18,7 +19,7 @@ Ends = tuple[TaskLink, socket.socket]
 @pytest.fixture
 def ends() -> Iterator[Ends]:
     driver, task = socket.socketpair()
-    link = TaskLink(driver)
+    link = TaskLink(PlainChannel(driver))
     yield link, task
     link.close()
     task.close()

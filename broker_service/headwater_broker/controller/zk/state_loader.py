@@ -163,6 +163,7 @@ def _partition(
     partition.adding = stored.assignment.adding.get(index, ())
     partition.removing = stored.assignment.removing.get(index, ())
     partition.has_folder = index in stored.folders
+    # A record without an ISR is of a restore: no replica exists, the first leader creates them.
     partition.move(PartitionPhase.NEW)
     found = stored.records.get(index)
     if found is not None:
@@ -176,10 +177,11 @@ def _partition(
         partition.uncreated = set(record.uncreated).intersection(replicas)
         is_led = record.leader in partition.isr
         partition.leader = record.leader if is_led else NO_LEADER
-        partition.move(PartitionPhase.ONLINE if is_led else PartitionPhase.OFFLINE)
+        if record.isr:
+            partition.move(PartitionPhase.ONLINE if is_led else PartitionPhase.OFFLINE)
     for broker_id in replicas:
         partition.move_replica(broker_id, ReplicaPhase.NEW)
-        if found is not None:
+        if found is not None and record.isr:
             partition.move_replica(broker_id, ReplicaPhase.ONLINE)
     return partition
 

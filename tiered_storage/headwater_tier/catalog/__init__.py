@@ -1,0 +1,1 @@
+"""`_headwater_catalog`: what a cluster needs to be rebuilt, beside its log tables."""

@@ -1,0 +1,299 @@
+"""Keeps the catalog up to date, beside the tier service: never on the path of a request.
+
+Changes of ZooKeeper's nodes are committed at the next tick; log ends, leader epochs and group
+offsets every OBSERVE_EVERY_S. Two writers are harmless: each row is the state itself, and a writer
+that was overtaken compares with the table again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+from uuid import UUID
+
+from headwater.clock import Clock
+from headwater.config.keys import broker_key
+from headwater.entropy import Entropy
+from headwater.errors import HeadwaterError, UsageError
+from headwater.ids import id_from_text
+from headwater.local.zk_nodes import Znode
+from headwater_tier.catalog.observer import merged_ends
+from headwater_tier.catalog.rows import (
+    CLUSTER_ID,
+    USERS,
+    ZNODE_KINDS,
+    CatalogRow,
+    Key,
+    Kind,
+    dump,
+    kind_of,
+    newest,
+    split_scram,
+)
+from headwater_tier.catalog.table import FILES_MAX, CatalogOvertakenError, CatalogTable
+
+logger = logging.getLogger(__name__)
+
+OBSERVE_EVERY_S = 5.0
+HEARTBEAT_EVERY_S = 60.0
+
+
+class Nodes(Protocol):
+    """`ZooKeeperMirror`."""
+
+    unreadable: set[str]
+
+    def changed(self) -> dict[str, Znode | None]: ...
+
+
+class Observer(Protocol):
+    """`BrokerObserver`."""
+
+    def ends(self) -> dict[Key, str]: ...
+
+    def groups(self) -> dict[Key, str]: ...
+
+
+class Seal(Protocol):
+    """`Sealer`."""
+
+    def seal(self, text: str, owner: str) -> str: ...
+
+    def open(self, sealed: str, owner: str) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogStatus:
+    """How the catalog stands, for status and metrics."""
+
+    uri: str
+    version: int
+    committed_ms: int
+    """Time of the last look that found the catalog up to date."""
+    keeps_credentials: bool
+    """False without a key: users of SCRAM are then not restored."""
+    unreadable: tuple[str, ...] = ()
+    """Nodes that belong to other credentials than those of this process."""
+    last_error: str = ""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was read and is perhaps not committed yet."""
+
+    nodes: dict[Key, CatalogRow] = field(default_factory=dict)
+    is_whole: bool = False
+    """All nodes were read since the start, so what is missing here is gone."""
+    observed: dict[Key, str] = field(default_factory=dict)
+    observed_kinds: set[Kind] = field(default_factory=set)
+
+
+class CatalogWriter:
+    """Compares what is with what the catalog says, and commits the difference. One thread."""
+
+    def __init__(
+        self,
+        table: CatalogTable,
+        nodes: Nodes,
+        observer: Observer,
+        clock: Clock,
+        entropy: Entropy,
+        sealer: Seal | None = None,
+    ) -> None:
+        """Without a `sealer` the users' SCRAM keys are not kept."""
+        self._table, self._nodes, self._observer = table, nodes, observer
+        self._clock, self._entropy, self._sealer = clock, entropy, sealer
+        self._catalog = table.catalog()
+        self._seen = _Seen()
+        self._observed_at = float("-inf")
+        self._committed_at = float("-inf")
+        self._committed_ms = 0
+        self._error = ""
+
+    @property
+    def status(self) -> CatalogStatus:
+        """How the catalog stands."""
+        unreadable = tuple(sorted(self._nodes.unreadable))
+        return CatalogStatus(
+            self._table.uri,
+            self._table.version,
+            self._committed_ms,
+            self._sealer is not None,
+            unreadable,
+            self._error,
+        )
+
+    def has_topic(self, topic: str, topic_id: UUID) -> bool:
+        """True once the topic's row is committed: its first log commit waits for it."""
+        row = self._catalog.get((Kind.TOPIC, f"/brokers/topics/{topic}"))
+        if row is None:
+            return False
+        text = row.value().get("topic_id")
+        return text is not None and id_from_text(text) == topic_id
+
+    def tick(self) -> int:
+        """Commit what changed; the number of rows. Errors of brokers and storage are kept in
+        `status`, and the next tick tries again. Raises UsageError for the catalog of another
+        cluster."""
+        try:
+            rows = self._tick()
+        except UsageError:
+            raise
+        except HeadwaterError as error:
+            if str(error) != self._error:
+                logger.warning("the catalog is not up to date: %s", error)
+            self._error = str(error)
+            return 0
+        self._error = ""
+        return rows
+
+    def _tick(self) -> int:
+        self._take_nodes(self._nodes.changed())
+        now = self._clock.monotonic()
+        silent: HeadwaterError | None = None
+        if now - self._observed_at >= OBSERVE_EVERY_S:
+            self._observed_at = now
+            try:
+                self._take_observed()
+            except HeadwaterError as error:  # the changes of nodes are committed nevertheless
+                silent = error
+        rows = self._difference()
+        is_beat = now - self._committed_at >= HEARTBEAT_EVERY_S and Kind.CLUSTER in {
+            kind for kind, _ in self._catalog
+        }
+        if not rows and is_beat:
+            rows = [self._again(self._catalog[Kind.CLUSTER, CLUSTER_ID])]
+        if rows:
+            self._commit(rows)
+            self._committed_at = now
+        if silent is not None:
+            raise silent
+        self._committed_ms = self._clock.now_ms()
+        return len(rows)
+
+    def _again(self, row: CatalogRow) -> CatalogRow:
+        return CatalogRow(
+            row.kind, row.name, row.json, False, row.controller_epoch, row.zxid,
+            self._clock.now_ms(),
+        )  # fmt: skip
+
+    def _take_nodes(self, changed: Mapping[str, Znode | None]) -> None:
+        for path, node in changed.items():
+            kind = kind_of(path)
+            if kind is None:
+                continue
+            for found, text in self._values(kind, path, node):
+                self._seen.nodes[found, path] = CatalogRow(
+                    found, path, text, deleted=not text, zxid=node.zxid if node else 0
+                )
+        self._seen.is_whole = True
+
+    def _values(self, kind: Kind, path: str, node: Znode | None) -> Iterable[tuple[Kind, str]]:
+        """The rows of a node as (kind, JSON); empty JSON: there is none, or no longer."""
+        if kind is Kind.CLIENT_CONFIG and path.startswith(f"{USERS}/"):
+            quotas, keys = split_scram(node.data if node else b"")
+            yield kind, dump({"version": 1, "config": quotas}) if quotas else ""
+            yield Kind.SCRAM, self._sealed(path, keys)
+            return
+        text = node.data.decode(errors="replace") if node else ""
+        if kind is Kind.BROKER_CONFIG and text:
+            text = _without_passwords(text)
+        yield kind, text
+
+    def _sealed(self, path: str, keys: Mapping[str, str]) -> str:
+        if not keys or self._sealer is None:
+            return ""
+        text = dump(keys)
+        known = self._catalog.get((Kind.SCRAM, path))
+        if known is not None and self._opens_to(known, path, text):
+            return known.json
+        return dump({"sealed": self._sealer.seal(text, path)})
+
+    def _opens_to(self, row: CatalogRow, path: str, text: str) -> bool:
+        """Each sealing differs: what was sealed before is kept while it is the same secret."""
+        assert self._sealer is not None
+        try:
+            return self._sealer.open(row.value()["sealed"], path) == text
+        except UsageError:
+            return False  # sealed with a former key
+
+    def _take_observed(self) -> None:
+        readers: dict[Kind, Callable[[], dict[Key, str]]] = {
+            Kind.ENDS: self._observer.ends,
+            Kind.GROUP: self._observer.groups,
+        }
+        for kind, read in readers.items():
+            found = read()
+            for key in [k for k in self._seen.observed if k[0] is kind]:
+                del self._seen.observed[key]
+            self._seen.observed.update(found)
+            self._seen.observed_kinds.add(kind)
+
+    def _difference(self) -> list[CatalogRow]:
+        rows = [r for key, r in self._seen.nodes.items() if self._is_news(key, r)]
+        for key, text in self._seen.observed.items():
+            known = self._catalog.get(key)
+            if key[0] is Kind.ENDS:
+                text = merged_ends(known.json if known else None, text)
+            if known is None or known.json != text:
+                rows.append(CatalogRow(*key, text))
+        for key in self._catalog:
+            is_gone = key not in self._seen.nodes and key[0] in ZNODE_KINDS
+            is_unseen = key not in self._seen.observed and key[0] in self._seen.observed_kinds
+            if (is_gone and self._seen.is_whole and not self._is_hidden(key[1])) or is_unseen:
+                rows.append(CatalogRow(*key, "", deleted=True))
+        return [self._stamped(row) for row in rows]
+
+    def _is_news(self, key: Key, row: CatalogRow) -> bool:
+        known = self._catalog.get(key)
+        return known is not None if row.deleted else known is None or known.json != row.json
+
+    def _is_hidden(self, path: str) -> bool:
+        """True for a node that this process may not read: it may exist."""
+        return any(path == p or path.startswith(f"{p}/") for p in self._nodes.unreadable)
+
+    def _stamped(self, row: CatalogRow) -> CatalogRow:
+        epoch = self._seen.nodes.get((Kind.CONTROLLER, "/controller_epoch"))
+        number = int(epoch.json) if epoch and epoch.json.isdecimal() else 0
+        return CatalogRow(
+            row.kind, row.name, row.json, row.deleted, number, row.zxid, self._clock.now_ms()
+        )
+
+    def _commit(self, rows: list[CatalogRow]) -> None:
+        self._check_cluster()
+        try:
+            self._table.append(rows)
+        except CatalogOvertakenError as error:
+            logger.info("%s: comparing again", error)
+            self._catalog = self._table.catalog()
+            return
+        self._catalog = newest([*self._catalog.values(), *rows])
+        if self._table.files > FILES_MAX:
+            self._table.fold(self._entropy, self._clock.now_ms())
+
+    def _check_cluster(self) -> None:
+        key = (Kind.CLUSTER, CLUSTER_ID)
+        known, own = self._catalog.get(key), self._seen.nodes.get(key)
+        if known and own and not own.deleted and known.value()["id"] != own.value()["id"]:
+            raise UsageError(
+                f"{self._table.uri} is the catalog of cluster {known.value()['id']}, not of"
+                f" {own.value()['id']}: give each cluster its own headwater.tables.uri"
+            )
+
+
+def _without_passwords(text: str) -> str:
+    """A broker's dynamic configs without values that are secrets."""
+    document = json.loads(text)
+    config = document.get("config", {})
+    kept = {k: v for k, v in config.items() if not _is_password(k)}
+    return dump({**document, "config": kept})
+
+
+def _is_password(name: str) -> bool:
+    try:
+        return broker_key(name).is_sensitive
+    except UsageError:
+        return True  # unknown here: better lost than shown

@@ -1,0 +1,1 @@
+"""The commands of `headwater tier` and what they print."""

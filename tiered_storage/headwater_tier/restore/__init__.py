@@ -1,0 +1,1 @@
+"""`headwater restore`: a cluster again from its Delta tables alone."""

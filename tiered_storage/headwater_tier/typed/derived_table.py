@@ -1,0 +1,365 @@
+"""A derived table in Delta, and the adapter for deltalake. Only this module commits to one.
+
+The fence is as the log table's: application transactions, compared in the snapshot that the commit
+is made against, with retries off. Unlike a log table, users may rewrite and erase its rows; commits
+that add rows or move the table back are refused, and named.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import ColumnProperties, DeltaTable, Schema, WriterProperties, write_deltalake
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+
+from headwater_tier.delta import (
+    COMMIT_KIND,
+    CommitUnknownError,
+    TableAccessError,
+    TableStateError,
+    table_exists,
+)
+from headwater_tier.typed.names import Derived
+
+USERS_OPERATIONS = frozenset(
+    {
+        "ADD COLUMNS",
+        "ADD CONSTRAINT",
+        "CHANGE COLUMN",
+        "CLUSTER BY",
+        "COMPUTE STATS",
+        "DELETE",
+        "DROP CONSTRAINT",
+        "FSCK",
+        "OPTIMIZE",
+        "REORG",
+        "SET TBLPROPERTIES",
+        "UNSET TBLPROPERTIES",
+        "UPDATE",
+        "UPDATE COLUMN METADATA",
+        "UPDATE FIELD METADATA",
+        "UPDATE TABLE METADATA",
+        "VACUUM END",
+        "VACUUM START",
+    }
+)
+"""Operations of others that lose and double nothing unasked."""
+_STORAGE_ERRORS = (DeltaError, OSError, ValueError)
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedFile:
+    """A live file. `path` is relative to the table; missing statistics are None."""
+
+    path: str
+    size_bytes: int
+    rows: int | None
+    min_partition: int | None
+    max_partition: int | None
+    min_offset: int | None
+    max_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file that was written and not committed; `stats` is Delta's JSON."""
+
+    path: str
+    size_bytes: int
+    rows: int
+    stats: str
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedChange:
+    """The content of one commit. `versions` are application transactions, as ends."""
+
+    kind: str
+    now_ms: int
+    adds: Sequence[WrittenFile] = ()
+    removes: Sequence[DerivedFile] = ()
+    versions: Mapping[str, int] = field(default_factory=dict)
+    data_change: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Rows to upsert and to delete: `condition` matches, `newer` guards, `deletes` chooses."""
+
+    rows: pa.Table
+    condition: str
+    newer: str
+    deletes: str
+    columns: Mapping[str, str]
+    """Column of the table -> expression over `s` (the rows) and `t` (the table), on update."""
+    inserted: Mapping[str, str]
+
+
+class DerivedTable:
+    """An open derived table at one version; `refresh` moves to the newest. Not thread-safe."""
+
+    def __init__(self, derived: Derived, *, checked: bool = True) -> None:
+        """Open the newest version. Raises TableAccessError, TableStateError (unless unchecked)."""
+        self.derived = derived
+        self._checked = checked
+        with self._errors("opening"):
+            self._table = DeltaTable(self.uri, storage_options=self._options())
+        self._check()
+
+    @property
+    def uri(self) -> str:
+        """Where the table is."""
+        return self.derived.place.uri
+
+    @classmethod
+    def create(
+        cls, derived: Derived, schema: pa.Schema, properties: Mapping[str, str]
+    ) -> DerivedTable:
+        """Create the table, or open the existing one."""
+        if not table_exists(derived.place):
+            commit = _commit_properties("create", {derived.version_txn: 0})
+            try:
+                DeltaTable.create(
+                    derived.place.uri,
+                    _delta_schema(schema),
+                    mode="error",
+                    name=f"{derived.place.topic}_{derived.kind.value}",
+                    configuration=dict(properties),
+                    storage_options=dict(derived.place.storage_options),
+                    commit_properties=commit,
+                    raise_if_key_not_exists=False,
+                )
+            except _STORAGE_ERRORS as error:
+                if not table_exists(derived.place):  # else another service created it just now
+                    raise TableAccessError(
+                        f"the table {derived.place.uri} cannot be created: {error}"
+                    ) from error
+        return cls(derived)
+
+    def refresh(self) -> None:
+        """Move to the newest version and check it."""
+        with self._errors("reading the log of"):
+            before = self._table.version()
+            self._table.update_incremental()
+            if self._table.version() == before:
+                return
+        self._check()
+
+    @property
+    def version(self) -> int:
+        """The version that the handle is at."""
+        return int(self._table.version())
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table's properties."""
+        return {k: v for k, v in self._table.metadata().configuration.items() if v}
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, with their fields' metadata."""
+        return pa.schema(self._table.schema().to_arrow())
+
+    def version_of(self, app_id: str) -> int | None:
+        """The version of an application transaction; None without one."""
+        return self._table.transaction_version(app_id)
+
+    def ends(self, partitions: int) -> dict[int, int]:
+        """The fence: next offset to read per partition, of partitions that have one."""
+        return self._by_partition(self.derived.end_txn, partitions)
+
+    def clean(self, partitions: int) -> dict[int, int]:
+        """Per partition, the offset below which the quarantine table lacks no record."""
+        return self._by_partition(self.derived.clean_txn, partitions)
+
+    def files(self) -> tuple[DerivedFile, ...]:
+        """The live files."""
+        with self._errors("reading the log of"):
+            adds = pa.table(self._table.get_add_actions(flatten=True))
+        return tuple(
+            DerivedFile(
+                path=unquote(row["path"]),
+                size_bytes=row["size_bytes"],
+                rows=row.get("num_records"),
+                min_partition=row.get("min.partition"),
+                max_partition=row.get("max.partition"),
+                min_offset=row.get("min.offset"),
+                max_offset=row.get("max.offset"),
+            )
+            for row in adds.to_pylist()
+        )
+
+    def history(self, limit: int) -> list[dict[str, Any]]:
+        """The commitInfo of the newest commits, newest first."""
+        with self._errors("reading the history of"):
+            return list(self._table.history(limit))
+
+    def commit(self, change: DerivedChange) -> None:
+        """Commit against the handle's version. Raises CommitUnknownError; call `refresh` after."""
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(f.path, f.size_bytes, {}, change.now_ms, change.data_change, f.stats)
+            for f in change.adds
+        ]
+        actions += [
+            RemoveAction(f.path, change.data_change, change.now_ms, f.size_bytes, {})
+            for f in change.removes
+        ]
+        with self._unknown():
+            self._table.create_write_transaction(
+                actions,
+                mode="append",
+                schema=self._table.schema(),
+                commit_properties=self._commit_properties(change.kind, change.versions),
+            )
+
+    def grow(self, schema: pa.Schema) -> None:
+        """Add columns by an empty append. Raises CommitUnknownError; call `refresh` after."""
+        with self._unknown():
+            write_deltalake(
+                self._table,
+                schema.empty_table(),
+                mode="append",
+                schema_mode="merge",
+                commit_properties=self._commit_properties("grow", {}),
+            )
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Set properties. Raises CommitUnknownError; call `refresh` after."""
+        with self._unknown():
+            self._table.alter.set_table_properties(
+                dict(properties),
+                raise_if_not_exists=False,
+                commit_properties=self._commit_properties("properties", {}),
+            )
+
+    def merge(self, merge: Merge, versions: Mapping[str, int]) -> dict[str, Any]:
+        """MERGE rows and fence in one commit; its metrics. Raises CommitUnknownError."""
+        with self._unknown():
+            return dict(
+                self._table.merge(
+                    merge.rows,
+                    predicate=merge.condition,
+                    source_alias="s",
+                    target_alias="t",
+                    writer_properties=_without_statistics(self.schema),
+                    commit_properties=self._commit_properties("merge", versions),
+                )
+                .when_matched_delete(f"{merge.newer} and {merge.deletes}")
+                .when_matched_update(dict(merge.columns), merge.newer)
+                .when_not_matched_insert(dict(merge.inserted), f"not ({merge.deletes})")
+                .execute()
+            )
+
+    def accept(self) -> None:
+        """Take over the table as others left it. Raises CommitUnknownError."""
+        self.commit(DerivedChange("accept", 0))
+
+    def foreign_commits(self) -> list[dict[str, Any]]:
+        """The commitInfo of others' commits after Headwater's newest one, newest first."""
+        own = self.version_of(self.derived.version_txn)
+        since = self.version - (-1 if own is None else own)
+        if since <= 0:
+            return []
+        return [info for info in self.history(since) if COMMIT_KIND not in info]
+
+    def _by_partition(self, name: Any, partitions: int) -> dict[int, int]:
+        found = {p: self.version_of(name(p)) for p in range(partitions)}
+        return {p: version for p, version in found.items() if version is not None}
+
+    def _check(self) -> None:
+        if not self._checked:
+            return
+        mode = self.properties.get("delta.columnMapping.mode", "none")
+        if mode != "none":
+            raise TableStateError(
+                f"table {self.uri}: property delta.columnMapping.mode is {mode!r}, which Headwater "
+                "cannot write: drop the feature (ALTER TABLE ... DROP FEATURE columnMapping)"
+            )
+        for info in self.foreign_commits():
+            operation = str(info.get("operation", "unknown"))
+            if operation not in USERS_OPERATIONS and not _merge_without_inserts(info):
+                raise TableStateError(
+                    f"table {self.uri}: version {info.get('version')} was committed by someone "
+                    f"else: {operation} ({info.get('engineInfo', 'unknown engine')}), which may "
+                    "have doubled or lost rows: rebuild it from the log table with `headwater tier "
+                    f"retype {self.derived.place.topic}`, or accept it with `headwater tier typed "
+                    f"{self.derived.place.topic} --accept`"
+                )
+
+    def _options(self) -> dict[str, str]:
+        return dict(self.derived.place.storage_options)
+
+    def _commit_properties(self, kind: str, versions: Mapping[str, int]) -> CommitProperties:
+        return _commit_properties(kind, {**versions, self.derived.version_txn: self.version + 1})
+
+    @contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except TableNotFoundError as error:
+            raise TableAccessError(f"there is no table at {self.uri}") from error
+        except _STORAGE_ERRORS as error:
+            raise TableAccessError(f"{doing} {self.uri} failed: {error}") from error
+
+    @contextmanager
+    def _unknown(self) -> Iterator[None]:
+        try:
+            yield
+        except _STORAGE_ERRORS as error:
+            raise CommitUnknownError(
+                f"committing version {self.version + 1} of {self.uri}: {error}"
+            ) from error
+
+
+def floats_in(schema: pa.Schema) -> list[str]:
+    """Paths of columns that may hold NaN, as Parquet writes them: `a`, `s.b`, `l.list.element`."""
+    return [path for field in schema for path in _float_paths(field.name, field.type)]
+
+
+def _float_paths(path: str, type_: pa.DataType) -> Iterator[str]:
+    if pa.types.is_floating(type_):
+        yield path
+    elif pa.types.is_struct(type_):
+        for i in range(type_.num_fields):
+            yield from _float_paths(f"{path}.{type_.field(i).name}", type_.field(i).type)
+    elif pa.types.is_map(type_):
+        yield from _float_paths(f"{path}.key_value.value", type_.item_type)
+    elif pa.types.is_list(type_):
+        yield from _float_paths(f"{path}.list.element", type_.value_type)
+
+
+def _without_statistics(schema: pa.Schema) -> WriterProperties:
+    """No min and max of floats: deltalake's leave out NaN, and Spark would then miss rows."""
+    nothing = ColumnProperties(statistics_enabled="NONE")
+    return WriterProperties(
+        compression="LZ4_RAW",
+        column_properties=dict.fromkeys(floats_in(schema), nothing),
+    )
+
+
+def _commit_properties(kind: str, versions: Mapping[str, int]) -> CommitProperties:
+    return CommitProperties(
+        custom_metadata={COMMIT_KIND: kind},
+        max_commit_retries=0,
+        app_transactions=[Transaction(app_id, version) for app_id, version in versions.items()],
+    )
+
+
+def _merge_without_inserts(info: Mapping[str, Any]) -> bool:
+    if info.get("operation") != "MERGE":
+        return False
+    metrics = info.get("operationMetrics")
+    metrics = json.loads(metrics) if isinstance(metrics, str) else metrics or {}
+    inserted = metrics.get("numTargetRowsInserted", metrics.get("num_target_rows_inserted"))
+    return inserted is not None and int(inserted) == 0
+
+
+def _delta_schema(schema: pa.Schema) -> Schema:
+    return Schema.from_arrow(schema)

@@ -1,0 +1,327 @@
+"""Follows a topic's log table: decodes what is new in it into the typed table and the quarantine.
+
+Each call is one bounded turn. A turn reads log rows from the typed table's own `end` on, so
+switching typing on backfills the whole history, and a killed turn leaves nothing but a file that
+vacuum removes: rows and ends are one commit.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from headwater.clock import Clock
+from headwater.entropy import Entropy
+from headwater.errors import HeadwaterError
+from headwater.system import SystemEntropy
+from headwater_tier.delta import CommitUnknownError, TableAccessError
+from headwater_tier.plan import TableLocation
+from headwater_tier.reader import TableReader
+from headwater_tier.typed.columns import grown
+from headwater_tier.typed.declarations import Declaration, TopicTables, declared_tables
+from headwater_tier.typed.decoding import SchemaSource
+from headwater_tier.typed.derived_files import write_derived
+from headwater_tier.typed.derived_table import DerivedChange, DerivedTable
+from headwater_tier.typed.formats.factory import decoder_for
+from headwater_tier.typed.log_rows import BYTES_MAX, ROWS_MAX, LogRows, pending_ranges, rows_above
+from headwater_tier.typed.quarantine import CatchUp, Quarantine
+from headwater_tier.typed.record_decoder import DecodedRecords, DecoderFor, RecordDecoder
+from headwater_tier.typed.typed_table import (
+    create_typed,
+    current_generation,
+    declarations_of,
+    declare,
+    grow,
+    incompatibility,
+    superseded_by,
+)
+
+FOLLOWERS_MAX = 64
+"""Topics whose tables and decoders stay open between turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowResult:
+    """What a turn did, and where the derived tables are now."""
+
+    topic: str
+    generation: int = 0
+    """Of the typed table; 0 for a topic that declares no format."""
+    rows: int = 0
+    """Rows that this turn committed to the typed table."""
+    quarantined: int = 0
+    """Records that this turn committed to the quarantine table."""
+    ends: Mapping[int, int] = field(default_factory=dict)
+    """The typed table's next offset per partition."""
+    behind: int = 0
+    """Offsets of the log table that are not in the typed table yet."""
+    discarded: bool = False
+    """Another writer committed first; the next turn reads again."""
+    problem: str = ""
+    """What needs an operator, as a declaration that needs `headwater tier retype`."""
+    quarantine_problem: str = ""
+    """Why the quarantine table lags behind the typed one."""
+    quarantine_behind: int = 0
+    """Offsets that the typed table has passed and the quarantine has not."""
+
+
+def follow_topic(
+    location: TableLocation,
+    declared: Mapping[str, str],
+    schemas: SchemaSource,
+    clock: Clock,
+    *,
+    decoder_for: DecoderFor = decoder_for,
+    entropy: Entropy | None = None,
+    rows_max: int = ROWS_MAX,
+    bytes_max: int = BYTES_MAX,
+) -> FollowResult:
+    """One turn for a topic: `location` is its log table, `declared` are its configs.
+
+    Raises TableAccessError, TableStateError, DeclarationError, SchemaUnavailableError. Call again
+    while the result says `behind`.
+    """
+    wanted = declared_tables(location.topic, declared)
+    if wanted is None:
+        _followers.pop(location.uri, None)
+        return FollowResult(location.topic)
+    follower = _followers.pop(location.uri, None)
+    if follower is None:
+        follower = TopicFollower(
+            location,
+            schemas,
+            clock,
+            entropy=entropy or SystemEntropy(),
+            decoder_for=decoder_for,
+        )
+    result = follower.turn(wanted, rows_max=rows_max, bytes_max=bytes_max)
+    _followers[location.uri] = follower  # only after success: an error opens all again
+    while len(_followers) > FOLLOWERS_MAX:
+        _followers.popitem(last=False)
+    return result
+
+
+class TopicFollower:
+    """One topic's open tables and decoders. Not thread-safe."""
+
+    def __init__(
+        self,
+        location: TableLocation,
+        schemas: SchemaSource,
+        clock: Clock,
+        *,
+        entropy: Entropy,
+        decoder_for: DecoderFor,
+    ) -> None:
+        """Opens the log table. Raises TableAccessError, TableStateError."""
+        self._location = location
+        self._schemas = schemas
+        self._clock = clock
+        self._entropy = entropy
+        self._decoder_for = decoder_for
+        self._log = TableReader(location)
+        self._typed: DerivedTable | None = None
+        self._quarantine: Quarantine | None = None
+        self._decoder: RecordDecoder | None = None
+        self._decodes: tuple[Declaration, bool, pa.Schema] | None = None
+
+    def turn(
+        self, wanted: TopicTables, *, rows_max: int = ROWS_MAX, bytes_max: int = BYTES_MAX
+    ) -> FollowResult:
+        """Read, decode and commit a bounded share of what is new. See `follow_topic`."""
+        self._log.refresh()
+        typed, quarantine = self._tables(wanted)
+        ends, version = typed.ends(self._log.snapshot.partitions), typed.version
+        problem = self._redeclared(typed, wanted, ends)
+        found = rows_above(self._log, ends, rows_max=rows_max, bytes_max=bytes_max)
+        rows, decoded, discarded = 0, None, False
+        if found is not None:
+            try:
+                decoded = self._decoded(typed, wanted, found)
+                rows = self._commit(typed, quarantine, decoded, found)
+            except CommitUnknownError as error:
+                decoded, discarded = None, True
+                rows = self._resolved(typed, version, error)
+        quarantined, trouble = self._quarantined(typed, quarantine, wanted, found, decoded)
+        return self._result(rows, quarantined, discarded, problem, trouble)
+
+    def _tables(self, wanted: TopicTables) -> tuple[DerivedTable, Quarantine]:
+        """The current generation at its newest version; creates the first one."""
+        typed = self._typed
+        if typed is not None:
+            typed.refresh()
+        if typed is None or superseded_by(typed) is not None:
+            typed = current_generation(self._location) or create_typed(
+                self._location, wanted.declaration, self._schemas, self._decoder_for
+            )
+            self._quarantine = Quarantine(self._location, typed.derived.generation)
+        self._typed = typed
+        assert self._quarantine is not None
+        return typed, self._quarantine
+
+    def _redeclared(self, typed: DerivedTable, wanted: TopicTables, ends: Mapping[int, int]) -> str:
+        """Take up a changed declaration that only adds columns; else say what it needs."""
+        old = declarations_of(typed)[-1].declaration
+        if old == wanted.declaration:
+            return ""
+        reason = incompatibility(
+            old, wanted.declaration, typed.schema, self._schemas, self._decoder_for
+        )
+        if reason is None:
+            declare(typed, wanted.declaration, ends)
+            return ""
+        return (
+            f"topic {self._location.topic} declares another format than its typed table "
+            f"{typed.uri} has ({reason}): records are decoded as before, and those that do not fit "
+            f"are quarantined, until `headwater tier retype {self._location.topic}` has built the "
+            "table anew"
+        )
+
+    def _decoded(self, typed: DerivedTable, wanted: TopicTables, found: LogRows) -> DecodedRecords:
+        """The decoded rows; the typed table has their columns when this returns."""
+        declaration = declarations_of(typed)[-1].declaration
+        wants = (declaration, wanted.latest, typed.schema)
+        if self._decoder is None or self._decodes != wants:
+            self._decoder = RecordDecoder(
+                declaration,
+                typed.schema,
+                self._schemas,
+                self._decoder_for,
+                needs_key=wanted.latest,
+            )
+        decoded = self._decoder.decode(found.rows)
+        schema = grown(typed.schema, self._decoder.keys, self._decoder.values)
+        if schema != typed.schema:
+            ends = typed.ends(self._log.snapshot.partitions)
+            grow(typed, schema)
+            if typed.ends(self._log.snapshot.partitions) != ends or superseded_by(typed):
+                raise CommitUnknownError(f"{typed.uri}: another writer committed first")
+        self._decodes = (declaration, wanted.latest, typed.schema)
+        return decoded
+
+    def _commit(
+        self,
+        typed: DerivedTable,
+        quarantine: Quarantine,
+        decoded: DecodedRecords,
+        found: LogRows,
+    ) -> int:
+        """Commit rows and ends; the number of rows. Raises CommitUnknownError."""
+        place = typed.derived
+        rows = decoded.typed(typed.schema)
+        adds = [write_derived(place.place, rows, self._entropy.uuid())] if rows.num_rows else []
+        versions = {place.end_txn(p): end for p, (_, end) in found.ranges.items()}
+        for partition, end in self._clean(typed, quarantine, decoded, found).items():
+            versions[place.clean_txn(partition)] = end
+        typed.commit(DerivedChange("type", self._clock.now_ms(), adds, versions=versions))
+        typed.refresh()
+        return int(rows.num_rows)
+
+    def _clean(
+        self,
+        typed: DerivedTable,
+        quarantine: Quarantine,
+        decoded: DecodedRecords,
+        found: LogRows,
+    ) -> dict[int, int]:
+        """Ends of partitions without a misfit here whose quarantine is complete up to here."""
+        bad = [misfit.row for misfit in (*decoded.misfits, *decoded.without_key)]
+        partitions = set(decoded.rows.column("partition").take(bad).to_pylist()) if bad else set()
+        try:
+            done = quarantine.ends(typed, self._log.snapshot.partitions)
+        except HeadwaterError:
+            return {}  # reported when the quarantine catches up, in this turn
+        return {
+            p: end
+            for p, (start, end) in found.ranges.items()
+            if p not in partitions and done.get(p, self._log.snapshot.starts.get(p, 0)) >= start
+        }
+
+    def _resolved(self, typed: DerivedTable, version: int, error: CommitUnknownError) -> int:
+        """After a failed commit: 0 if another commit came first. Raises TableAccessError."""
+        typed.refresh()
+        if typed.version == version:
+            raise TableAccessError(str(error)) from error
+        self._decoder = None
+        return 0
+
+    def _quarantined(
+        self,
+        typed: DerivedTable,
+        quarantine: Quarantine,
+        wanted: TopicTables,
+        found: LogRows | None,
+        decoded: DecodedRecords | None,
+    ) -> tuple[int, str]:
+        """Bring the quarantine up to the typed end; (records added, problem). Never raises ours."""
+        try:
+            return self._catch_up(typed, quarantine, wanted, found, decoded), ""
+        except HeadwaterError as error:
+            return 0, str(error)
+
+    def _catch_up(
+        self,
+        typed: DerivedTable,
+        quarantine: Quarantine,
+        wanted: TopicTables,
+        found: LogRows | None,
+        decoded: DecodedRecords | None,
+    ) -> int:
+        partitions = self._log.snapshot.partitions
+        lag = self._quarantine_lag(typed, quarantine, partitions)
+        if not lag:
+            return 0
+        if found is not None and decoded is not None and lag.items() <= found.ranges.items():
+            rows = decoded.quarantined(typed.derived.generation)
+        else:
+            again = CatchUp(
+                self._log, typed, self._schemas, self._decoder_for, needs_key=wanted.latest
+            )
+            lag = {p: (start, min(end, start + ROWS_MAX)) for p, (start, end) in lag.items()}
+            rows = pa.concat_tables([again.rows(p, *span) for p, span in sorted(lag.items())])
+        quarantine.append(rows, lag, clock=self._clock, entropy=self._entropy)
+        return int(rows.num_rows)
+
+    def _quarantine_lag(
+        self, typed: DerivedTable, quarantine: Quarantine, partitions: int
+    ) -> dict[int, tuple[int, int]]:
+        done = quarantine.ends(typed, partitions)
+        starts = self._log.snapshot.starts
+        spans = {
+            p: (max(done.get(p, 0), starts.get(p, 0)), end)
+            for p, end in typed.ends(partitions).items()
+        }
+        return {p: (start, end) for p, (start, end) in spans.items() if start < end}
+
+    def _result(
+        self, rows: int, quarantined: int, discarded: bool, problem: str, trouble: str
+    ) -> FollowResult:
+        typed, quarantine = self._typed, self._quarantine
+        assert typed is not None and quarantine is not None
+        partitions = self._log.snapshot.partitions
+        ends = typed.ends(partitions)
+        behind = sum(end - start for start, end in pending_ranges(self._log, ends).values())
+        lag = 0
+        if trouble:
+            lag = sum(ends.values())  # until it can be read
+        else:
+            spans = self._quarantine_lag(typed, quarantine, partitions).values()
+            lag = sum(end - start for start, end in spans)
+        return FollowResult(
+            topic=self._location.topic,
+            generation=typed.derived.generation,
+            rows=rows,
+            quarantined=quarantined,
+            ends=ends,
+            behind=behind,
+            discarded=discarded,
+            problem=problem,
+            quarantine_problem=trouble,
+            quarantine_behind=lag,
+        )
+
+
+_followers: OrderedDict[str, TopicFollower] = OrderedDict()

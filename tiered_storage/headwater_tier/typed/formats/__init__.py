@@ -1,0 +1,1 @@
+"""Decoders of record keys and values into Arrow columns: Kafka's Deserializers, for chunks."""

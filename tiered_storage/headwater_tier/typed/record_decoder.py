@@ -1,0 +1,143 @@
+"""Decodes keys and values of records together, into the rows of a typed table and its misfits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater_tier.typed.columns import FIXED, KEY, TOMBSTONE, Part, conform, known, source_of
+from headwater_tier.typed.declarations import Declaration
+from headwater_tier.typed.decoding import (
+    BlobDecoder,
+    DeclaredFormat,
+    Misfit,
+    Reason,
+    SchemaSource,
+)
+
+DecoderFor = Callable[[DeclaredFormat, pa.Schema, SchemaSource], BlobDecoder]
+"""The factory of decoders: (declared format, known columns, registry)."""
+
+QUARANTINE_SCHEMA = pa.schema(
+    [
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("schema_id", pa.int32()),
+        pa.field("generation", pa.int32(), nullable=False),
+        pa.field("reason", pa.string()),
+        pa.field("detail", pa.string()),
+    ]
+)
+BINARY_KEY = pa.schema([pa.field(KEY, pa.binary())])
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedRecords:
+    """`misfits` are by row, at most one per row; the rows of `without_key` fit all the same."""
+
+    rows: pa.Table
+    keys: pa.Table
+    values: pa.Table
+    misfits: Sequence[Misfit]
+    without_key: Sequence[Misfit]
+    schema_ids: pa.Array | None
+
+    def typed(self, schema: pa.Schema) -> pa.Table:
+        """The rows that fit, in the columns of the typed table that Headwater fills."""
+        columns: dict[str, pa.ChunkedArray] = {}
+        parts = {Part.KEY: self.keys, Part.VALUE: self.values}
+        fields = []
+        for field in schema:
+            source = source_of(field)
+            if field.name == TOMBSTONE and source is None:
+                columns[field.name] = pc.is_null(self.rows.column("value"))
+            elif source is None:
+                if field.name not in FIXED.names:
+                    continue  # a user's column
+                columns[field.name] = self.rows.column(field.name)
+            else:
+                part = parts[source.part]
+                if source.name not in part.schema.names:
+                    continue
+                columns[field.name] = conform(part.column(source.name), field.type)
+            fields.append(field)
+        table = pa.table(list(columns.values()), schema=pa.schema(fields))
+        if not self.misfits:
+            return table
+        fits = np.ones(table.num_rows, bool)
+        fits[[misfit.row for misfit in self.misfits]] = False
+        return table.filter(pa.array(fits))
+
+    def quarantined(self, generation: int) -> pa.Table:
+        """The rows that do not fit, and those without a key, in the quarantine table's columns."""
+        misfits = sorted((*self.misfits, *self.without_key), key=lambda m: m.row)
+        taken = pa.array([misfit.row for misfit in misfits], pa.int64())
+        rows = self.rows.select(["partition", "offset", "timestamp", "key", "value"]).take(taken)
+        ids = pa.nulls(len(misfits), pa.int32())
+        if self.schema_ids is not None:
+            ids = pa.chunked_array([self.schema_ids]).combine_chunks().take(taken)
+        more: list[pa.Array] = [
+            ids,
+            pa.array([generation] * len(misfits), pa.int32()),
+            pa.array([misfit.reason.value for misfit in misfits], pa.string()),
+            pa.array([misfit.detail for misfit in misfits], pa.string()),
+        ]
+        return pa.table([*rows.columns, *more], schema=QUARANTINE_SCHEMA)
+
+
+class RecordDecoder:
+    """The decoders of one declaration, which know a table's columns. Not thread-safe."""
+
+    def __init__(
+        self,
+        declaration: Declaration,
+        table: pa.Schema,
+        schemas: SchemaSource,
+        decoder_for: DecoderFor,
+        *,
+        needs_key: bool = False,
+    ) -> None:
+        """`needs_key`: records without a key are quarantined too, as for a row per key.
+
+        Raises DeclarationError, SchemaUnavailableError.
+        """
+        self._needs_key = needs_key
+        self._value = decoder_for(declaration.value, known(table, Part.VALUE), schemas)
+        self._key = None
+        if declaration.key is not None:
+            self._key = decoder_for(declaration.key, known(table, Part.KEY), schemas)
+
+    @property
+    def keys(self) -> pa.Schema:
+        """The keys' columns by now."""
+        return BINARY_KEY if self._key is None else self._key.schema
+
+    @property
+    def values(self) -> pa.Schema:
+        """The values' columns by now."""
+        return self._value.schema
+
+    def decode(self, rows: pa.Table) -> DecodedRecords:
+        """Decode records with columns key and value. Raises SchemaUnavailableError."""
+        value = self._value.decode(rows.column("value"))
+        keys = rows.select([KEY])
+        key_misfits: Sequence[Misfit] = ()
+        if self._key is not None:
+            key = self._key.decode(rows.column("key"))
+            keys, key_misfits = key.columns, key.misfits
+        misfits = {m.row: m for m in key_misfits} | {m.row: m for m in value.misfits}
+        without: list[Misfit] = []
+        if self._needs_key and rows.column("key").null_count:
+            missing = np.flatnonzero(rows.column("key").is_null().to_numpy())
+            detail = "the topic keeps the latest row per key, and this record has no key"
+            without = [Misfit(int(r), Reason.NO_KEY, detail) for r in missing if r not in misfits]
+        return DecodedRecords(
+            rows, keys, value.columns, tuple(misfits.values()), without, value.schema_ids
+        )

@@ -89,9 +89,9 @@ soak: setup ## Kill, cut, starve and wipe a real cluster under load, then judge 
 docs-tools: setup ## Run all of Kafka's own tools against three brokers; writes docs/kafka-tools.md
 	@PYTHONPATH=tests:bench $(BIN)/python tests/kafka_tools_page.py $(ARGS)
 
-fuzz: setup ## Spoiled frames against a broker, spoiled batches against all readers (FRAMES= BATCHES= SEED=)
-	@PYTHONPATH=tests $(BIN)/python -m fuzz --frames $(or $(FRAMES),100000) \
-	  --batches $(or $(BATCHES),20000) --seed $(or $(SEED),1) $(ARGS)
+fuzz: setup ## Spoiled frames and logins against a broker, batches against all readers (FRAMES= LOGINS= BATCHES= SEED=)
+	@PYTHONPATH=tests:bench $(BIN)/python -m fuzz --frames $(or $(FRAMES),100000) \
+	  --batches $(or $(BATCHES),20000) --logins $(or $(LOGINS),1000000) --seed $(or $(SEED),1) $(ARGS)
 
 bench-kafka: setup ## Raw and client throughput against Apache Kafka on this machine
 	@$(BIN)/python bench/bench_kafka.py $(ARGS)

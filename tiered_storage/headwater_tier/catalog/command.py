@@ -20,7 +20,7 @@ from headwater.local.zk_client import NO_SECURITY, ZooKeeperSecurity
 from headwater.local.zk_properties import security_of_properties
 from headwater_tier.catalog.open import CatalogOptions, OpenCatalog
 from headwater_tier.catalog.writer import CatalogStatus
-from headwater_tier.verify_command import storage_options
+from headwater_tier.cli.storage_options import storage_options
 
 TICK_S = 0.3
 

@@ -181,12 +181,6 @@ class SparkManager:
             spec=self.spec,
         )
 
-    def login_options(self) -> dict[str, str]:
-        """Options of Spark readers and writers for the admin of a secure cluster; else none."""
-        if self.security is None:
-            return {}
-        return self.security.spark_options(one_host=self._plan.one_host)
-
     def _internal_servers(self) -> str:
         """The brokers' addresses for clients with a certificate; empty unless it is secure."""
         with self._jobs.state:

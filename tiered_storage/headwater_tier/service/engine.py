@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from headwater.clock import Clock
 from headwater.columnar.decode import warm_up
 from headwater.entropy import Entropy
+from headwater_tier.catalog.keeper import CatalogKeeper
+from headwater_tier.catalog.open import CatalogOptions
 from headwater_tier.service.file_writers import FileWriters
 from headwater_tier.service.maintenance import Maintenance
 from headwater_tier.service.membership import TierMember
@@ -32,11 +34,14 @@ class Engine:
     member: TierMember
     maintenance: Maintenance
     reporter: Reporter
+    catalog: CatalogKeeper | None = None
 
     def run(self, stop: threading.Event, *, once: bool = False) -> None:
         """Run until `stop`; with `once`, until every topic's committed records are in its table or
         its tiering has failed."""
         self.maintenance.start()
+        if self.catalog is not None:
+            self.catalog.start()
         self.service.schedule.is_draining = once
         try:
             while not stop.is_set():
@@ -49,6 +54,8 @@ class Engine:
             self.reporter.tick(self.service.topics, self.service.schedule.topics, force=True)
             self.member.close()
             self.maintenance.close()
+            if self.catalog is not None:
+                self.catalog.close()
 
     def _is_done(self) -> bool:
         service = self.service
@@ -73,6 +80,7 @@ def build(options: ServiceOptions, clock: Clock, entropy: Entropy) -> Engine:
     member = TierMember(options.bootstrap_servers, clock, options.credentials)
     maintenance = Maintenance(lambda: service.tables, options.brokers(), clock, entropy)
     brokers = options.brokers()
+    catalog = _catalog(options)
     service = TieringService(
         options.finder(brokers),
         brokers,
@@ -80,6 +88,24 @@ def build(options: ServiceOptions, clock: Clock, entropy: Entropy) -> Engine:
         clock,
         member,
         (maintenance,),
+        admits=(lambda _topic: True) if catalog is None else catalog.admits,
     )
     reporter = Reporter(member.report, clock, f"{socket.gethostname()}:{os.getpid()}")
-    return Engine(service, member, maintenance, reporter)
+    return Engine(service, member, maintenance, reporter, catalog)
+
+
+def _catalog(options: ServiceOptions) -> CatalogKeeper | None:
+    found = options.catalog
+    if found is None:
+        return None
+    return CatalogKeeper(
+        CatalogOptions(
+            bootstrap_servers=options.bootstrap_servers,
+            zookeeper=found.zookeeper,
+            tables_uri=options.tables_uri,
+            storage_options=options.storage_options,
+            key_file=found.key_file,
+            security=found.security,
+            zookeeper_security=found.zookeeper_security,
+        )
+    )

@@ -83,12 +83,12 @@ class SecureCluster:
         slots = spec.slots if leaves else ()
         self.folder.create(spec.cluster_id, {s.name: (s.host, "localhost") for s in slots})
         self.folder.renew_due()
-        if not self._secrets.exists():
+        if not self.secrets.exists():
             rows = {
                 TOKEN_SECRET: self._new_secret(),
                 ZOOKEEPER_DIGEST: f"{BROKER_PRINCIPAL}:{self._new_secret()}",
             }
-            write_private(self._secrets, "".join(f"{k}={v}\n" for k, v in rows.items()).encode())
+            write_private(self.secrets, "".join(f"{k}={v}\n" for k, v in rows.items()).encode())
         if not self.client_properties.exists():
             write_private(self.client_properties, self._client_rows(self._new_secret()).encode())
             self._is_new_admin = True
@@ -120,7 +120,7 @@ class SecureCluster:
             **listener_properties(slot),
             **_files(stores or own),
             "zookeeper.set.acl": "true",
-            **read_properties(self._secrets),
+            **read_properties(self.secrets),
         }
 
     def service_properties(self, name: str, spec: ClusterSpec) -> Path:
@@ -134,7 +134,7 @@ class SecureCluster:
 
     def zookeeper(self) -> ZooKeeperSecurity:
         """How the brokers, and the manager, show themselves to ZooKeeper."""
-        digest = read_properties(self._secrets).get(ZOOKEEPER_DIGEST, "")
+        digest = read_properties(self.secrets).get(ZOOKEEPER_DIGEST, "")
         return ZooKeeperSecurity(digest=digest, set_acl=bool(digest))
 
     @property
@@ -143,7 +143,8 @@ class SecureCluster:
         return self.folder.path / CLIENT_PROPERTIES
 
     @property
-    def _secrets(self) -> Path:
+    def secrets(self) -> Path:
+        """The file of the keys that all brokers share."""
         return self.folder.path / SECRETS
 
     def _client_rows(self, password: str) -> str:

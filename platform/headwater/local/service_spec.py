@@ -27,6 +27,8 @@ class ServiceSpec:
     """Brokers' properties with this prefix are given to it in a private file..."""
     settings_option: str = ""
     """...by this option."""
+    takes_zookeeper: bool = False
+    """True: it gets --zookeeper and, in a secure cluster, --zookeeper-config."""
     awaits_ready: bool = False
     """True: the cluster is up only when this service is ready."""
 
@@ -36,4 +38,6 @@ def tiering_service() -> ServiceSpec | None:
     if find_spec("deltalake") is None or find_spec("headwater_tier") is None:
         return None
     command = (*HEADWATER_COMMAND, "tier", "serve", "--supervised")
-    return ServiceSpec(TIERING, command, "headwater.tables.", "--tables-config")
+    return ServiceSpec(
+        TIERING, command, "headwater.tables.", "--tables-config", takes_zookeeper=True
+    )

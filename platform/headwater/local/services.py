@@ -31,13 +31,16 @@ class Services:
         *,
         security: SecureCluster | None = None,
         properties: Mapping[str, str] | None = None,
+        zookeeper: str = "",
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`properties` are those of every broker beside those of `spec`."""
+        """`properties` are those of every broker beside those of `spec`; `zookeeper` is the
+        ensemble where that of `spec` is not used."""
         self._spec = spec
         self._clock = clock
         self._security = security
         self._properties = {**dict(spec.properties), **(properties or {})}
+        self._zookeeper = zookeeper or spec.zookeeper
         self._changed = changed
         self._children: list[SupervisedChild] = []
 
@@ -85,6 +88,10 @@ class Services:
         if self._security is not None:
             path = self._security.service_properties(service.name, self._spec)
             options = ("--bootstrap-server", internal_servers, "--command-config", str(path))
+        if service.takes_zookeeper:
+            options = (*options, "--zookeeper", self._zookeeper)
+            if self._security is not None:
+                options = (*options, "--zookeeper-config", str(self._security.secrets))
         prefix = service.settings_prefix
         settings = {k: v for k, v in self._properties.items() if prefix and k.startswith(prefix)}
         if settings:

@@ -104,7 +104,12 @@ class SparkManager:
             self._servers, self.properties, self.security, one_host=self._plan.one_host
         )
         self._services = Services(
-            spec, clock, security=self.security, properties=self.properties, changed=changed
+            spec,
+            clock,
+            security=self.security,
+            properties=self.properties,
+            zookeeper=self._servers,
+            changed=changed,
         )
         """On the driver's host: they take no core of the executors."""
         self._zookeeper: SupervisedChild | None = None

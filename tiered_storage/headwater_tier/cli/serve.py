@@ -17,10 +17,11 @@ from types import FrameType
 
 import click
 
-from headwater.cli.command_config import client_credentials
-from headwater.cli.options import bootstrap_options, bootstrap_servers
+from headwater.cli.command_config import client_credentials, client_security
+from headwater.cli.options import BOOTSTRAP_VARIABLE, bootstrap_options, bootstrap_servers
 from headwater.errors import HeadwaterError, UsageError
 from headwater.system import SystemClock, SystemEntropy
+from headwater_tier.cli.catalog_options import catalog_options, catalog_settings
 from headwater_tier.cli.storage_options import storage_options
 from headwater_tier.service.options import ServiceOptions
 from headwater_tier.service.service_properties import table_properties
@@ -49,6 +50,7 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
     metavar="FILE",
     help="Properties of tables, as brokers have them: headwater.tables.uri and .option.KEY.",
 )
+@catalog_options
 @click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics there.")
 @click.option("--once", is_flag=True, help="Stop when all records committed by now are tiered.")
 @click.option("--supervised", is_flag=True, hidden=True)
@@ -59,6 +61,9 @@ def serve(
     tables_uri: str | None,
     storage: tuple[str, ...],
     tables_config: str | None,
+    zookeeper: str | None,
+    zookeeper_config: str | None,
+    key_file: str | None,
     metrics: str | None,
     once: bool,
     supervised: bool,
@@ -77,7 +82,15 @@ def serve(
         (*options, *storage_options(storage)),
         schema_registry or "",
         metrics or "",
-        f"supervised-{socket.gethostname()}" if supervised else None,
+        instance_id=f"supervised-{socket.gethostname()}" if supervised else None,
+        catalog=catalog_settings(
+            directory,
+            zookeeper,
+            zookeeper_config,
+            key_file,
+            client_security(),
+            by_directory=not (bootstrap_server or os.environ.get(BOOTSTRAP_VARIABLE)),
+        ),
     )
     stop = stop_on_signals()
     if supervised:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from headwater.clock import Clock
 from headwater.columnar.decode import warm_up
 from headwater.entropy import Entropy
+from headwater_tier.catalog.keeper import CatalogKeeper
+from headwater_tier.catalog.open import CatalogOptions
 from headwater_tier.service.file_writers import FileWriters
 from headwater_tier.service.maintenance import Maintenance
 from headwater_tier.service.membership import TierMember
@@ -35,6 +37,7 @@ class Engine:
     maintenance: Maintenance
     reporter: Reporter
     clock: Clock
+    catalog: CatalogKeeper | None = None
     _commits: int = -1
     _commits_at: float = 0.0
     _is_released: bool = False
@@ -43,6 +46,8 @@ class Engine:
         """Run until `stop`; with `once`, until every topic's committed records are in its table or
         its tiering has failed."""
         self.maintenance.start()
+        if self.catalog is not None:
+            self.catalog.start()
         self.service.schedule.is_draining = once
         try:
             while not stop.is_set():
@@ -56,6 +61,8 @@ class Engine:
             self.reporter.tick(self.service.topics, self.service.schedule.topics, force=True)
             self.member.close()
             self.maintenance.close()
+            if self.catalog is not None:
+                self.catalog.close()
 
     def _release_when_idle(self) -> None:
         """Give memory back, once in each pause of all topics."""
@@ -91,6 +98,7 @@ def build(options: ServiceOptions, clock: Clock, entropy: Entropy) -> Engine:
     member = TierMember(options.bootstrap_servers, clock, options.credentials, options.instance_id)
     maintenance = Maintenance(lambda: service.tables, options.brokers(), clock, entropy)
     brokers = options.brokers()
+    catalog = _catalog(options)
     service = TieringService(
         options.finder(brokers),
         brokers,
@@ -98,6 +106,24 @@ def build(options: ServiceOptions, clock: Clock, entropy: Entropy) -> Engine:
         clock,
         member,
         (maintenance,),
+        admits=(lambda _topic: True) if catalog is None else catalog.admits,
     )
     reporter = Reporter(member.report, clock, f"{socket.gethostname()}:{os.getpid()}")
-    return Engine(service, member, maintenance, reporter, clock)
+    return Engine(service, member, maintenance, reporter, clock, catalog)
+
+
+def _catalog(options: ServiceOptions) -> CatalogKeeper | None:
+    found = options.catalog
+    if found is None:
+        return None
+    return CatalogKeeper(
+        CatalogOptions(
+            bootstrap_servers=options.bootstrap_servers,
+            zookeeper=found.zookeeper,
+            tables_uri=options.tables_uri,
+            storage_options=options.storage_options,
+            key_file=found.key_file,
+            security=found.security,
+            zookeeper_security=found.zookeeper_security,
+        )
+    )

@@ -16,6 +16,7 @@ from headwater.columnar.decode import warm_up
 from headwater.entropy import Entropy
 from headwater_tier.catalog.keeper import CatalogKeeper
 from headwater_tier.catalog.open import CatalogOptions
+from headwater_tier.service.derived import DerivedTables
 from headwater_tier.service.file_writers import FileWriters
 from headwater_tier.service.maintenance import Maintenance
 from headwater_tier.service.membership import TierMember
@@ -23,6 +24,9 @@ from headwater_tier.service.memory import limit_arenas, release
 from headwater_tier.service.options import ServiceOptions
 from headwater_tier.service.reports import Reporter
 from headwater_tier.service.service import TieringService
+from headwater_tier.typed.decoding import SchemaSource
+from headwater_tier.typed.registry_client import RegistryClient
+from headwater_tier.typed.without_registry import WithoutRegistry
 
 IDLE_AFTER_S = 10.0
 """After so long without a commit unused memory is given back."""
@@ -37,6 +41,7 @@ class Engine:
     maintenance: Maintenance
     reporter: Reporter
     clock: Clock
+    derived: DerivedTables
     catalog: CatalogKeeper | None = None
     _commits: int = -1
     _commits_at: float = 0.0
@@ -46,6 +51,7 @@ class Engine:
         """Run until `stop`; with `once`, until every topic's committed records are in its table or
         its tiering has failed."""
         self.maintenance.start()
+        self.derived.start()
         if self.catalog is not None:
             self.catalog.start()
         self.service.schedule.is_draining = once
@@ -58,6 +64,7 @@ class Engine:
                     break
         finally:
             self.service.close()
+            self.derived.close()
             self.reporter.tick(self.service.topics, self.service.schedule.topics, force=True)
             self.member.close()
             self.maintenance.close()
@@ -79,7 +86,7 @@ class Engine:
         if service.problem or not service.topics:
             return False
         schedules = service.schedule.topics
-        return all(
+        return self.derived.is_idle and all(
             state.error
             or (
                 state.planned is not None
@@ -97,6 +104,7 @@ def build(options: ServiceOptions, clock: Clock, entropy: Entropy) -> Engine:
     warm_up()
     member = TierMember(options.bootstrap_servers, clock, options.credentials, options.instance_id)
     maintenance = Maintenance(lambda: service.tables, options.brokers(), clock, entropy)
+    derived = DerivedTables(_schemas(options, clock), clock)
     brokers = options.brokers()
     catalog = _catalog(options)
     service = TieringService(
@@ -105,11 +113,18 @@ def build(options: ServiceOptions, clock: Clock, entropy: Entropy) -> Engine:
         FileWriters(options.client, clock, entropy),
         clock,
         member,
-        (maintenance,),
+        (maintenance, derived),
         admits=(lambda _topic: True) if catalog is None else catalog.admits,
     )
-    reporter = Reporter(member.report, clock, f"{socket.gethostname()}:{os.getpid()}")
-    return Engine(service, member, maintenance, reporter, clock, catalog)
+    process = f"{socket.gethostname()}:{os.getpid()}"
+    reporter = Reporter(member.report, clock, process, derived.status)
+    return Engine(service, member, maintenance, reporter, clock, derived, catalog)
+
+
+def _schemas(options: ServiceOptions, clock: Clock) -> SchemaSource:
+    if not options.schema_registry:
+        return WithoutRegistry()
+    return RegistryClient(options.schema_registry, options.registry_security, clock)
 
 
 def _catalog(options: ServiceOptions) -> CatalogKeeper | None:

@@ -38,6 +38,8 @@ class ServiceOptions:
     """Base folder of tables where no config has one."""
     storage_options: tuple[tuple[str, str], ...] = ()
     schema_registry: str = ""
+    registry_security: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The client's properties, by which it logs in at the registry."""
     metrics_listener: str = ""
     """HOST:PORT of Prometheus metrics; empty: none."""
     instance_id: str | None = None

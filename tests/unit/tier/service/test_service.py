@@ -99,6 +99,16 @@ def test_a_foreign_commit_stops_its_topic_and_no_other(
     assert "delta.enableDeletionVectors" in row["error"]
 
 
+def test_a_declared_format_fills_the_typed_table(cluster: ServedCluster) -> None:
+    create(cluster, "typed", **{"headwater.value.format": "json"})
+    with Producer(cluster.bootstrap) as producer:
+        for i in range(20):
+            producer.send("typed", b'{"id": %d, "name": "n%d"}' % (i, i))
+    made = once(cluster)
+    assert made.derived.problems() == {}
+    assert made.derived.status("typed")["typed"].rows == 20
+
+
 def test_a_recreated_topic_gets_a_table_of_its_own(cluster: ServedCluster) -> None:
     create(cluster, "again")
     send(cluster, "again", 9)

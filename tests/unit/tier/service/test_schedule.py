@@ -59,6 +59,7 @@ def test_a_flooded_topic_starves_no_trickling_one() -> None:
         topic.saw(0, now=0.0)
     flood.saw(1_000_000, now=0.1)
     now, waits = 0.1, []
+    name: str | None
     for turn in range(200):
         if turn % 10 == 0:
             trickle.saw(1, now=now)

@@ -33,8 +33,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedCluster]
 
 
 def create(cluster: ServedCluster, name: str, partitions: int = 1, **configs: str) -> None:
+    own = {key.replace("_", "."): text for key, text in configs.items()}
     with Admin(cluster.bootstrap) as admin:
-        admin.create_topics([NewTopic(name, partitions, 1, configs={**TIERED, **configs})])
+        admin.create_topics([NewTopic(name, partitions, 1, configs=TIERED | own)])
 
 
 def send(cluster: ServedCluster, name: str, count: int, partition: int = 0) -> None:
@@ -100,7 +101,7 @@ def test_a_foreign_commit_stops_its_topic_and_no_other(
 
 
 def test_a_declared_format_fills_the_typed_table(cluster: ServedCluster) -> None:
-    create(cluster, "typed", **{"headwater.value.format": "json"})
+    create(cluster, "typed", headwater_value_format="json")
     with Producer(cluster.bootstrap) as producer:
         for i in range(20):
             producer.send("typed", b'{"id": %d, "name": "n%d"}' % (i, i))

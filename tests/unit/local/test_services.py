@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -17,14 +18,13 @@ from headwater.local.services import COMMAND_CONFIG_VARIABLE, Services
 from headwater.security.certificates import certificate_facts
 from headwater.system import SystemClock, SystemEntropy
 
-SCRIPT = (
-    """
-import json, os, sys
-print(json.dumps({"ready": True, "args": sys.argv[1:], "config": os.environ["%s"]}), flush=True)
+SCRIPT = """
+import json, os, pathlib, sys
+seen = {"args": sys.argv[1:], "config": os.environ["HEADWATER_COMMAND_CONFIG"]}
+pathlib.Path(os.environ["HEADWATER_CLUSTER_DIR"], "seen.json").write_text(json.dumps(seen))
+print(json.dumps({"ready": True}), flush=True)
 sys.stdin.read()
 """
-    % COMMAND_CONFIG_VARIABLE
-)
 
 
 def service(name: str = "helper", code: str = SCRIPT, **fields: object) -> ServiceSpec:
@@ -43,7 +43,6 @@ def test_a_service_gets_the_brokers_and_its_settings_and_no_file_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(COMMAND_CONFIG_VARIABLE, "/home/me/other.properties")
-    ready: list[object] = []
     cluster = spec(
         tmp_path,
         service(
@@ -57,17 +56,15 @@ def test_a_service_gets_the_brokers_and_its_settings_and_no_file_of_the_user(
         [process] = services.processes()
         assert process.name == "helper" and process.alive()
         settings = tmp_path / "conf" / "helper.properties"
-        options = [child.readiness for child in services._children]
-        ready.extend(options)
     finally:
         services.stop()
-    assert options[0] is not None
-    assert options[0]["args"] == [
+    seen = json.loads((tmp_path / "seen.json").read_text())
+    assert seen["args"] == [
         "--bootstrap-server", "h:1,h:2",
         "--zookeeper", cluster.zookeeper,
         "--tables-config", str(settings),
     ]  # fmt: skip
-    assert options[0]["config"] == ""
+    assert seen["config"] == ""
     assert settings.read_text().splitlines() == [
         "headwater.tables.option.key=s3cr",
         "headwater.tables.uri=s3://lake",
@@ -97,9 +94,8 @@ def test_in_a_secure_cluster_a_service_logs_in_with_a_key_of_its_own(tmp_path: P
     facts = certificate_facts(Path(rows["ssl.keystore.location"]).read_bytes())
     assert facts.subject == "CN=tiering" and os.stat(path).st_mode & 0o077 == 0
     listeners = listener_properties(cluster.slot(0))
-    assert (
-        "RULE:^CN=(tiering)$/$1/" in listeners["listener.name.internal.ssl.principal.mapping.rules"]
-    )
+    rules = listeners["listener.name.internal.ssl.principal.mapping.rules"]
+    assert "RULE:^CN=(tiering)$/$1/" in rules
     assert "User:tiering" in listeners["super.users"].split(";")
     assert cluster.internal_servers == f"127.0.0.1:{cluster.slot(0).internal_port}"
 

@@ -13,11 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, overload
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
@@ -26,6 +25,8 @@ from pyarrow import fs
 
 from headwater.errors import HeadwaterError
 from headwater_tier import schema
+from headwater_tier.live_files import LiveFile as LiveFile
+from headwater_tier.live_files import LiveFiles
 from headwater_tier.plan import FileFacts, TableLocation
 from headwater_tier.table_names import end_txn, rows_txn, start_txn
 
@@ -47,74 +48,6 @@ class TableAccessError(HeadwaterError):
 
 class CommitUnknownError(HeadwaterError):
     """A commit failed; whether the log has it nevertheless is known only after a refresh."""
-
-
-@dataclass(frozen=True, slots=True)
-class LiveFile:
-    """One file of a snapshot. `path` is relative to the table; missing statistics are None."""
-
-    path: str
-    size_bytes: int
-    rows: int | None
-    modified_ms: int
-    min_partition: int | None
-    max_partition: int | None
-    min_offset: int | None
-    max_offset: int | None
-
-
-class LiveFiles(Sequence[LiveFile]):
-    """The files of a version, made from deltalake's table when they are looked at: a commit needs
-    only their sums, which Arrow computes a hundred times faster."""
-
-    def __init__(self, adds: pa.Table) -> None:
-        """`adds`: flattened add actions."""
-        self._adds = adds
-        self._made: tuple[LiveFile, ...] | None = None
-
-    def __len__(self) -> int:
-        return int(self._adds.num_rows)
-
-    @overload
-    def __getitem__(self, at: int) -> LiveFile: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[LiveFile]: ...
-
-    def __getitem__(self, at: int | slice) -> LiveFile | Sequence[LiveFile]:
-        return self._all()[at]
-
-    def __iter__(self) -> Iterator[LiveFile]:
-        return iter(self._all())
-
-    def _all(self) -> tuple[LiveFile, ...]:
-        made = self._made
-        if made is None:  # two threads may make it at the same time: the same values
-            made = self._made = tuple(_live_files(self._adds))
-        return made
-
-    def total(self, column: str) -> int:
-        """The sum of a column; nulls count as 0."""
-        if column not in self._adds.column_names:
-            return 0
-        return int(pc.sum(self._adds.column(column)).as_py() or 0)
-
-    def first_without_rows(self) -> str | None:
-        """The path of a file without a row count; None if each has one."""
-        if not len(self):
-            return None
-        if "num_records" not in self._adds.column_names:
-            return self[0].path
-        missing = pc.is_null(self._adds.column("num_records"))
-        at = pc.index(missing, True).as_py()
-        return None if at < 0 else self[at].path
-
-    def partitions(self) -> set[int]:
-        """The partitions at the bounds of the files' statistics."""
-        names = [n for n in ("min.partition", "max.partition") if n in self._adds.column_names]
-        return {p for name in names for p in pc.unique(self._adds.column(name)).to_pylist()} - {
-            None
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +104,8 @@ class LogTable:
         self.location = location
         self._checked = checked
         self._table = self._opened()
+        self._own: Change | None = None
+        """The commit that was made against the snapshot, until the handle has moved to it."""
         if at is not None:
             self._travel(at)
         self._snapshot = self._read()
@@ -239,12 +174,31 @@ class LogTable:
             self._table.update_incremental()
             if self._table.version() == before:
                 return self._snapshot
-        self._snapshot = self._read()
+        own, self._own = self._own, None
+        if own is not None and self._table.version() == before + 1:
+            self._snapshot = self._after(own)
+        else:
+            self._snapshot = self._read()
         return self._snapshot
+
+    def _after(self, own: Change) -> Snapshot:
+        """The version of this handle's own commit, and of no other: it changed what it says. Asking
+        deltalake for each application transaction would cost milliseconds, for each partition."""
+        former = self._snapshot
+        with _access_errors(self.location, "reading the log of"):
+            files = LiveFiles(pa.table(self._table.get_add_actions(flatten=True)))
+        rows = files.total("num_records")
+        if rows != _rows_after(former, own):
+            return self._read()  # it finds and names what is wrong
+        ends = {**former.ends, **(own.ends or {})}
+        starts = {**former.starts, **(own.starts or {})}
+        count = max([former.partitions, *(p + 1 for p in ends)])
+        size_bytes = files.total("size_bytes")
+        return Snapshot(self._table.version(), count, ends, starts, rows, files, size_bytes)
 
     def reopen(self) -> Snapshot:
         """Forget what is known and open the newest version: after a commit of unknown outcome."""
-        self._table = self._opened()
+        self._table, self._own = self._opened(), None
         self._snapshot = self._read()
         return self._snapshot
 
@@ -260,9 +214,7 @@ class LogTable:
         version: call `refresh` afterwards.
         """
         table, topic_id = self._table, self.location.topic_id
-        rows = self._snapshot.rows + sum(f.rows for f in change.adds)
-        rows -= sum(f.rows or 0 for f in change.removes)
-        versions = [Transaction(rows_txn(topic_id), rows)]
+        versions = [Transaction(rows_txn(topic_id), _rows_after(self._snapshot, change))]
         versions += [Transaction(end_txn(topic_id, p), o) for p, o in (change.ends or {}).items()]
         versions += [
             Transaction(start_txn(topic_id, p), o) for p, o in (change.starts or {}).items()
@@ -290,6 +242,7 @@ class LogTable:
             raise CommitUnknownError(
                 f"committing version {table.version() + 1} of {self.location.uri}: {error}"
             ) from error
+        self._own = change
 
     def vacuum(self, retention_hours: int, keep_versions: Sequence[int]) -> list[str]:
         """Delete unreferenced files, orphans too; keeps the files of `keep_versions`."""
@@ -424,6 +377,11 @@ class UsersTable:
             raise TableAccessError(f"{doing} {self.uri} failed: {error}") from error
 
 
+def _rows_after(snapshot: Snapshot, change: Change) -> int:
+    added = sum(f.rows for f in change.adds)
+    return snapshot.rows + added - sum(f.rows or 0 for f in change.removes)
+
+
 def _known_partitions(properties: Mapping[str, str], files: LiveFiles) -> int:
     created = properties.get(schema.PARTITIONS, "0")
     largest = max(files.partitions(), default=-1)
@@ -435,24 +393,6 @@ def _schema_problem(found: pa.Schema) -> str | None:
     if names != schema.LOG_TABLE_COLUMNS:
         return f"its columns are {list(names)}, not {list(schema.LOG_TABLE_COLUMNS)}"
     return None
-
-
-def _live_files(adds: pa.Table) -> Iterator[LiveFile]:
-    for row in adds.to_pylist():
-        yield LiveFile(
-            path=unquote(row["path"]),
-            size_bytes=row["size_bytes"],
-            rows=row.get("num_records"),
-            modified_ms=_milliseconds(row["modification_time"]),
-            min_partition=row.get("min.partition"),
-            max_partition=row.get("max.partition"),
-            min_offset=row.get("min.offset"),
-            max_offset=row.get("max.offset"),
-        )
-
-
-def _milliseconds(time: Any) -> int:
-    return time if isinstance(time, int) else int(time.timestamp() * 1000)
 
 
 def table_exists(location: TableLocation) -> bool:

@@ -15,11 +15,14 @@ from headwater_spark import options
 from headwater_spark.source.broker_metadata import Brokers
 from headwater_spark.source.cold_files import ColdFiles, cold_files
 from headwater_spark.source.columns import HEADERS_DDL, KAFKA_DDL
+from headwater_spark.source.derived_read import derived_table
 from headwater_spark.source.positions import offsets_to_json
 from headwater_tier.delta import LogTable, table_exists
 from headwater_tier.locate import locate_table
 
 PartitionId = tuple[str, int]
+LOG = "log"
+"""The kind of table that holds records as they are."""
 
 
 def table(
@@ -27,19 +30,23 @@ def table(
     topic: str,
     *,
     bootstrap_servers: str,
+    kind: str = LOG,
     include_headers: bool = False,
     tables_uri: str | None = None,
     storage_options: dict[str, str] | None = None,
 ) -> DataFrame:
     """The topic's committed rows in the columns of the source; the bounds are fixed by this call.
 
-    Needs a session with Delta (`headwater_spark.session`).
+    `kind="typed"`, `"latest"` or `"quarantine"`: the derived table at its newest version, without
+    the tail. Needs a session with Delta (`headwater_spark.session`).
     """
     given = tuple(sorted((storage_options or {}).items()))
     brokers = Brokers(bootstrap_servers)
     try:
         found = brokers.topics([topic])[topic]
         location = locate_table(brokers, found, tables_uri=tables_uri, storage_options=given)
+        if kind != LOG:
+            return derived_table(spark, location, kind)
         history: ColdFiles | None = None
         if table_exists(location):
             history = cold_files(location, LogTable(location).snapshot)

@@ -21,6 +21,7 @@ from headwater_tier.delta import CommitUnknownError, TableAccessError
 from headwater_tier.plan import TableLocation
 from headwater_tier.reader import TableReader
 from headwater_tier.typed.columns import grown
+from headwater_tier.typed.compaction import compact_typed
 from headwater_tier.typed.declarations import Declaration, TopicTables, declared_tables
 from headwater_tier.typed.decoding import DecoderFor, SchemaSource
 from headwater_tier.typed.derived_files import write_derived
@@ -158,7 +159,21 @@ class TopicFollower:
                 rows = self._resolved(typed, version, error)
         quarantined, trouble = self._quarantined(typed, quarantine, wanted, found, decoded)
         result = self._result(rows, quarantined, discarded, problem, trouble)
-        return self._with_latest(result, typed, wanted)
+        return self._compacted(self._with_latest(result, typed, wanted), typed, wanted)
+
+    def _compacted(
+        self, result: FollowResult, typed: DerivedTable, wanted: TopicTables
+    ) -> FollowResult:
+        """Rewrite small files if that is due; what goes wrong is told, and tried again."""
+        if result.discarded:
+            return result
+        try:
+            compact_typed(typed, wanted.cluster, clock=self._clock, entropy=self._entropy)
+        except CommitUnknownError:
+            typed.refresh()  # another commit came first
+        except HeadwaterError as error:
+            return replace(result, problem=result.problem or str(error))
+        return result
 
     def _with_latest(
         self, result: FollowResult, typed: DerivedTable, wanted: TopicTables

@@ -246,7 +246,7 @@ def typed_rows(typed: DerivedTable, spans: Mapping[int, tuple[int, int]]) -> pa.
         offsets = rows.column("offset").to_numpy()
         for partition, (start, end) in spans.items():
             wanted |= (partitions == partition) & (offsets >= start) & (offsets < end)
-        found.append(_in_schema(rows.filter(pa.array(wanted)), schema))
+        found.append(in_schema(rows.filter(pa.array(wanted)), schema))
     rows = pa.concat_tables(found)
     return rows.sort_by([("partition", "ascending"), ("offset", "ascending")])
 
@@ -314,7 +314,7 @@ def _without_placeholders(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _in_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def in_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """A file's rows in the table's schema of today; columns that it lacks are null."""
     columns = []
     for field in schema:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from headwater_tier.typed.decoding import BlobDecoder, Decoded, DeclaredFormat
+from headwater_tier.typed.decoding import BlobDecoder, DeclaredFormat, Decoded
 from headwater_tier.typed.formats.columns import variant_field
 from headwater_tier.typed.names import Kind, derived
 from typed_topic import JsonDecoder, TypedTopic

@@ -28,7 +28,14 @@ from headwater_tier.typed.derived_files import write_derived
 from headwater_tier.typed.derived_table import DerivedChange, DerivedTable
 from headwater_tier.typed.formats.factory import decoder_for
 from headwater_tier.typed.latest import Latest, MergeResult
-from headwater_tier.typed.log_rows import BYTES_MAX, ROWS_MAX, LogRows, pending_ranges, rows_above
+from headwater_tier.typed.log_rows import (
+    BYTES_MAX,
+    COLUMNS,
+    ROWS_MAX,
+    LogRows,
+    pending_ranges,
+    rows_above,
+)
 from headwater_tier.typed.quarantine import CatchUp, Quarantine
 from headwater_tier.typed.record_decoder import DecodedRecords, RecordDecoder
 from headwater_tier.typed.typed_table import (
@@ -132,7 +139,7 @@ class TopicFollower:
         self._clock = clock
         self._entropy = entropy
         self._decoder_for = decoder_for
-        self._log = TableReader(location)
+        self._log = TableReader(location, COLUMNS)
         self._typed = building
         self._is_building = building is not None
         self._quarantine: Quarantine | None = None

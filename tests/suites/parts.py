@@ -23,6 +23,12 @@ from peers import ROOT, kafka_classpath, resolve_jars, spark_kafka_jars
 CACHE = ROOT / ".cache" / "integrations"
 PROGRAMS = Path(__file__).parent / "programs"
 SPARK_VERSION = "4.2.0"
+DEBEZIUM = (
+    "io.debezium:debezium-connector-postgres:3.6.1.Final",
+    "org.apache.kafka:connect-runtime:4.3.1",
+    "org.slf4j:slf4j-simple:1.7.36",
+)
+POSTGRES_FOLDERS = "/usr/lib/postgresql/*/bin"
 FLINK_VERSION = "2.2.1"
 FLINK_CONNECTOR = "org.apache.flink:flink-sql-connector-kafka:5.0.0-2.2"
 KAFKA_PYTHON_VERSION = "3.0.12"
@@ -74,6 +80,23 @@ def kafka_jars() -> str:
         return kafka_classpath()
     except SystemExit as error:
         raise MissingPartError(str(error)) from error
+
+
+def debezium_jars() -> Path:
+    """The folder with the jars of Kafka Connect and of Debezium's connector for Postgres."""
+    _program("java", "a Java runtime (17 or newer)")
+    try:
+        return resolve_jars(CACHE / "debezium", DEBEZIUM)
+    except SystemExit as error:
+        raise MissingPartError(str(error)) from error
+
+
+def postgres_programs() -> Path:
+    """The folder with Postgres' programs (apt: postgresql)."""
+    found = sorted(Path("/").glob(POSTGRES_FOLDERS.lstrip("/")))
+    if not found:
+        raise MissingPartError(f"Postgres is not installed: no {POSTGRES_FOLDERS}")
+    return found[-1]
 
 
 def spark_connector() -> list[str]:
@@ -183,6 +206,8 @@ PARTS: dict[str, Callable[[], object]] = {
     "franz-go with Kerberos": lambda: go_program("franz_login"),
     "sarama": lambda: go_program("sarama"),
     "spark-kafka": spark_connector,
+    "Debezium and Kafka Connect": debezium_jars,
+    "Postgres": postgres_programs,
     "Spark's test catalog": spark_row_level_catalog,
 }
 

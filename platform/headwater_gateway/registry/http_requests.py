@@ -86,4 +86,7 @@ def _accepted(request: Request) -> str:
 
 def error_reply(request: Request, error: RegistryError) -> Response:
     """The body of an error, as Confluent's clients read it."""
-    return reply(request, {"error_code": error.code, "message": str(error)}, error.status)
+    answer = reply(request, {"error_code": error.code, "message": str(error)}, error.status)
+    if error.status == 401:
+        answer.headers["WWW-Authenticate"] = 'Basic realm="schema registry", charset="UTF-8"'
+    return answer

@@ -22,7 +22,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from google.protobuf import timestamp_pb2
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 from headwater import Consumer, NewTopic, Producer
 from integration.cluster import LocalCluster
@@ -105,14 +105,36 @@ def test_protobuf_by_confluents_serializer(
     registry: RegistryProcess, shared_cluster: LocalCluster
 ) -> None:
     where = SerializationContext("registry-protobuf", VALUE)
-    kind = timestamp_pb2.Timestamp
-    blob = ProtobufSerializer(kind, client(registry))(kind(seconds=7), where)
+    kind = trip_class()
+    trip = kind(at={"seconds": 7}, plane={"tail": "N1"})
+    blob = ProtobufSerializer(kind, client(registry))(trip, where)
     assert blob is not None
     read = through_topic(shared_cluster, "registry-protobuf", blob)
-    again = ProtobufDeserializer(kind, {"use.deprecated.format": False}, client(registry))
-    assert again(read, where) == kind(seconds=7)
-    text = client(registry).get_latest_version("registry-protobuf-value").schema.schema_str
-    assert "message Timestamp" in text
+    assert ProtobufDeserializer(kind, schema_registry_client=client(registry))(read, where) == trip
+    latest = client(registry).get_latest_version("registry-protobuf-value").schema
+    assert "message Trip" in (latest.schema_str or "")
+    assert [r.name for r in latest.references or ()] == ["plane.proto"]
+
+
+def trip_class() -> Any:
+    """A message with a field of a well-known type, and one of another file."""
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(timestamp_pb2.DESCRIPTOR.serialized_pb)
+    for name, fields in (
+        ("Plane", [("tail", "")]),
+        ("Trip", [("at", ".google.protobuf.Timestamp"), ("plane", ".Plane")]),
+    ):
+        imports = [n for n in ("google/protobuf/timestamp.proto", "plane.proto") if name == "Trip"]
+        file = descriptor_pb2.FileDescriptorProto(
+            name=f"{name.lower()}.proto", syntax="proto3", dependency=imports
+        )
+        message = file.message_type.add(name=name)
+        for number, (field, kind) in enumerate(fields, 1):
+            message.field.add(
+                name=field, number=number, label=1, type=11 if kind else 9, type_name=kind or None
+            )
+        pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("Trip"))
 
 
 def test_references_and_settings_by_confluents_client(registry: RegistryProcess) -> None:

@@ -5,7 +5,6 @@ INTERNAL, where both sides show a certificate. Secrets are in D/security alone:
 
     secrets.properties     keys that all brokers share: of tokens, of their ZooKeeper nodes
     client.properties      the admin's login, for Kafka's clients and tools and for `headwater`
-    admin.password         its password alone: for options that take a reference, `file:PATH`
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ BROKER_RULE = f"RULE:^CN=broker-[0-9]+$/{BROKER_PRINCIPAL}/,DEFAULT"
 MECHANISM = ScramMechanism.SCRAM_SHA_512
 SECRETS = "secrets.properties"
 CLIENT_PROPERTIES = "client.properties"
-ADMIN_PASSWORD = "admin.password"
 TOKEN_SECRET = "delegation.token.secret.key"
 ZOOKEEPER_DIGEST = "headwater.zookeeper.digest"
 SECRET_BYTES = 24
@@ -86,9 +84,6 @@ class SecureCluster:
         if not self.client_properties.exists():
             write_private(self.client_properties, self._client_rows(self._new_secret()).encode())
             self._is_new_admin = True
-        password = self._login()[1].encode() + b"\n"
-        if not self.password_file.exists() or self.password_file.read_bytes() != password:
-            write_private(self.password_file, password)
 
     def ensure_admin(self, servers: str, *, own_server: bool = False) -> None:
         """Let the user of client.properties log in: before the first broker starts. A password
@@ -129,27 +124,6 @@ class SecureCluster:
     def client_properties(self) -> Path:
         """The file for clients: the value of `--command-config`."""
         return self.folder.path / CLIENT_PROPERTIES
-
-    @property
-    def password_file(self) -> Path:
-        """The file with the admin's password alone."""
-        return self.folder.path / ADMIN_PASSWORD
-
-    def spark_options(self, *, one_host: bool) -> dict[str, str]:
-        """The admin's login as options of a Spark reader or writer. The password is a reference,
-        which Spark may keep; tasks get a delegation token instead. `one_host`: tasks find the
-        driver's files."""
-        trusted = {"kafka.ssl.truststore.location": str(self.folder.trusted_path)}
-        if not one_host:
-            trusted = {"kafka.ssl.truststore.certificates": self.folder.trusted().decode()}
-        return {
-            **trusted,
-            "kafka.security.protocol": "SASL_SSL",
-            "kafka.sasl.mechanism": MECHANISM.value,
-            "kafka.sasl.username": self._login()[0],
-            "kafka.sasl.password": f"file:{self.password_file}",
-            "headwater.delegation.token": "true",
-        }
 
     @property
     def _secrets(self) -> Path:

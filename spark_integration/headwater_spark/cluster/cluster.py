@@ -172,12 +172,6 @@ class Cluster(ClusterHandle):
         """The clients' `bootstrap.servers`. Ports are fixed per broker: constant on one machine."""
         return self._manager.state().bootstrap_servers
 
-    def spark_options(self) -> dict[str, str]:
-        """Options with which a reader or writer of Spark reaches this cluster:
-        `spark.read.format("headwater").options(**cluster.spark_options())`. There is no secret
-        among them: the password is a reference."""
-        return {"kafka.bootstrap.servers": self.bootstrap_servers, **self._manager.login_options()}
-
     def status(self) -> dict[str, Any]:
         """The cluster's state as plain values: cluster id, addresses, a row for each broker."""
         return {**super().status(), "stopped": self._stopped}

@@ -174,12 +174,6 @@ class SparkManager:
             spec=self.spec,
         )
 
-    def login_options(self) -> dict[str, str]:
-        """Options of Spark readers and writers for the admin of a secure cluster; else none."""
-        if self.security is None:
-            return {}
-        return self.security.spark_options(one_host=self._plan.one_host)
-
     def broker_states(self) -> tuple[BrokerState, ...]:
         """Every broker, in the order of ids."""
         with self._jobs.state:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -11,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from integration.conftest import next_base_port
 
 READY_S = 60.0
 STOP_S = 20.0
@@ -34,19 +35,10 @@ class RegistryProcess:
         self.process.wait()
 
 
-def free_port() -> int:
-    """A port below the ephemeral range that nobody listens at."""
-    for port in range(28_000, 28_400):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) != 0:
-                return port
-    raise RuntimeError("no free port")
-
-
 @contextmanager
 def serving(bootstrap: str, log: Path, *options: str) -> Iterator[RegistryProcess]:
     """A registry that is ready; it ends with the block."""
-    port = free_port()
+    port = next_base_port(log.parent)
     headwater = str(Path(sys.executable).with_name("headwater"))
     command = [headwater, "registry", "serve", "--bootstrap-server", bootstrap]
     with log.open("w") as errors:

@@ -26,6 +26,7 @@ from headwater.local.manager import BrokerState, ManagerState, Progress
 from headwater.local.private_file import write_private
 from headwater.local.processes import CLUSTER_DIR_VARIABLE, ProcessRef
 from headwater.local.secure_cluster import SecureCluster, listener_properties
+from headwater.local.services import Services
 from headwater.local.zk_client import NO_SECURITY, ZooKeeperSecurity
 from headwater.local.zk_session import close_session
 from headwater.local.zookeeper import zookeeper_spec
@@ -68,6 +69,9 @@ class Supervisor:
         self._security = (
             SecureCluster(spec.directory, clock, SystemEntropy()) if spec.secure else None
         )
+        self._services = Services(
+            spec, clock, security=self._security, properties=self._properties, changed=changed
+        )
         self._change = threading.Lock()
         """Held while brokers are added or restarted, by one request at a time."""
         self._brokers_lock = threading.Lock()
@@ -97,6 +101,7 @@ class Supervisor:
             for done, broker in enumerate(self.brokers.values(), start=2):
                 broker.wait_ready()
                 progress(f"{broker.spec.name} is ready", done, total)
+            self._services.start(self.spec.bootstrap_servers, self.spec.internal_servers)
         except BaseException:
             self.stop(lambda *_: None)
             raise
@@ -105,11 +110,12 @@ class Supervisor:
         """What runs now."""
         children = [self.zookeeper, *self.brokers.copy().values()]
         pids = [(child.spec.name, child.pid) for child in children if child is not None]
+        running = tuple(ProcessRef.of(name, pid) for name, pid in pids if pid is not None)
         return ManagerState(
             bootstrap_servers=self.spec.bootstrap_servers,
             zookeeper=self.spec.zookeeper,
             control_addresses=tuple(s.control_address for s in self.spec.slots),
-            processes=tuple(ProcessRef.of(name, pid) for name, pid in pids if pid is not None),
+            processes=(*running, *self._services.processes()),
             spec=self.spec,
         )
 
@@ -226,7 +232,9 @@ class Supervisor:
             kill_and_wait(broker)
 
     def stop(self, progress: Progress) -> None:
-        """Drain all brokers together, then end ZooKeeper, which they need for their shutdown."""
+        """End the services, drain all brokers together, then end ZooKeeper, which they need for
+        their shutdown."""
+        self._services.stop(self._drain_grace_s)
         with self._brokers_lock:
             self._is_stopping = True
             brokers = list(self.brokers.values())

@@ -10,13 +10,18 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from types import FrameType
 
 import click
 
-from headwater.cli.command_config import client_credentials, client_security
+from headwater.cli.command_config import (
+    client_credentials,
+    client_properties,
+    client_security,
+)
 from headwater.cli.options import BOOTSTRAP_VARIABLE, bootstrap_options, bootstrap_servers
 from headwater.errors import HeadwaterError, UsageError
 from headwater.system import SystemClock, SystemEntropy
@@ -80,8 +85,10 @@ def serve(
         tables_uri or uri,
         (*options, *storage_options(storage)),
         schema_registry or "",
+        client_properties(),
         metrics or "",
-        catalog_settings(
+        instance_id=f"supervised-{socket.gethostname()}" if supervised else None,
+        catalog=catalog_settings(
             directory,
             zookeeper,
             zookeeper_config,
@@ -108,6 +115,7 @@ def run_service(options: ServiceOptions, stop: threading.Event, *, once: bool) -
     engine = build(options, SystemClock(), SystemEntropy())
     engine.run(stop, once=once)
     failed = {name: s.error for name, s in engine.service.topics.items() if s.error}
+    failed |= engine.derived.problems()
     for name, error in failed.items():
         click.echo(f"{name}: {error}", err=True)
     return 1 if once and failed else 0

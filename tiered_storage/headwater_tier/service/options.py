@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headwater.client.blocking.broker_metadata import BrokerMetadata
@@ -38,8 +39,12 @@ class ServiceOptions:
     """Base folder of tables where no config has one."""
     storage_options: tuple[tuple[str, str], ...] = ()
     schema_registry: str = ""
+    registry_security: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The client's properties, by which it logs in at the registry."""
     metrics_listener: str = ""
     """HOST:PORT of Prometheus metrics; empty: none."""
+    instance_id: str | None = None
+    """`group.instance.id`, of a service that its supervisor restarts."""
     catalog: CatalogSettings | None = None
     """None: no catalog is kept."""
 

@@ -254,6 +254,7 @@ class TieringService:
         now = self._clock.monotonic()
         if isinstance(event, Failed):
             state.in_flight = max(0, state.in_flight - (event.since is not None))
+            state.ends = dict(event.ends or state.ends)
             self._fail(state, event.error, since=event.since)
             return
         state.facts, state.ends = event.facts, dict(event.ends)

@@ -9,6 +9,7 @@ MAKEFLAGS += --no-print-directory
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.headwater-setup
+WORKERS ?= 2
 FOLDERS := platform tiered_storage broker_service spark_integration jobs tests bench
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
@@ -36,8 +37,9 @@ check: setup ## ruff, mypy, import contracts, house rules
 	@$(BIN)/lint-imports --no-cache | tail -n 3
 	@$(BIN)/python -m pytest -q tests/tidy
 
-unit: setup ## Tests without processes, sockets or Spark (ARGS= to pytest)
-	@$(BIN)/python -m pytest -q tests --ignore tests/integration --ignore tests/tidy $(ARGS)
+unit: setup ## Tests without processes, sockets or Spark (ARGS= to pytest, WORKERS=2)
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests --ignore tests/integration \
+	  --ignore tests/tidy $(ARGS)
 
 integration: setup ## Tests with real processes, clients and Spark (ARGS= to pytest)
 	@$(BIN)/python -m pytest -q tests/integration -m "not long and not integrations" $(ARGS)
@@ -87,9 +89,9 @@ soak: setup ## Kill, cut, starve and wipe a real cluster under load, then judge 
 docs-tools: setup ## Run all of Kafka's own tools against three brokers; writes docs/kafka-tools.md
 	@PYTHONPATH=tests:bench $(BIN)/python tests/kafka_tools_page.py $(ARGS)
 
-fuzz: setup ## Spoiled frames against a broker, spoiled batches against all readers (FRAMES= BATCHES= SEED=)
-	@PYTHONPATH=tests $(BIN)/python -m fuzz --frames $(or $(FRAMES),100000) \
-	  --batches $(or $(BATCHES),20000) --seed $(or $(SEED),1) $(ARGS)
+fuzz: setup ## Spoiled frames and logins against a broker, batches against all readers (FRAMES= LOGINS= BATCHES= SEED=)
+	@PYTHONPATH=tests:bench $(BIN)/python -m fuzz --frames $(or $(FRAMES),100000) \
+	  --batches $(or $(BATCHES),20000) --logins $(or $(LOGINS),1000000) --seed $(or $(SEED),1) $(ARGS)
 
 bench-kafka: setup ## Raw and client throughput against Apache Kafka on this machine
 	@$(BIN)/python bench/bench_kafka.py $(ARGS)

@@ -18,6 +18,7 @@ import pytest
 
 from fuzz.batches import fuzz_batches
 from fuzz.frames import complaints, fuzz_frames
+from fuzz.logins import GSSAPI, PARSERS, fuzz_login
 from fuzz.spoiling import fetch, framed, produce, seeds, spoil
 from headwater.client.connection import Connection, open_connection
 from headwater.wire.apis.k00_produce import ProduceRequest
@@ -33,11 +34,13 @@ from headwater_broker.api.produce.request_codec import (
     parse_single_flexible,
 )
 from headwater_broker.network.connection import MALFORMED
+from headwater_broker.security.plain_mechanism import PlainMechanism
 from solo_broker import SoloBroker
 
 SEED = 20260101
 FRAMES = 1500
 BATCHES = 300
+LOGIN_BYTES = 50_000
 PER_CONNECTION = 10
 PARSE_MAX_S = 1.0
 CANARY_EVERY = 250
@@ -164,3 +167,20 @@ def test_spoiled_batches_are_refused_or_read_alike() -> None:
 def test_readers_that_differ_are_told_with_the_batch() -> None:
     with pytest.raises(AssertionError, match="the decoder"):
         fuzz_batches(BATCHES, SEED, lambda data: [(0, b"planted", None)])
+
+
+@pytest.mark.parametrize("parser", [name for name in PARSERS if name != GSSAPI])
+def test_spoiled_logins_harm_nobody(parser: str) -> None:
+    with complaints() as found:
+        outcome = asyncio.run(fuzz_login(parser, LOGIN_BYTES, SEED, found))
+    assert outcome.sent >= LOGIN_BYTES
+    assert 0 < outcome.closed <= outcome.attempts
+
+
+def test_a_mechanism_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down(*_: object) -> None:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(PlainMechanism, "begin", break_down)
+    with complaints() as found, pytest.raises(AssertionError, match="planted"):
+        asyncio.run(fuzz_login("PLAIN", LOGIN_BYTES, SEED, found))

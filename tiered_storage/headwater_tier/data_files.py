@@ -54,15 +54,18 @@ def tier_range(
     *,
     clock: Clock,
     entropy: Entropy,
+    durable: bool = True,
 ) -> FileFacts | None:
     """Fetch and decode ranges and write them as one L0 file into the table's folder; its facts.
 
     None when the ranges have no rows (control records only). Holds one row group in memory. The
-    file is durable when this returns. Needs no Spark.
+    file is durable when this returns; with `durable=False` the caller calls `make_durable` before
+    the commit. Needs no Spark.
     """
     ordered = sorted(ranges, key=lambda r: r.partition)
     rows = (batch for planned in ordered for batch in decoded_rows(fetch, planned))
-    return write_file(rows, location, level=0, attempt=entropy.uuid(), now_ms=clock.now_ms())
+    attempt, now_ms = entropy.uuid(), clock.now_ms()
+    return write_file(rows, location, level=0, attempt=attempt, now_ms=now_ms, durable=durable)
 
 
 def decoded_rows(fetch: Fetch, planned: TierRange) -> Iterator[pa.RecordBatch]:
@@ -95,8 +98,9 @@ def write_file(
     level: int,
     attempt: UUID,
     now_ms: int,
+    durable: bool = True,
 ) -> FileFacts | None:
-    """Write rows, sorted by (partition, offset), as one durable file. None without rows."""
+    """Write rows, sorted by (partition, offset), as one file. None without rows."""
     path = data_file(level, attempt)
     files = filesystem(location)
     facts = _Facts()
@@ -111,7 +115,8 @@ def write_file(
             return None
         writer.close()
         size_bytes = files.get_file_info(path).size
-        _make_durable(location, path)
+        if durable:
+            make_durable(location, [path])
     except (OSError, pa.ArrowException) as error:
         raise TableAccessError(f"writing {path} into {location.uri} failed: {error}") from error
     return facts.done(path, size_bytes, now_ms)
@@ -263,12 +268,12 @@ def _open_writer(path: str, files: Any) -> pq.ParquetWriter:
     )
 
 
-def _make_durable(location: TableLocation, path: str) -> None:
-    """fsync a file and its folder in a local table, before the commit that refers to it."""
+def make_durable(location: TableLocation, paths: Sequence[str]) -> None:
+    """fsync files and their folder in a local table, before the commit that refers to them."""
     folder = local_path(location.uri)
-    if folder is None:
+    if folder is None or not paths:
         return
-    for target in (os.path.join(folder, path), folder):
+    for target in (*(os.path.join(folder, path) for path in paths), folder):
         handle = os.open(target, os.O_RDONLY)
         try:
             os.fsync(handle)

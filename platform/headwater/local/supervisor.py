@@ -26,6 +26,7 @@ from headwater.local.manager import BrokerState, ManagerState, Progress
 from headwater.local.private_file import write_private
 from headwater.local.processes import CLUSTER_DIR_VARIABLE, ProcessRef
 from headwater.local.secure_cluster import SecureCluster, listener_properties
+from headwater.local.zk_client import NO_SECURITY, ZooKeeperSecurity
 from headwater.local.zk_session import close_session
 from headwater.local.zookeeper import zookeeper_spec
 from headwater.system import SystemEntropy
@@ -50,8 +51,10 @@ class Supervisor:
         changed: Callable[[], None] = lambda: None,
         drain_grace_s: float = DRAIN_GRACE_S,
         close: CloseSession = close_session,
+        before_brokers: Callable[[ZooKeeperSecurity], None] = lambda _security: None,
     ) -> None:
-        """`close` closes the ZooKeeper session of a broker that has died."""
+        """`close` closes the ZooKeeper session of a broker that has died. `before_brokers` is
+        called when ZooKeeper serves, with the brokers' credentials there."""
         self.spec = spec
         self.brokers: dict[int, SupervisedChild] = {}
         self.zookeeper: SupervisedChild | None = None
@@ -60,6 +63,7 @@ class Supervisor:
         self._broker_command = broker_command
         self._changed = changed
         self._drain_grace_s = drain_grace_s
+        self._before_brokers = before_brokers
         self._sessions = BrokerSessions(spec.directory / "zookeeper", spec.zookeeper, close)
         self._security = (
             SecureCluster(spec.directory, clock, SystemEntropy()) if spec.secure else None
@@ -82,8 +86,11 @@ class Supervisor:
             progress("ZooKeeper is ready", 1, total)
             if self._security is not None:
                 self._security.prepare(self.spec)
+                self._before_brokers(self._security.zookeeper())
                 own_server = not self.spec.external_zookeeper
                 self._security.ensure_admin(self.spec.zookeeper, own_server=own_server)
+            else:
+                self._before_brokers(NO_SECURITY)
             self._sessions.close_leftovers()
             for slot in self.spec.slots:
                 self._start_broker(self.spec, slot)

@@ -36,13 +36,12 @@ from headwater_tier.plan import (
     PartitionBounds,
     TierRange,
     plan_ranges,
+    task_ranges,
 )
 
 logger = logging.getLogger(__name__)
 
 INTERVAL_KEY = "delta.interval.ms"
-TASK_OFFSETS_MIN = 50_000
-"""Offsets per task at least: below this a task costs more time than it saves."""
 ROUND_OFFSETS_MAX = 20_000_000
 """Of all partitions together: limits a round's time, and the work that a crash repeats."""
 
@@ -218,26 +217,3 @@ def tier(
 
 class TopicReplacedError(UsageError):
     """The topic was deleted, and another topic was created under its name."""
-
-
-def task_ranges(ranges: Sequence[TierRange], parallelism: int) -> list[tuple[TierRange, ...]]:
-    """The ranges of each task: at least TASK_OFFSETS_MIN offsets per task, in equal shares.
-
-    A piece of a partition's range keeps the range's `expected_end`; the commit is for the ranges.
-    """
-    total = sum(r.end_offset - r.start_offset for r in ranges)
-    parts = max(1, min(parallelism, total // TASK_OFFSETS_MIN))
-    share = math.ceil(total / parts)
-    pieces: list[list[TierRange]] = [[]]
-    left = share
-    for planned in ranges:
-        at = planned.start_offset
-        while at < planned.end_offset:
-            if left <= 0:
-                pieces.append([])
-                left = share
-            end = min(planned.end_offset, at + left)
-            pieces[-1].append(replace(planned, start_offset=at, end_offset=end))
-            left -= end - at
-            at = end
-    return [tuple(part) for part in pieces if part]

@@ -30,6 +30,7 @@ from headwater_tier.typed.names import Derived
 
 USERS_OPERATIONS = frozenset(
     {
+        "ADD COLUMN",
         "ADD COLUMNS",
         "ADD CONSTRAINT",
         "CHANGE COLUMN",
@@ -65,6 +66,16 @@ class DerivedFile:
     max_partition: int | None
     min_offset: int | None
     max_offset: int | None
+
+    def may_hold(self, partition: int, start: int, end: int) -> bool:
+        """False if the statistics say that the file has no row of this offset range."""
+        if self.min_partition is not None and partition < self.min_partition:
+            return False
+        if self.max_partition is not None and partition > self.max_partition:
+            return False
+        if self.min_offset is not None and self.min_offset >= end:
+            return False
+        return self.max_offset is None or self.max_offset >= start
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +122,8 @@ class DerivedTable:
         self._checked = checked
         with self._errors("opening"):
             self._table = DeltaTable(self.uri, storage_options=self._options())
-        self._check()
+        if checked:
+            self.check()
 
     @property
     def uri(self) -> str:
@@ -150,7 +162,8 @@ class DerivedTable:
             self._table.update_incremental()
             if self._table.version() == before:
                 return
-        self._check()
+        if self._checked:
+            self.check()
 
     @property
     def version(self) -> int:
@@ -257,6 +270,14 @@ class DerivedTable:
                 .execute()
             )
 
+    def require_whole_files(self) -> None:
+        """Raise TableStateError if deletion vectors hide rows: files are read as they are here."""
+        if "deletionVectors" in (self._table.protocol().reader_features or []):
+            raise TableStateError(
+                f"table {self.uri} has deletion vectors: apply them with REORG TABLE ... APPLY "
+                "(PURGE), then ALTER TABLE ... DROP FEATURE deletionVectors"
+            )
+
     def accept(self) -> None:
         """Take over the table as others left it. Raises CommitUnknownError."""
         self.commit(DerivedChange("accept", 0))
@@ -273,9 +294,9 @@ class DerivedTable:
         found = {p: self.version_of(name(p)) for p in range(partitions)}
         return {p: version for p, version in found.items() if version is not None}
 
-    def _check(self) -> None:
-        if not self._checked:
-            return
+    def check(self) -> None:
+        """Judge what others did, now and at each refresh. Raises TableStateError, naming it."""
+        self._checked = True
         mode = self.properties.get("delta.columnMapping.mode", "none")
         if mode != "none":
             raise TableStateError(

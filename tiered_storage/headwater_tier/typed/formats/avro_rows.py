@@ -44,6 +44,10 @@ class AvroSource:
         self._check = AvroCheck(self.schema)
         self._mark = SINGLE_OBJECT_MARK + self.schema.fingerprint
 
+    def fast(self) -> None:
+        """See the port."""
+        return
+
     def reader(self, schema: pa.Schema) -> Read:
         """See the port."""
         root = self.schema.resolved(self.schema.parsed)

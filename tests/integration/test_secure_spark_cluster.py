@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 from kazoo.exceptions import NoAuthError
 
+import headwater_spark
+from backfill import backfill
+from compact import compact
 from headwater import Admin
+from headwater.cli.main import run_command
 from headwater.client.security_options import security_keywords
 from headwater.client.values import NewTopic
 from headwater.config.java_properties import read_java_properties
@@ -76,7 +80,7 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
         "spark.eventLog.dir": f"file://{folder}/events",
     }
     with (
-        spark_session("local[5]", delta=False, conf=conf) as spark,
+        spark_session("local[5]", delta=True, conf=conf) as spark,
         Cluster.start(spark, 2, folder / "cluster", port, secure=True) as cluster,
     ):
         yield Notebook(spark, cluster, folder, link_port)
@@ -154,6 +158,46 @@ def test_an_operator_restarts_a_broker_and_attaches(notebook: Notebook) -> None:
         ClusterHandle.attach(
             zookeeper=known.zookeeper, zookeeper_properties=security / "client.properties"
         )
+
+
+@pytest.mark.long
+def test_jobs_and_the_library_log_in_too(
+    notebook: Notebook, capfd: pytest.CaptureFixture[str]
+) -> None:
+    spark, options = notebook.spark, notebook.cluster.spark_options()
+    configs = {"remote.storage.enable": "true"}
+    with notebook.admin() as admin:
+        admin.create_topics([NewTopic("tiered", 1, 2, configs=configs), NewTopic("alerts", 1, 2)])
+    rows = spark.range(ROWS).selectExpr("CAST(id AS STRING) AS value")
+    rows.write.format("headwater").options(**options).option("topic", "tiered").mode(
+        "append"
+    ).save()
+    assert headwater_spark.tier(spark, "tiered", options=options).rows == ROWS
+    assert headwater_spark.table(spark, "tiered", options=options).count() == ROWS
+
+    def batch(df: Any, _epoch: int, tx: Any) -> None:
+        tx.delta(df)
+        tx.topic(df, "alerts")
+
+    once = headwater_spark.exactly_once(
+        batch, table=str(notebook.folder / "silver"), options=options
+    )
+    progress = headwater_spark.commit_progress(spark, group_id="lag", options=options)
+    stream = notebook.reader(spark.readStream, "tiered").select("value").writeStream
+    stream = stream.foreachBatch(once).option("checkpointLocation", str(notebook.folder / "once"))
+    assert stream.trigger(availableNow=True).start().awaitTermination(WAIT_S)
+    progress.stop()
+    assert notebook.values("alerts") == list(range(ROWS))
+    with notebook.admin() as admin:
+        committed = admin.list_group_offsets("lag")
+    assert [o.offset for o in committed.values()] == [ROWS]
+
+    login = ["--bootstrap-server", options["kafka.bootstrap.servers"]]
+    login += ["--command-config", str(notebook.cluster.client_properties)]
+    assert run_command(compact, ["tiered", *login], "compact") == 0
+    target = ["tiered", "--to-table", str(notebook.folder / "copy"), "--id", "one"]
+    assert run_command(backfill, [*target, *login], "backfill") == 0
+    assert "50 records of tiered" in capfd.readouterr().out
 
 
 @pytest.mark.long

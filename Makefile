@@ -25,7 +25,7 @@ setup: $(STAMP) ## Build .venv with everything the demo, tests and benches need 
 $(STAMP): pyproject.toml .ci/setup
 	@PYTHON="$(PYTHON)" .ci/setup
 
-demo: setup ## The whole path on a real year of flights: brokers in Spark, Delta, proofs (about 6 min)
+demo: setup ## The whole path on a real year of flights: brokers in Spark, Delta, proofs (about 6 min; ARGS=--secure, too)
 	@$(BIN)/python jobs/flights_demo.py $(ARGS)
 
 test: setup check unit integration ## Everything: check, unit and integration tests (15 to 20 min)

@@ -11,8 +11,9 @@ INTERNAL, where both sides show a certificate. Secrets are in D/security alone:
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headwater.clock import Clock
@@ -90,11 +91,14 @@ class SecureCluster:
         if not self.password_file.exists() or self.password_file.read_bytes() != password:
             write_private(self.password_file, password)
 
-    def ensure_admin(self, servers: str, *, own_server: bool = False) -> None:
+    def ensure_admin(
+        self, servers: str, *, own_server: bool = False, tls: ssl.SSLContext | None = None
+    ) -> None:
         """Let the user of client.properties log in: before the first broker starts. A password
         that was changed in ZooKeeper stays, while client.properties is the old file.
 
         `own_server`: ZooKeeper is this cluster's alone, so that its root belongs to the brokers.
+        `tls`: of the connection to ZooKeeper.
         """
         user, password = self._login()
         self._ensure_user(
@@ -103,7 +107,7 @@ class SecureCluster:
             password,
             MECHANISM,
             self._entropy,
-            self.zookeeper(),
+            replace(self.zookeeper(), tls=tls),
             replace=self._is_new_admin,
             own_server=own_server,
         )

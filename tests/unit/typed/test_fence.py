@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from headwater_tier.typed.declarations import declared_tables
 from headwater_tier.typed.derived_table import DerivedChange, DerivedTable
 from headwater_tier.typed.follow import TopicFollower
 from headwater_tier.typed.names import Kind, derived
+from headwater_tier.typed.vacuum import vacuum_derived
 from tier_log import CountingEntropy
 from typed_topic import CLOCK, JsonDecoder, NoSchemas, TypedTopic
 
@@ -188,3 +190,26 @@ def test_a_users_column_is_left_alone(topic: TypedTopic) -> None:
     topic.follow()
     found = DeltaTable(uri(topic)).to_pyarrow_table().sort_by("offset").to_pylist()[-1]
     assert (found["a"], found["mine"], found["value_mine"]) == (3, None, 5)
+
+
+def test_vacuum_deletes_what_a_killed_turn_left(
+    topic: TypedTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    topic.follow()
+    topic.produce(0, {"a": 3})
+    topic.tier()
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(DerivedTable, "commit", killed)
+        topic.follow()
+    folder = Path(uri(topic))
+    left = {path.name for path in folder.glob("*.parquet")}
+    needed = {Path(path).name for path in DeltaTable(uri(topic)).file_uris()}
+    for path in folder.glob("*.parquet"):
+        os.utime(path, (0, 0))
+    gone = vacuum_derived(topic.location, age_hours=24)
+    assert {Path(path).name for path in gone} == left - needed
+    assert len(left - needed) == 1
+    assert topic.follow().rows == 1

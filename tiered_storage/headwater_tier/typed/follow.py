@@ -80,6 +80,13 @@ class FollowResult:
     latest_problem: str = ""
     """Why the table of latest rows lags behind the typed one."""
 
+    @property
+    def is_caught_up(self) -> bool:
+        """True when another turn at once would find nothing that this one left for it."""
+        merging = self.latest is not None and self.latest.read and self.latest.behind
+        catching_up = self.quarantine_behind and not self.quarantine_problem
+        return not (self.behind or merging or catching_up)
+
 
 def follow_topic(
     location: TableLocation,
@@ -111,6 +118,8 @@ def follow_topic(
             decoder_for=decoder_for,
         )
     result = follower.turn(wanted, rows_max=rows_max, bytes_max=bytes_max)
+    if result.rows and not result.behind:
+        pa.default_memory_pool().release_unused()  # a backfill's buffers, until the next one
     _followers[location.uri] = follower  # only after success: an error opens all again
     while len(_followers) > FOLLOWERS_MAX:
         _followers.popitem(last=False)

@@ -15,7 +15,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export HEADWATER_JARS := $(CURDIR)/.cache/jars
 
-.PHONY: help setup demo test check unit integration long sim soak fuzz docs docs-tools integrations suite-kafka-python suite-copier suite-clients suite-mechanisms suite-recipes suite-spark suite-rights suite-secrets bench-kafka bench-tier bench-source bench-spark bench-scale bench-transactions bench-tls bench-rights clean
+.PHONY: help setup demo test check unit integration long sim soak fuzz docs docs-tools integrations suite-kafka-python suite-copier suite-clients suite-mechanisms suite-recipes suite-spark suite-rights suite-secrets bench-kafka bench-tier bench-typed bench-source bench-spark bench-scale bench-transactions bench-tls bench-rights clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -104,6 +104,9 @@ bench-rights: setup ## CPU time of a lone Produce and Fetch, without and with AC
 
 bench-tier: setup ## Topic to Delta against Spark's own Kafka-to-Delta stream
 	@$(BIN)/python bench/bench_spark.py tier $(ARGS)
+
+bench-typed: setup ## JSON topic to typed Delta table against Spark's from_json (ARGS="--rows 2000000")
+	@$(BIN)/python bench/bench_typed.py $(ARGS)
 
 bench-source: setup ## The Spark source against spark-sql-kafka
 	@$(BIN)/python bench/bench_spark.py source $(ARGS)

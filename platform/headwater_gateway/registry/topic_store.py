@@ -73,7 +73,8 @@ class TopicFollower:
         with self._changed:
             self._is_stopping = True
             self._changed.notify_all()
-        self._thread.join()
+        if self._thread.ident is not None:  # it was started
+            self._thread.join()
 
     def state(self) -> RegistryState:
         """The state by now."""

@@ -24,6 +24,12 @@ from peers import ROOT, kafka_classpath, resolve_jars, spark_kafka_jars
 CACHE = ROOT / ".cache" / "integrations"
 PROGRAMS = Path(__file__).parent / "programs"
 SPARK_VERSION = "4.2.0"
+DEBEZIUM = (
+    "io.debezium:debezium-connector-postgres:3.6.1.Final",
+    "org.apache.kafka:connect-runtime:4.3.1",
+    "org.slf4j:slf4j-simple:1.7.36",
+)
+POSTGRES_FOLDERS = "/usr/lib/postgresql/*/bin"
 FLINK_VERSION = "2.2.1"
 FLINK_CONNECTOR = "org.apache.flink:flink-sql-connector-kafka:5.0.0-2.2"
 KAFKA_PYTHON_VERSION = "3.0.12"
@@ -33,6 +39,12 @@ REGISTRY_CLIENTS = (
     "@confluentinc/schemaregistry@1.10.1",
 )
 APICURIO_SERDES = "io.apicurio:apicurio-registry-avro-serde-kafka:3.1.7"
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>headwater.test</groupId><artifactId>jars</artifactId><version>1</version>
+<dependencies><dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>
+<version>{version}</version></dependency></dependencies></project>
+"""
+"""Of a project whose dependencies are wanted."""
 APICURIO_VERSION = "3.3.3"
 APICURIO_JAVA = 25
 FETCH_S = 900.0
@@ -84,6 +96,23 @@ def kafka_jars() -> str:
         raise MissingPartError(str(error)) from error
 
 
+def debezium_jars() -> Path:
+    """The folder with the jars of Kafka Connect and of Debezium's connector for Postgres."""
+    _program("java", "a Java runtime (17 or newer)")
+    try:
+        return resolve_jars(CACHE / "debezium", DEBEZIUM)
+    except SystemExit as error:
+        raise MissingPartError(str(error)) from error
+
+
+def postgres_programs() -> Path:
+    """The folder with Postgres' programs (apt: postgresql)."""
+    found = sorted(Path("/").glob(POSTGRES_FOLDERS.lstrip("/")))
+    if not found:
+        raise MissingPartError(f"Postgres is not installed: no {POSTGRES_FOLDERS}")
+    return found[-1]
+
+
 def spark_connector() -> list[str]:
     """The jars of Spark's own connector for Kafka."""
     _program("java", "a Java runtime (17 or newer)")
@@ -128,12 +157,16 @@ def registry_node() -> tuple[Sequence[str], dict[str, str]]:
 
 
 def apicurio_serdes() -> str:
-    """The class path of Apicurio's Avro serializers for Kafka."""
+    """The class path of Apicurio's Avro serializers for Kafka, with all that they need."""
     _program("java", "a Java runtime (17 or newer)")
-    try:
-        return f"{resolve_jars(CACHE / 'apicurio-serdes', (APICURIO_SERDES,))}/*"
-    except SystemExit as error:
-        raise MissingPartError(str(error)) from error
+    folder = CACHE / "apicurio-serdes"
+    with _once(folder, APICURIO_SERDES.replace(":", "-")) as is_missing:
+        if is_missing:
+            group, name, version = APICURIO_SERDES.split(":")
+            (folder / "pom.xml").write_text(POM.format(group=group, name=name, version=version))
+            copy = [_program("mvn", "Maven"), "-q", "dependency:copy-dependencies"]
+            _run([*copy, f"-DoutputDirectory={folder / 'jars'}", "-DincludeScope=runtime"], folder)
+    return f"{folder / 'jars'}/*"
 
 
 def apicurio_registry() -> tuple[Path, Path]:
@@ -246,6 +279,8 @@ PARTS: dict[str, Callable[[], object]] = {
     f"Apicurio registry {APICURIO_VERSION}": apicurio_registry,
     "sarama": lambda: go_program("sarama"),
     "spark-kafka": spark_connector,
+    "Debezium and Kafka Connect": debezium_jars,
+    "Postgres": postgres_programs,
     "Spark's test catalog": spark_row_level_catalog,
 }
 

@@ -113,7 +113,7 @@ def up(
             return _foreground(options, as_json)
         daemon.prepare_directory(directory)
         servers = _start_detached(options, path, quiet=as_json)
-    _show_up(servers, directory, as_json)
+    _show_up(servers, options, as_json)
     return 0
 
 
@@ -193,7 +193,7 @@ def _foreground(options: UpOptions, as_json: bool) -> int:
         nonlocal is_up
         if event["event"] == "up":
             is_up = True
-            _show_up(event["bootstrap_servers"], options.directory, as_json)
+            _show_up(event["bootstrap_servers"], options, as_json)
         elif not as_json:
             click.echo(daemon.event_text(event), err=True)
 
@@ -203,10 +203,14 @@ def _foreground(options: UpOptions, as_json: bool) -> int:
     return code
 
 
-def _show_up(bootstrap_servers: str, directory: str, as_json: bool) -> None:
+def _show_up(bootstrap_servers: str, options: UpOptions, as_json: bool) -> None:
+    directory, port = options.directory, options.registry_port
+    registry = {} if port is None else {"schema_registry": f"http://127.0.0.1:{port}"}
     if as_json:
         folder = str(daemon.cluster_folder(directory))
-        echo_json({"bootstrap_servers": bootstrap_servers, "directory": folder})
+        echo_json({"bootstrap_servers": bootstrap_servers, "directory": folder, **registry})
         return
     click.echo(f"bootstrap servers: {bootstrap_servers}")
+    for url in registry.values():
+        click.echo(f"schema registry: {url}")
     click.echo(f"data and logs: {directory}   stop it: {command_for('down', directory)}")

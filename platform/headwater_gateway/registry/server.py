@@ -20,6 +20,8 @@ from headwater.errors import UsageError
 GRACE_S = 5
 STDIN = 0
 BACKLOG = 2_048
+CONNECTIONS_MAX = 2_000
+"""More of them are answered with 503."""
 KEEP_ALIVE_S = 60
 
 
@@ -78,6 +80,7 @@ class RegistryServer(uvicorn.Server):
             ws="none",
             proxy_headers=False,
             backlog=BACKLOG,
+            limit_concurrency=CONNECTIONS_MAX,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=GRACE_S,
         )

@@ -215,7 +215,7 @@ class TopicStore:
 
     def _catch_up(self, deadline: float) -> None:
         end = self._topic.end()
-        if end > self._own_end:
+        if end != self._own_end:
             self._wait(end, deadline)
 
     def _wait(self, offset: int, deadline: float) -> None:

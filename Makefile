@@ -15,7 +15,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export HEADWATER_JARS := $(CURDIR)/.cache/jars
 
-.PHONY: help setup demo test check unit integration long sim soak fuzz docs docs-tools integrations suite-kafka-python suite-copier suite-clients suite-mechanisms suite-recipes suite-spark suite-rights suite-secrets bench-kafka bench-tier bench-typed bench-source bench-spark bench-scale bench-transactions bench-tls bench-rights clean
+.PHONY: help setup demo test check unit integration long sim soak fuzz docs docs-tools integrations suite-kafka-python suite-copier suite-clients suite-mechanisms suite-recipes suite-spark suite-rights suite-registry suite-secrets bench-kafka bench-tier bench-typed bench-source bench-spark bench-scale bench-transactions bench-tls bench-rights clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ suite-spark: setup ## Spark's exactly-once writes: a crash at each step (ARGS="-
 
 suite-rights: setup ## Every request with every right, against Apache Kafka and Headwater: replies that differ
 	@PYTHONPATH=tests:bench $(BIN)/python -m suites.rights_matrix $(ARGS)
+
+suite-registry: setup ## The same requests to Apicurio's registry and to ours (ARGS=--write: into the docs)
+	@PYTHONPATH=tests:bench $(BIN)/python -m suites.registry_oracle $(ARGS)
 
 suite-secrets: setup ## Search what a secure cluster leaves for its secrets (ARGS="--dir D --also FOLDER")
 	@PYTHONPATH=tests:bench $(BIN)/python -m suites.secret_search $(ARGS)

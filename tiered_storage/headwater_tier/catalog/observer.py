@@ -17,7 +17,7 @@ from headwater.client.values import (
 )
 from headwater.errors import HeadwaterError
 from headwater.ids import id_text
-from headwater_tier.catalog.rows import COORDINATOR_TOPICS, Key, Kind, dump
+from headwater_tier.catalog.rows import COORDINATOR_TOPICS, NOT_KEPT_GROUPS, Key, Kind, dump
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +74,8 @@ class BrokerObserver:
         """Group -> its committed offsets."""
         rows: dict[Key, str] = {}
         for listing in self._admin.list_groups():
+            if listing.group_id in NOT_KEPT_GROUPS:
+                continue
             try:
                 offsets = self._admin.list_group_offsets(listing.group_id)
             except HeadwaterError as error:

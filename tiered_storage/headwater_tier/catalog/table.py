@@ -175,7 +175,10 @@ class CatalogTable:
         try:
             yield
         except TableNotFoundError as error:
-            raise TableAccessError(f"there is no catalog at {self.uri}") from error
+            raise TableAccessError(
+                f"there is no catalog at {self.uri}: name the base folder of the tables, and see"
+                " docs/restore.md"
+            ) from error
         except _ERRORS as error:
             raise TableAccessError(f"{doing} {self.uri} failed: {error}") from error
 

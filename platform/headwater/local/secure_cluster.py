@@ -11,8 +11,9 @@ INTERNAL, where both sides show a certificate. Secrets are in D/security alone:
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headwater.clock import Clock
@@ -93,11 +94,14 @@ class SecureCluster:
             write_private(self.client_properties, self._client_rows(self._new_secret()).encode())
             self._is_new_admin = True
 
-    def ensure_admin(self, servers: str, *, own_server: bool = False) -> None:
+    def ensure_admin(
+        self, servers: str, *, own_server: bool = False, tls: ssl.SSLContext | None = None
+    ) -> None:
         """Let the user of client.properties log in: before the first broker starts. A password
         that was changed in ZooKeeper stays, while client.properties is the old file.
 
         `own_server`: ZooKeeper is this cluster's alone, so that its root belongs to the brokers.
+        `tls`: of the connection to ZooKeeper.
         """
         user, password = self._login()
         self._ensure_user(
@@ -106,7 +110,7 @@ class SecureCluster:
             password,
             MECHANISM,
             self._entropy,
-            self.zookeeper(),
+            replace(self.zookeeper(), tls=tls),
             replace=self._is_new_admin,
             own_server=own_server,
         )

@@ -61,6 +61,7 @@ FORMER_BROKERS_S = 30.0
 DRIVER = "driver"
 MEMORY_LIMIT_KEY = "spark.executor.pyspark.memory"
 BIND_ADDRESS_KEY = "spark.driver.bindAddress"
+NETWORK_CRYPTO = ("spark.authenticate", "spark.network.crypto.enabled")
 LINK_PORT_KEY = "spark.headwater.driver.port"
 """The driver's port for the brokers' tasks, where a firewall needs a fixed one."""
 
@@ -321,10 +322,21 @@ class SparkManager:
         if self.security is None:
             return
         self.security.prepare(self.spec, leaves=False)
+        self._warn_of_an_open_network()
         own_server = self.external_zookeeper is None
         self.security.ensure_admin(self._servers, own_server=own_server)
         self._certificates = BrokerCertificates(self.security.folder, self._clock, self._links)
         self._certificates.start()
+
+    def _warn_of_an_open_network(self) -> None:
+        """Warn when who reads Spark's traffic could take a broker's place by its entry token."""
+        conf = self._spark.sparkContext.getConf()
+        if self._plan.one_host or all(conf.get(key) == "true" for key in NETWORK_CRYPTO):
+            return
+        logger.warning(
+            "Spark ships the brokers' entry tokens in the clear: set %s",
+            " and ".join(f"{key}=true" for key in NETWORK_CRYPTO),
+        )
 
     def _links(self) -> list[tuple[str, TaskLink]]:
         """The connections to the tasks that run now, by the broker's name."""

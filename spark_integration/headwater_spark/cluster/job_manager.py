@@ -11,6 +11,8 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
@@ -28,8 +30,10 @@ from headwater.local.processes import CLUSTER_DIR_VARIABLE, ProcessRef
 from headwater.local.secure_cluster import SecureCluster
 from headwater.local.services import Services
 from headwater.local.supervisor import supervised_zookeeper
-from headwater.local.zk_client import NO_SECURITY
+from headwater.local.zk_client import NO_SECURITY, ZooKeeperSecurity
 from headwater.local.zk_requests import ZkRequests
+from headwater.local.zk_session import close_session
+from headwater.local.zk_tls import zookeeper_tls_of
 from headwater.security.certificates import certificate_facts
 from headwater.system import SystemEntropy
 from headwater_spark.cluster import interrupts
@@ -114,7 +118,9 @@ class SparkManager:
         )
         """On the driver's host: they take no core of the executors."""
         self._zookeeper: SupervisedChild | None = None
-        self._sessions = BrokerSessions(spec.directory / "zookeeper", self._servers)
+        self._zookeeper_tls = zookeeper_tls_of({**dict(spec.properties), **self.properties})
+        close = partial(close_session, security=ZooKeeperSecurity(tls=self._zookeeper_tls))
+        self._sessions = BrokerSessions(spec.directory / "zookeeper", self._servers, close)
         self._jobs = BrokerJobs(
             clock,
             SparkJobs(spark, self._plan.task_cpus),
@@ -324,7 +330,7 @@ class SparkManager:
         self.security.prepare(self.spec, leaves=False)
         self._warn_of_an_open_network()
         own_server = self.external_zookeeper is None
-        self.security.ensure_admin(self._servers, own_server=own_server)
+        self.security.ensure_admin(self._servers, own_server=own_server, tls=self._zookeeper_tls)
         self._certificates = BrokerCertificates(self.security.folder, self._clock, self._links)
         self._certificates.start()
 
@@ -353,6 +359,7 @@ class SparkManager:
             "directory": str(self.spec.directory),
         }
         shown = NO_SECURITY if self.security is None else self.security.zookeeper()
+        shown = replace(shown, tls=self._zookeeper_tls)
         requests = ZkRequests(self._servers, own, ChangeRequests(self), shown)
         requests.open()
         self._requests = requests

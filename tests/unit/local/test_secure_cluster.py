@@ -106,7 +106,7 @@ def test_a_broker_has_tls_users_and_acls(spec: ClusterSpec, secure: SecureCluste
     assert rows["listeners"] == rows["advertised.listeners"]
     assert rows["listener.security.protocol.map"] == "SECURE:SASL_SSL,INTERNAL:SSL"
     assert rows["listener.name.internal.ssl.client.auth"] == "required"
-    assert rows["super.users"] == "User:broker;User:admin"
+    assert rows["super.users"] == "User:broker;User:admin;User:tiering"
     assert Path(rows["ssl.keystore.location"]).name == "broker-1.pem"
     assert len(rows["delegation.token.secret.key"]) == 48
 

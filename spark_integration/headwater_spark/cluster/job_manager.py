@@ -93,14 +93,8 @@ class SparkManager:
         self._changed = changed
         self._drain_grace_s = drain_grace_s
         self._plan = plan_for(spark, spec.brokers)
-        zookeeper = zookeeper or spec.external_zookeeper or None
-        if zookeeper is None and not self._plan.one_host:
-            raise UsageError(
-                "executors on other machines can't reach the embedded ZooKeeper: name an ensemble,"
-                " Cluster.start(..., zookeeper='host:2181')"
-            )
-        self.external_zookeeper = zookeeper
-        self._servers = zookeeper or spec.zookeeper
+        self.external_zookeeper = _ensemble(spec, zookeeper, one_host=self._plan.one_host)
+        self._servers = self.external_zookeeper or spec.zookeeper
         self.security = (
             SecureCluster(spec.directory, clock, SystemEntropy()) if spec.secure else None
         )
@@ -452,6 +446,17 @@ class SparkManager:
             drain_grace_s=self._drain_grace_s,
             silence_s=network_timeout_s(self._spark),
         )
+
+
+def _ensemble(spec: ClusterSpec, zookeeper: str | None, *, one_host: bool) -> str | None:
+    """The external ensemble to use; None for the embedded one. Raises UsageError."""
+    found = zookeeper or spec.external_zookeeper or None
+    if found is None and not one_host:
+        raise UsageError(
+            "executors on other machines can't reach the embedded ZooKeeper: name an ensemble,"
+            " Cluster.start(..., zookeeper='host:2181')"
+        )
+    return found
 
 
 def plan_for(spark: SparkSession, brokers: int) -> SlotPlan:

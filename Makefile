@@ -9,6 +9,7 @@ MAKEFLAGS += --no-print-directory
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.headwater-setup
+WORKERS ?= 2
 FOLDERS := platform tiered_storage broker_service spark_integration jobs tests bench
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
@@ -24,7 +25,7 @@ setup: $(STAMP) ## Build .venv with everything the demo, tests and benches need 
 $(STAMP): pyproject.toml .ci/setup
 	@PYTHON="$(PYTHON)" .ci/setup
 
-demo: setup ## The whole path on a real year of flights: brokers in Spark, Delta, proofs (about 6 min)
+demo: setup ## The whole path on a real year of flights: brokers in Spark, Delta, proofs (about 6 min; ARGS=--secure, too)
 	@$(BIN)/python jobs/flights_demo.py $(ARGS)
 
 test: setup check unit integration ## Everything: check, unit and integration tests (15 to 20 min)
@@ -36,8 +37,9 @@ check: setup ## ruff, mypy, import contracts, house rules
 	@$(BIN)/lint-imports --no-cache | tail -n 3
 	@$(BIN)/python -m pytest -q tests/tidy
 
-unit: setup ## Tests without processes, sockets or Spark (ARGS= to pytest)
-	@$(BIN)/python -m pytest -q tests --ignore tests/integration --ignore tests/tidy $(ARGS)
+unit: setup ## Tests without processes, sockets or Spark (ARGS= to pytest, WORKERS=2)
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests --ignore tests/integration \
+	  --ignore tests/tidy $(ARGS)
 
 integration: setup ## Tests with real processes, clients and Spark (ARGS= to pytest)
 	@$(BIN)/python -m pytest -q tests/integration -m "not long and not integrations" $(ARGS)

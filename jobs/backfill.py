@@ -58,7 +58,7 @@ def backfill(
     target = to_topic or to_table
     with job_session(job) as spark:
         records = headwater_spark.table(
-            spark, topic, bootstrap_servers=job.servers, include_headers=True
+            spark, topic, include_headers=True, options=job.connection()
         )
         rows = records if where is None else _filtered(records, where)
         count = rows.count()
@@ -68,7 +68,7 @@ def backfill(
         if to_topic is not None:
             ordered = rows.repartition("partition").sortWithinPartitions("partition", "offset")
             writer = ordered.select("key", "value", "headers", "partition").write
-            writer = writer.format("headwater").option("kafka.bootstrap.servers", job.servers)
+            writer = writer.format("headwater").options(**job.connection())
             writer.option("topic", to_topic).mode("append").save()
         else:
             writer = rows.write.format("delta").option("txnAppId", f"headwater-backfill-{run_id}")

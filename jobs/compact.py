@@ -25,7 +25,6 @@ from headwater_spark.scheduled_job import (
     run_job,
     settings,
 )
-from headwater_spark.source.broker_metadata import Brokers
 from headwater_spark.tiering.table_maintenance import TableMaintenance
 from headwater_tier.delta import LogTable
 from headwater_tier.locate import locate_table
@@ -72,7 +71,7 @@ def compact(
 
 
 def _topic_files(spark: SparkSession, job: JobSettings, topic: str, files_min: int) -> int:
-    brokers = Brokers(job.servers)
+    brokers = job.brokers()
     try:
         location = locate_table(brokers, brokers.topics([topic])[topic])
         if job.is_dry_run:

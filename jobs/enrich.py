@@ -74,7 +74,7 @@ def enrich(
             job.summary(f"{count} offsets of {source} wait for {target}", offsets=count)
             return 0
         writer = rows.writeStream.format("headwater").option("topic", target)
-        writer = writer.option("kafka.bootstrap.servers", job.servers)
+        writer = writer.options(**job.connection())
         count = run_available(writer.option("checkpointLocation", checkpoint))
         job.summary(f"{count} records of {source} into {target}", records=count)
     return 0

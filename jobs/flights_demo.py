@@ -18,11 +18,12 @@ from headwater.system import SystemClock
 @click.option("--out", default="demo-out", show_default=True, help="Folder for data and pictures.")
 @click.option("--seconds", default=60.0, show_default=True, help="How long the year takes.")
 @click.option("--port", default=19092, show_default=True, help="First port of the cluster.")
+@click.option("--secure", is_flag=True, help="TLS, logins and ACLs; then search for secrets.")
 @click.option("--keep", is_flag=True, help="Leave the cluster up at the end, until Ctrl-C.")
-def demo(out: str, seconds: float, port: int, keep: bool) -> int:
+def demo(out: str, seconds: float, port: int, secure: bool, keep: bool) -> int:
     """Run the demo; exit code 1 for any difference."""
     reader = Path(__file__).resolve().with_name("plain_reader.py")
-    options = DemoOptions(Path(out).resolve(), seconds, keep, port, reader)
+    options = DemoOptions(Path(out).resolve(), seconds, keep, port, reader, secure)
     return run_demo(options, SystemClock())
 
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from flights.connection import Connection
 from flights.tiering import tier_all
 from headwater import Consumer, Producer, TopicPartition
 from headwater.clock import Clock
@@ -73,11 +74,11 @@ def _hashes(values: pa.Array | pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.u
     return hashes
 
 
-def produce(bootstrap_servers: str, flights: pd.DataFrame, clock: Clock) -> Step:
+def produce(connection: Connection, flights: pd.DataFrame, clock: Clock) -> Step:
     """Produce with `Producer.send_table` and acks=all; the time without making the input."""
     tables = list(chunks(flights, RECORDS))
     expected = sum(checksum(table["value"]) for table in tables) & _MASK
-    with Producer(bootstrap_servers, acks="all") as producer:
+    with Producer(connection.servers, acks="all", **connection.sdk) as producer:
         start = clock.monotonic()
         for table in tables:
             producer.send_table(REPLAY, table, key="key", value="value")
@@ -86,10 +87,10 @@ def produce(bootstrap_servers: str, flights: pd.DataFrame, clock: Clock) -> Step
     return Step("produced, send_table, acks=all", RECORDS, seconds, expected)
 
 
-def consume(bootstrap_servers: str, clock: Clock) -> Step:
+def consume(connection: Connection, clock: Clock) -> Step:
     """Read from offset 0 to the end with `Consumer.poll_arrow`; the time without hashing."""
     rows, total = 0, 0
-    with Consumer(bootstrap_servers=bootstrap_servers) as consumer:
+    with Consumer(bootstrap_servers=connection.servers, **connection.sdk) as consumer:
         parts = [TopicPartition(REPLAY, p) for p in range(consumer.partitions_for(REPLAY))]
         ends = consumer.end_offsets(parts)
         consumer.assign(parts)
@@ -109,14 +110,14 @@ def consume(bootstrap_servers: str, clock: Clock) -> Step:
 
 
 def tier(
-    spark: SparkSession, bootstrap_servers: str, clock: Clock, produced: Step
+    spark: SparkSession, connection: Connection, clock: Clock, produced: Step
 ) -> tuple[Step, str]:
     """Tier as `headwater tier run` does; the step, and the table's URI.
 
     The checksum is the producer's: the scans compute it from the table.
     """
     start = clock.monotonic()
-    rows, uri = tier_all(spark, bootstrap_servers, REPLAY, clock)
+    rows, uri = tier_all(spark, connection, REPLAY, clock)
     seconds = clock.monotonic() - start
     return Step("tiered, topic to Delta", rows, seconds, produced.checksum), uri
 
@@ -144,9 +145,9 @@ def scan(spark: SparkSession, name: str, load: Callable[[], Any], clock: Clock) 
     return Step(name, rows, seconds, sum(int(row["total"]) for row in sums) & _MASK)
 
 
-def scans(spark: SparkSession, bootstrap_servers: str, table_uri: str, clock: Clock) -> list[Step]:
+def scans(spark: SparkSession, connection: Connection, table_uri: str, clock: Clock) -> list[Step]:
     """Spark's three ways to read the records."""
-    source = spark.read.format("headwater").option("kafka.bootstrap.servers", bootstrap_servers)
+    source = spark.read.format("headwater").options(**connection.spark)
     return [
         scan(
             spark,
@@ -157,7 +158,7 @@ def scans(spark: SparkSession, bootstrap_servers: str, table_uri: str, clock: Cl
         scan(
             spark,
             "Spark, headwater_spark.table (union)",
-            lambda: union_table(spark, REPLAY, bootstrap_servers=bootstrap_servers),
+            lambda: union_table(spark, REPLAY, options=connection.spark),
             clock,
         ),
         scan(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
+from flights.connection import Connection
 from flights.records import FLIGHTS
 from headwater import Admin
 from headwater.errors import HeadwaterError
@@ -32,7 +33,8 @@ class BrokerKills:
         return self._kill(broker.executor_pid, name)
 
     def _choose(self) -> int:
-        with Admin(self._cluster.bootstrap_servers) as admin:
+        connection = Connection.of(self._cluster)
+        with Admin(connection.servers, **connection.sdk) as admin:
             partitions = admin.describe_topics([FLIGHTS])[FLIGHTS].partitions
         leaders = [p.leader for p in partitions if p.leader >= 0 and p.leader not in self._killed]
         if not leaders:

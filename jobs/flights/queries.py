@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
+from flights.connection import Connection
 from flights.records import ALERT_DELAY_MIN, ALERTS, FLIGHTS, WEATHER
 from headwater.clock import Clock
 
@@ -29,11 +30,11 @@ ROUGH_WIND_MPH = 20
 POOR_VISIBILITY_MILES = 3
 
 
-def stream(spark: SparkSession, bootstrap_servers: str, topic: str, schema: str) -> DataFrame:
+def stream(spark: SparkSession, connection: Connection, topic: str, schema: str) -> DataFrame:
     """A stream of a topic's JSON values as columns."""
     raw = (
         spark.readStream.format("headwater")
-        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .options(**connection.spark)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
         .load()
@@ -51,10 +52,10 @@ def rough_weather() -> Column:
     )
 
 
-def start_join(spark: SparkSession, bootstrap_servers: str, out: Path) -> StreamingQuery:
+def start_join(spark: SparkSession, connection: Connection, out: Path) -> StreamingQuery:
     """Flights joined with the weather at their airport in their hour, into a Delta table."""
-    flights = stream(spark, bootstrap_servers, FLIGHTS, FLIGHT_SCHEMA)
-    weather = stream(spark, bootstrap_servers, WEATHER, WEATHER_SCHEMA).select(
+    flights = stream(spark, connection, FLIGHTS, FLIGHT_SCHEMA)
+    weather = stream(spark, connection, WEATHER, WEATHER_SCHEMA).select(
         "origin", "time_hour", rough_weather().alias("is_rough")
     )
     joined = flights.withWatermark("time_hour", WATERMARK).join(
@@ -71,14 +72,14 @@ def start_join(spark: SparkSession, bootstrap_servers: str, out: Path) -> Stream
     )
 
 
-def start_statistics(spark: SparkSession, bootstrap_servers: str, out: Path) -> StreamingQuery:
+def start_statistics(spark: SparkSession, connection: Connection, out: Path) -> StreamingQuery:
     """Flights and mean delay per hour of the day and route, rewritten in every trigger."""
     table = str(out / "statistics")
 
     def replace(batch: DataFrame, _batch_id: int) -> None:
         batch.coalesce(1).write.format("delta").mode("overwrite").save(table)
 
-    flights = stream(spark, bootstrap_servers, FLIGHTS, FLIGHT_SCHEMA)
+    flights = stream(spark, connection, FLIGHTS, FLIGHT_SCHEMA)
     statistics = flights.groupBy("hour", "origin", "dest").agg(
         f.count("*").alias("flights"), f.avg("dep_delay").alias("mean_delay_min")
     )
@@ -97,16 +98,16 @@ def alerts_checkpoint(out: Path) -> Path:
     return out / "checkpoints" / "alerts"
 
 
-def start_alerts(spark: SparkSession, bootstrap_servers: str, out: Path) -> StreamingQuery:
+def start_alerts(spark: SparkSession, connection: Connection, out: Path) -> StreamingQuery:
     """Departures more than an hour late, into the alerts topic, exactly once."""
-    flights = stream(spark, bootstrap_servers, FLIGHTS, FLIGHT_SCHEMA)
+    flights = stream(spark, connection, FLIGHTS, FLIGHT_SCHEMA)
     late = flights.where(f.col("dep_delay") > ALERT_DELAY_MIN)
     value = f.to_json(f.struct("flight_id", "carrier", "flight", "origin", "dest", "dep_delay"))
     return (
         late.select("key", value.cast("binary").alias("value"))
         .writeStream.format("headwater")
         .queryName("alerts")
-        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .options(**connection.spark)
         .option("topic", ALERTS)
         .option("checkpointLocation", str(alerts_checkpoint(out)))
         .trigger(processingTime=TRIGGER)
@@ -115,13 +116,13 @@ def start_alerts(spark: SparkSession, bootstrap_servers: str, out: Path) -> Stre
 
 
 def start_all(
-    spark: SparkSession, bootstrap_servers: str, out: Path, clock: Clock
+    spark: SparkSession, connection: Connection, out: Path, clock: Clock
 ) -> list[StreamingQuery]:
     """Start the queries one after the other, as Spark gives the Python planner of each source ten
     seconds to start. Raises the error of a query that ends meanwhile."""
     queries = []
     for start in (start_alerts, start_statistics, start_join):
-        query = start(spark, bootstrap_servers, out)
+        query = start(spark, connection, out)
         queries.append(query)
         end = clock.monotonic() + START_TIMEOUT_S
         while query.status["message"] in STARTING and clock.monotonic() < end:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.ipc
 from pyspark.sql import SparkSession
 
+from flights.connection import Connection
 from flights.proof import Row
 from headwater import Consumer, TopicPartition
 from headwater.clock import Clock
@@ -44,11 +45,13 @@ def _headers(row: list[dict[str, object]] | None) -> tuple[tuple[str, bytes | No
     return tuple((str(h["key"]), h["value"]) for h in row or ())  # type: ignore[misc]
 
 
-def by_sdk(bootstrap_servers: str, topic: str, clock: Clock) -> list[Row]:
+def by_sdk(connection: Connection, topic: str, clock: Clock) -> list[Row]:
     """Read the committed records from offset 0 to the end with `headwater.Consumer`."""
     rows: list[Row] = []
     with Consumer(
-        bootstrap_servers=bootstrap_servers, isolation_level="read_committed"
+        bootstrap_servers=connection.servers,
+        isolation_level="read_committed",
+        **connection.sdk,
     ) as consumer:
         parts = [TopicPartition(topic, p) for p in range(consumer.partitions_for(topic))]
         ends = consumer.end_offsets(parts)
@@ -65,10 +68,10 @@ def by_sdk(bootstrap_servers: str, topic: str, clock: Clock) -> list[Row]:
     return rows
 
 
-def by_confluent(bootstrap_servers: str, topic: str, clock: Clock) -> list[Row]:
+def by_confluent(connection: Connection, topic: str, clock: Clock) -> list[Row]:
     """Read from offset 0 to the end with librdkafka's consumer."""
     config = {
-        "bootstrap.servers": bootstrap_servers,
+        **connection.librdkafka,
         "group.id": f"demo-proof-{topic}",
         "enable.auto.commit": False,
         "enable.partition.eof": True,
@@ -108,9 +111,9 @@ def by_spark_delta(spark: SparkSession, topic: str, table_uri: str) -> list[Row]
     return rows_of_arrow(topic, frame.select(*COLUMNS[1:]).toArrow())
 
 
-def by_union(spark: SparkSession, topic: str, bootstrap_servers: str) -> list[Row]:
+def by_union(spark: SparkSession, topic: str, connection: Connection) -> list[Row]:
     """Read table and log with `headwater_spark.table`."""
-    frame = union_table(spark, topic, bootstrap_servers=bootstrap_servers, include_headers=True)
+    frame = union_table(spark, topic, include_headers=True, options=connection.spark)
     return rows_of_arrow(topic, frame.select(*COLUMNS[1:]).toArrow())
 
 

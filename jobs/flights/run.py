@@ -17,8 +17,10 @@ import pandas as pd
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from compact import compact
 from flights import (
     bulk_replay,
+    leaks,
     local_bytes,
     negative_control,
     pictures,
@@ -27,6 +29,7 @@ from flights import (
     readers,
     report,
 )
+from flights.connection import Connection
 from flights.kills import BrokerKills
 from flights.ledger import Ledger
 from flights.records import (
@@ -45,6 +48,7 @@ from flights.screen import Screen
 from flights.tiering import Tiering, tier_all
 from flights.year import Kill, Year, midnight_ms
 from headwater import Admin, NewTopic
+from headwater.cli.main import run_command
 from headwater.client.blocking.broker_status import BrokerStatusClient
 from headwater.client.blocking.epoch_client import EpochClient
 from headwater.clock import Clock
@@ -82,6 +86,7 @@ class DemoOptions:
     keep: bool
     port: int
     plain_reader: Path
+    secure: bool
 
 
 @dataclass
@@ -99,11 +104,12 @@ class Demo:
     verdicts: list[proof.Verdict] = field(default_factory=list)
     tables: dict[str, str] = field(default_factory=dict)
     images: list[Path] = field(default_factory=list)
+    known_secrets: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
-    def servers(self) -> str:
-        """The cluster's bootstrap servers."""
-        return self.cluster.bootstrap_servers
+    def connection(self) -> Connection:
+        """How clients reach the cluster."""
+        return Connection.of(self.cluster)
 
     @property
     def screen(self) -> Screen:
@@ -113,7 +119,7 @@ class Demo:
     def table_uri(self, topic: str) -> str:
         """The URI of the topic's Delta table, after tiering the topic completely."""
         if topic not in self.tables:
-            self.tables[topic] = tier_all(self.spark, self.servers, topic, self.clock)[1]
+            self.tables[topic] = tier_all(self.spark, self.connection, topic, self.clock)[1]
         return self.tables[topic]
 
     # Phase 1
@@ -121,7 +127,7 @@ class Demo:
     def create_topics(self) -> None:
         """Create the topics: replication factor 3, min.insync.replicas 2, unlimited retention."""
         configs = {"min.insync.replicas": "2", "retention.ms": "-1"}
-        with Admin(self.servers) as admin:
+        with Admin(self.connection.servers, **self.connection.sdk) as admin:
             admin.create_topics(
                 [
                     NewTopic(
@@ -145,9 +151,9 @@ class Demo:
         ]
         year = Year(self.feeds, ledger, kills, self.options.seconds, self.clock)
         with self.screen.working("start the streaming queries"):
-            running = queries.start_all(self.spark, self.servers, self.options.out, self.clock)
-        tiering = Tiering(self.spark, self.servers, [FLIGHTS, WEATHER], self.clock)
-        producing = threading.Thread(target=year.run, args=(self.servers,), name="demo-year")
+            running = queries.start_all(self.spark, self.connection, self.options.out, self.clock)
+        tiering = Tiering(self.spark, self.connection, [FLIGHTS, WEATHER], self.clock)
+        producing = threading.Thread(target=year.run, args=(self.connection,), name="demo-year")
         try:
             tiering.start()
             producing.start()
@@ -177,14 +183,14 @@ class Demo:
         """Produce, read, tier and scan 5 million records, each with the same checksum."""
         self.screen.heading("2. Full speed: the year replayed to 5 million records")
         with self.screen.working("produce"):
-            steps = [bulk_replay.produce(self.servers, self.flights, self.clock)]
+            steps = [bulk_replay.produce(self.connection, self.flights, self.clock)]
         with self.screen.working("consume"):
-            steps.append(bulk_replay.consume(self.servers, self.clock))
+            steps.append(bulk_replay.consume(self.connection, self.clock))
         with self.screen.working("tier"):
-            step, uri = bulk_replay.tier(self.spark, self.servers, self.clock, steps[0])
+            step, uri = bulk_replay.tier(self.spark, self.connection, self.clock, steps[0])
             steps.append(step)
         with self.screen.working("scan"):
-            steps += bulk_replay.scans(self.spark, self.servers, uri, self.clock)
+            steps += bulk_replay.scans(self.spark, self.connection, uri, self.clock)
         self.console.print(report.steps_table(steps))
         self.print_loop_turns()
         self.problems += bulk_replay.disagreements(steps)
@@ -192,8 +198,8 @@ class Demo:
     def print_loop_turns(self) -> None:
         """Print each broker's longest iteration of its event loop since it became ready."""
         turns = []
-        for address in self.servers.split(","):
-            with BrokerStatusClient(address) as client:
+        for address in self.connection.servers.split(","):
+            with BrokerStatusClient(address, self.connection.credentials) as client:
                 document = json.loads(client.status().document)
             turn_ms = document["loop_turn_ms"]["since_start"]
             turns.append(f"broker {document['broker_id']} {turn_ms:.1f} ms")
@@ -204,7 +210,7 @@ class Demo:
     def drop_local_segments(self) -> None:
         """Set local retention to 1 ms and wait until only the Delta tables hold the records."""
         self.screen.heading("3. One copy")
-        with Admin(self.servers) as admin:
+        with Admin(self.connection.servers, **self.connection.sdk) as admin:
             for topic in (FLIGHTS, WEATHER):
                 admin.alter_configs("topic", topic, {"local.retention.ms": "1"})
         end = self.clock.monotonic() + LOCAL_GONE_TIMEOUT_S
@@ -219,6 +225,14 @@ class Demo:
 
     def _local_bytes(self) -> int:
         return local_bytes.of_topics(self.options.out / "cluster", (FLIGHTS, WEATHER))
+
+    def run_scheduled_job(self) -> None:
+        """Compact the weather table as a scheduler would: by a script that logs in by a file."""
+        words = [WEATHER, "--files-min", "2", "--bootstrap-server", self.connection.servers]
+        words += ["--command-config", str(self.connection.file)]
+        code = run_command(compact, words, name="compact.py")
+        if code != 0:
+            self.problems.append(f"jobs/compact.py ended with {code}")
 
     # Phase 4
 
@@ -236,11 +250,11 @@ class Demo:
 
     def by_confluent(self, topic: str) -> list[proof.Row]:
         """A topic's rows, read by librdkafka's consumer from offset 0."""
-        return readers.by_confluent(self.servers, topic, self.clock)
+        return readers.by_confluent(self.connection, topic, self.clock)
 
     def add_hot_hops(self) -> None:
         """Add the topics while their segments are local."""
-        by_sdk = partial(readers.by_sdk, self.servers, clock=self.clock)
+        by_sdk = partial(readers.by_sdk, self.connection, clock=self.clock)
         self.add_hop("topic", "headwater.Consumer", by_sdk)
         self.add_hop("topic", "confluent-kafka", self.by_confluent)
 
@@ -260,7 +274,7 @@ class Demo:
     def add_cold_hops(self) -> None:
         """Add the topics and the union read after the local segments are deleted."""
         self.add_hop("old offsets, 0 local bytes", "confluent-kafka", self.by_confluent)
-        by_union = partial(readers.by_union, self.spark, bootstrap_servers=self.servers)
+        by_union = partial(readers.by_union, self.spark, connection=self.connection)
         self.add_hop("union", "headwater_spark.table", by_union)
 
     def prove(self) -> None:
@@ -285,11 +299,27 @@ class Demo:
             self.problems.append("the proof missed a planted fault")
         self.problems += [f"{n}: {x} expected, {y} found" for n, x, y in facts if x != y]
 
+    def search_secrets(self) -> None:
+        """Search all that the run has left for the cluster's secrets."""
+        self.screen.heading("5. No secret outside the cluster's private folders")
+        with self.screen.working("search logs, event logs, plans, processes, znodes, tables"):
+            self.known_secrets = leaks.secrets_of_run(self.cluster, self.connection)
+            leaks.write_plan(self.spark, self.connection, FLIGHTS, self.options.out)
+            found = leaks.search(self.options.out, self.spark, self.known_secrets)
+        self.console.print(f"  {found}")
+        self.problems += found.problems
+
+    def search_after_end(self) -> None:
+        """Search the files again when Spark has written the last ones."""
+        if self.known_secrets:
+            self.problems += leaks.search(self.options.out, None, self.known_secrets).problems
+
     def judge_alerts(self) -> proof.AlertVerdict:
         """Compare the alerts topic with the expected ids, its epochs with the query's batches."""
         checkpoint = queries.alerts_checkpoint(self.options.out)
-        values = [row[5] or b"" for row in readers.by_sdk(self.servers, ALERTS, self.clock)]
-        with EpochClient(self.servers) as client:
+        values = [row[5] or b"" for row in readers.by_sdk(self.connection, ALERTS, self.clock)]
+        credentials = self.connection.credentials
+        with EpochClient(self.connection.servers, credentials=credentials) as client:
             sink = client.describe(proof.query_id(checkpoint))
         return proof.judge_alerts(
             values,
@@ -319,11 +349,17 @@ def run_demo(options: DemoOptions, clock: Clock) -> int:
     with screen.working(f"start Spark on {MASTER}"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         log = options.out / SPARK_LOG
-        spark = session(MASTER, app_name="headwater-demo", conf=SPARK_CONF, log=log)
+        conf = {**SPARK_CONF, **(leaks.event_log(options.out) if options.secure else {})}
+        spark = session(MASTER, app_name="headwater-demo", conf=conf, log=log)
     try:
         with screen.working("start 3 brokers as Spark jobs"):
             cluster = Cluster.start(
-                spark, BROKERS, options.out / "cluster", options.port, properties=BROKER_PROPERTIES
+                spark,
+                BROKERS,
+                options.out / "cluster",
+                options.port,
+                properties=BROKER_PROPERTIES,
+                secure=options.secure,
             )
         try:
             demo = Demo(options, clock, console, flights, feeds, spark, cluster)
@@ -334,6 +370,7 @@ def run_demo(options: DemoOptions, clock: Clock) -> int:
             cluster.stop()
     finally:
         spark.stop()
+    demo.search_after_end()
     return _conclude(console, demo)
 
 
@@ -344,16 +381,21 @@ def _phases(demo: Demo) -> None:
     demo.add_hot_hops()
     demo.add_delta_hops()
     demo.run_bulk_replay()
+    if demo.options.secure:
+        demo.run_scheduled_job()
     demo.drop_local_segments()
     demo.add_cold_hops()
     demo.prove()
+    if demo.options.secure:
+        demo.search_secrets()
 
 
 def _stay(console: Console, demo: Demo) -> None:
     """Leave the cluster running until Ctrl-C."""
-    console.print(f"\nThe cluster runs until Ctrl-C. Bootstrap servers: {demo.servers}")
-    console.print(f"Try:          headwater status --watch --dir {demo.options.out / 'cluster'}")
-    console.print(f"              headwater consume {FLIGHTS} --bootstrap-server {demo.servers}")
+    directory = demo.options.out / "cluster"
+    console.print(f"\nThe cluster runs until Ctrl-C. Bootstrap servers: {demo.connection.servers}")
+    console.print(f"Try:          headwater status --watch --dir {directory}")
+    console.print(f"              headwater consume {FLIGHTS} --dir {directory}")
     for topic, uri in demo.tables.items():
         console.print(f"Delta table of {topic}: {uri}")
     try:

@@ -6,16 +6,20 @@ import threading
 
 from pyspark.sql import SparkSession
 
+from flights.connection import Connection
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError
+from headwater_spark.task_security import task_security
 from headwater_spark.tiering.job import TopicTier
 
 TIER_INTERVAL_S = 8.0
 
 
-def tier_all(spark: SparkSession, servers: str, topic: str, clock: Clock) -> tuple[int, str]:
+def tier_all(
+    spark: SparkSession, connection: Connection, topic: str, clock: Clock
+) -> tuple[int, str]:
     """Tier all committed records of a topic: the rows written, and the table's URI."""
-    job = TopicTier(spark, topic, servers, clock)
+    job = _tier(spark, connection, topic, clock)
     try:
         rows = 0
         while not (done := job.round()).idle:
@@ -25,11 +29,18 @@ def tier_all(spark: SparkSession, servers: str, topic: str, clock: Clock) -> tup
         job.close()
 
 
+def _tier(spark: SparkSession, connection: Connection, topic: str, clock: Clock) -> TopicTier:
+    security = task_security(connection.spark)
+    return TopicTier(spark, topic, connection.servers, clock, security=security)
+
+
 class Tiering:
     """Runs rounds over some topics until stopped, then tiers the rest."""
 
-    def __init__(self, spark: SparkSession, servers: str, topics: list[str], clock: Clock) -> None:
-        self._jobs = [TopicTier(spark, topic, servers, clock) for topic in topics]
+    def __init__(
+        self, spark: SparkSession, connection: Connection, topics: list[str], clock: Clock
+    ) -> None:
+        self._jobs = [_tier(spark, connection, topic, clock) for topic in topics]
         self._thread = threading.Thread(target=self._run, name="demo-tiering", daemon=True)
         self.stopping = threading.Event()
         self.rows = 0

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from heapq import merge
 
+from flights.connection import Connection
 from flights.ledger import Ledger
 from flights.records import Feed
 from headwater import Producer
@@ -54,10 +55,12 @@ class Year:
         """The simulated day."""
         return datetime.fromtimestamp(self.now_ms / 1000, UTC).strftime("%d %b %Y")
 
-    def run(self, bootstrap_servers: str) -> None:
+    def run(self, connection: Connection) -> None:
         """Produce the whole year; an error is kept for `check`."""
         try:
-            with Producer(bootstrap_servers, acks="all", linger_ms=5) as producer:
+            with Producer(
+                connection.servers, acks="all", linger_ms=5, **connection.sdk
+            ) as producer:
                 self._produce(producer)
                 producer.flush(FLUSH_TIMEOUT_S)
         except Exception as e:  # noqa: BLE001 - the end of the thread: `check` reports it

@@ -121,6 +121,17 @@ class OptionReader:
         return tuple(sorted(found.items()))
 
 
+def servers_of(bootstrap_servers: str | None, options: Mapping[str, str]) -> str:
+    """The bootstrap servers of a call, which may be among its options. Raises UsageError."""
+    given = {name.lower(): str(text) for name, text in options.items()}
+    found = bootstrap_servers or next((given[n] for n in SERVERS if given.get(n)), "")
+    if not found:
+        raise UsageError(
+            f"which cluster? Give bootstrap_servers=, or the option {SERVERS[0]!r} among options="
+        )
+    return found
+
+
 def timeouts_of(options: OptionReader) -> Timeouts:
     """The time limits of either side."""
     default = Timeouts()

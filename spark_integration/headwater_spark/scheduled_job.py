@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from headwater.cli.command_config import client_properties
+from headwater.cli.command_config import client_file
 from headwater.cli.existing_topics import existing_topics
 from headwater.cli.main import run_command
 from headwater.cli.options import (
@@ -35,7 +35,7 @@ from headwater_spark.options import EARLIEST, LATEST, READ_COMMITTED
 from headwater_spark.source import positions
 from headwater_spark.source.broker_metadata import Brokers
 from headwater_spark.spark_session import has_ended, job_errors, session
-from headwater_spark.task_security import shipped
+from headwater_spark.task_security import client_file_options, task_security
 
 PROGRESS_KEPT = "spark.sql.streaming.numRecentProgressUpdates"
 PROGRESS_MAX = "100000"
@@ -67,6 +67,14 @@ class JobSettings:
     is_json: bool
     clock: Clock
     started_s: float
+
+    def connection(self) -> dict[str, str]:
+        """The options of a reader or writer that connect it, as --command-config says."""
+        return {"kafka.bootstrap.servers": self.servers, **client_file_options(client_file())}
+
+    def brokers(self) -> Brokers:
+        """Requests to the cluster; the caller closes it."""
+        return Brokers(self.servers, security=task_security(self.connection()))
 
     def summary(self, text: str, **facts: Any) -> None:
         """Print the run's one line: `text`, or with --json the facts."""
@@ -151,7 +159,7 @@ def stream(
     """A topic's records from the start, or from a checkpoint."""
     reader = (
         spark.readStream.format("headwater")
-        .option("kafka.bootstrap.servers", job.servers)
+        .options(**job.connection())
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
         .option("includeHeaders", str(include_headers).lower())
@@ -163,7 +171,7 @@ def stream(
 
 def waiting_offsets(spark: SparkSession, job: JobSettings, topic: str, checkpoint: str) -> int:
     """Offsets of the topic that a run from this checkpoint would read."""
-    brokers = Brokers(job.servers, security=shipped(client_properties()))
+    brokers = job.brokers()
     try:
         found = brokers.topics([topic])[topic]
         partitions = [(topic, number) for number in range(found.partitions)]

@@ -34,8 +34,9 @@ from headwater_spark.sink_verification import (
     sink_problems,
     table_problems,
 )
+from headwater_tier.cli.storage_options import storage_options
 from headwater_tier.delta import UsersTable
-from headwater_tier.verify_command import storage_options, topic_rows
+from headwater_tier.verify_command import topic_rows
 
 MATCHES = ("key", "value")
 

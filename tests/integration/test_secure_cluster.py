@@ -16,7 +16,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
 from headwater.local import cluster_file, processes
-from suites.secret_search import open_znodes, search, secrets_of
+from headwater.local.zk_client import readable_znodes
+from headwater.testing.secret_search import search, secrets_of
 
 pytestmark = pytest.mark.integration
 
@@ -107,7 +108,7 @@ def test_a_secure_cluster_from_start_to_end(run: Run, folder: Path) -> None:
     refuse_plaintext(cluster_file.load(folder).bootstrap_servers)
     found, count = search(folder, {**secrets, "a token's HMAC": token["hmac"]})
     assert found == [] and count > 50
-    readable = dict(open_znodes(cluster_file.load(folder).zookeeper))
+    readable = dict(readable_znodes(cluster_file.load(folder).zookeeper))
     assert b"stored_key" not in b"".join(readable.values())
     assert "/brokers/ids/0" in readable and "/config/users/admin" not in readable
     assert "/headwater/secrets/scram" not in readable

@@ -221,7 +221,7 @@ PLANTED = (
         let_an_unknown_directory_lead,
         frozenset({"EmptyDiskNeverLeads"}),
         {"wipe": 1.0, "kill": 0.7},
-        first_seed=2,
+        first_seed=4,
     ),
     Planted(
         "forget removals at a failover",
@@ -242,7 +242,7 @@ PLANTED = (
             first_seed=first,
         )
         for name, plant, configs, first in (
-            ("retain a segment too few", retain_a_segment_too_few, {"retention.bytes": "4000"}, 2),
+            ("retain a segment too few", retain_a_segment_too_few, {"retention.bytes": "4000"}, 5),
             ("delete the segment of the start", delete_the_segment_of_the_start, {}, 0),
             ("delete whole segments only", delete_whole_segments_only, {}, 0),
         )

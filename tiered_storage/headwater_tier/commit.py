@@ -34,12 +34,37 @@ def commit_facts(
 ) -> CommitResult:
     """Commit the tasks' files and the ranges' ends in one Delta commit. Runs on the driver.
 
+    As `commit_to`, with a table that is opened for this commit.
+    """
+    _check(location, ranges, files, clock)
+    return _commit(LogTable(location), ranges, files, clock, attempts_max)
+
+
+def commit_to(
+    table: LogTable,
+    ranges: Sequence[TierRange],
+    files: Sequence[FileFacts],
+    *,
+    clock: Clock,
+    attempts_max: int = ATTEMPTS_MAX,
+) -> CommitResult:
+    """Commit files and the ranges' ends in one Delta commit, over an open table.
+
     Checks every file first: size, schema, rows, ranges. `files` is empty for ranges without rows.
     An error of the commit leaves its outcome unknown, so the table is opened again: with `end` at
     the range's end the commit is DONE; at `expected_end` the same files are tried again; otherwise
     another job committed, and this attempt is DISCARDED. Its files are left to vacuum, as a late
     success may still refer to them. Raises TableStateError, TableAccessError.
     """
+    _check(table.location, ranges, files, clock)
+    if judge(ranges, table.snapshot.ends) is not Verdict.READY:
+        table.refresh()  # the handle may be older than another commit
+    return _commit(table, ranges, files, clock, attempts_max)
+
+
+def _check(
+    location: TableLocation, ranges: Sequence[TierRange], files: Sequence[FileFacts], clock: Clock
+) -> None:
     if not ranges:
         raise UsageError("a commit needs at least one planned range")
     problem = facts_problem(ranges, files, clock.now_ms(), FILE_AGE_MAX_MS)
@@ -47,9 +72,17 @@ def commit_facts(
         raise UsageError(f"tiering into {location.uri}: {problem}")
     for facts in files:
         check_file(location, facts)
+
+
+def _commit(
+    table: LogTable,
+    ranges: Sequence[TierRange],
+    files: Sequence[FileFacts],
+    clock: Clock,
+    attempts_max: int,
+) -> CommitResult:
     error: CommitUnknownError | None = None
     for _ in range(attempts_max):
-        table = LogTable(location)
         verdict = judge(ranges, table.snapshot.ends)
         if verdict is Verdict.DONE:
             return _result(table, Outcome.DONE)
@@ -59,6 +92,7 @@ def commit_facts(
             table.commit(_change(ranges, files, clock.now_ms()))
         except CommitUnknownError as unknown:
             error = unknown
+            table.reopen()
             continue
         table.refresh()
         return _result(table, Outcome.DONE)

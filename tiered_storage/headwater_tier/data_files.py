@@ -28,6 +28,10 @@ ROW_GROUP_BYTES_MAX = 8 << 20
 """Of keys, values and headers, before compression. A cold fetch reads a whole row group."""
 DICTIONARY_COLUMNS = ("partition", "timestamp_type", "leader_epoch")
 COMPRESSION = "lz4"
+SAMPLE_BYTES = 64 << 10
+SAVING_MIN = 0.1
+"""A column of bytes of which compression saves less than this share is stored as it is."""
+SAMPLED_COLUMNS = ("key", "value", "headers_raw")
 
 
 class FileCheckError(HeadwaterError):
@@ -54,15 +58,18 @@ def tier_range(
     *,
     clock: Clock,
     entropy: Entropy,
+    durable: bool = True,
 ) -> FileFacts | None:
     """Fetch and decode ranges and write them as one L0 file into the table's folder; its facts.
 
     None when the ranges have no rows (control records only). Holds one row group in memory. The
-    file is durable when this returns. Needs no Spark.
+    file is durable when this returns; with `durable=False` the caller calls `make_durable` before
+    the commit. Needs no Spark.
     """
     ordered = sorted(ranges, key=lambda r: r.partition)
     rows = (batch for planned in ordered for batch in decoded_rows(fetch, planned))
-    return write_file(rows, location, level=0, attempt=entropy.uuid(), now_ms=clock.now_ms())
+    attempt, now_ms = entropy.uuid(), clock.now_ms()
+    return write_file(rows, location, level=0, attempt=attempt, now_ms=now_ms, durable=durable)
 
 
 def decoded_rows(fetch: Fetch, planned: TierRange) -> Iterator[pa.RecordBatch]:
@@ -95,8 +102,9 @@ def write_file(
     level: int,
     attempt: UUID,
     now_ms: int,
+    durable: bool = True,
 ) -> FileFacts | None:
-    """Write rows, sorted by (partition, offset), as one durable file. None without rows."""
+    """Write rows, sorted by (partition, offset), as one file. None without rows."""
     path = data_file(level, attempt)
     files = filesystem(location)
     facts = _Facts()
@@ -104,14 +112,15 @@ def write_file(
     try:
         for group in row_groups(rows):
             if writer is None:
-                writer = _open_writer(path, files)
+                writer = _open_writer(path, files, codecs(group))
             facts.add(group)
             writer.write_table(group, row_group_size=ROW_GROUP_ROWS_MAX)
         if writer is None:
             return None
         writer.close()
         size_bytes = files.get_file_info(path).size
-        _make_durable(location, path)
+        if durable:
+            make_durable(location, [path])
     except (OSError, pa.ArrowException) as error:
         raise TableAccessError(f"writing {path} into {location.uri} failed: {error}") from error
     return facts.done(path, size_bytes, now_ms)
@@ -251,24 +260,46 @@ def _table(batches: list[pa.RecordBatch]) -> pa.Table:
     return pa.Table.from_batches([batch.cast(LOG_TABLE_SCHEMA) for batch in batches])
 
 
-def _open_writer(path: str, files: Any) -> pq.ParquetWriter:
+def codecs(group: pa.Table) -> dict[str, str]:
+    """The codec of each column, by a sample of the first row group's values. Pure."""
+    found = dict.fromkeys(LOG_TABLE_SCHEMA.names, COMPRESSION)
+    for name in SAMPLED_COLUMNS:
+        if _is_incompressible(group.column(name)):
+            found[name] = "none"
+    return found
+
+
+def _is_incompressible(column: pa.ChunkedArray) -> bool:
+    chunk = next((c for c in column.chunks if c.null_count < len(c)), None)
+    if chunk is None:
+        return False
+    values = pc.drop_null(chunk.slice(0, SAMPLE_BYTES))
+    data = values.buffers()[2]
+    offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset :][: len(values) + 1]
+    sample = data[int(offsets[0]) : min(int(offsets[-1]), int(offsets[0]) + SAMPLE_BYTES)]
+    if not sample:
+        return False
+    return len(pa.compress(sample, COMPRESSION, asbytes=True)) > (1 - SAVING_MIN) * len(sample)
+
+
+def _open_writer(path: str, files: Any, compression: dict[str, str]) -> pq.ParquetWriter:
     return pq.ParquetWriter(
         path,
         LOG_TABLE_SCHEMA,
         filesystem=files,
-        compression=COMPRESSION,
+        compression=compression,
         use_dictionary=list(DICTIONARY_COLUMNS),
         write_statistics=list(STATS_COLUMNS),
         write_page_index=True,
     )
 
 
-def _make_durable(location: TableLocation, path: str) -> None:
-    """fsync a file and its folder in a local table, before the commit that refers to it."""
+def make_durable(location: TableLocation, paths: Sequence[str]) -> None:
+    """fsync files and their folder in a local table, before the commit that refers to them."""
     folder = local_path(location.uri)
-    if folder is None:
+    if folder is None or not paths:
         return
-    for target in (os.path.join(folder, path), folder):
+    for target in (*(os.path.join(folder, path) for path in paths), folder):
         handle = os.open(target, os.O_RDONLY)
         try:
             os.fsync(handle)

@@ -114,11 +114,15 @@ class LogTable:
         """
         self.location = location
         self._checked = checked
-        with _access_errors(location, "opening"):
-            self._table = DeltaTable(location.uri, storage_options=dict(location.storage_options))
+        self._table = self._opened()
         if at is not None:
             self._travel(at)
         self._snapshot = self._read()
+
+    def _opened(self) -> DeltaTable:
+        with _access_errors(self.location, "opening"):
+            options = dict(self.location.storage_options)
+            return DeltaTable(self.location.uri, storage_options=options)
 
     def _travel(self, at: int | datetime) -> None:
         """Move to an earlier version. Raises TableAccessError when the log has it no longer."""
@@ -179,6 +183,12 @@ class LogTable:
             self._table.update_incremental()
             if self._table.version() == before:
                 return self._snapshot
+        self._snapshot = self._read()
+        return self._snapshot
+
+    def reopen(self) -> Snapshot:
+        """Forget what is known and open the newest version: after a commit of unknown outcome."""
+        self._table = self._opened()
         self._snapshot = self._read()
         return self._snapshot
 

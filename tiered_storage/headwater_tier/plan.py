@@ -7,11 +7,16 @@ The fence is one application transaction per partition whose version *is* the ne
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
 from uuid import UUID
+
+NO_LIMIT = -1
+TASK_OFFSETS_MIN = 50_000
+"""Offsets per task at least: below this a task costs more time than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +27,19 @@ class TableLocation:
     topic: str
     topic_id: UUID
     storage_options: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A topic's retention limits; -1 is no limit."""
+
+    retention_ms: int = NO_LIMIT
+    retention_bytes: int = NO_LIMIT
+
+    @property
+    def unlimited(self) -> bool:
+        """True when retention removes nothing."""
+        return self.retention_ms == NO_LIMIT and self.retention_bytes == NO_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,3 +182,26 @@ def facts_problem(
             if after[0] <= before[1]:
                 return f"two files hold partition {partition} offset {after[0]}"
     return None
+
+
+def task_ranges(ranges: Sequence[TierRange], parallelism: int) -> list[tuple[TierRange, ...]]:
+    """The ranges of each task: at least TASK_OFFSETS_MIN offsets per task, in equal shares.
+
+    A piece of a partition's range keeps the range's `expected_end`; the commit is for the ranges.
+    """
+    total = sum(r.end_offset - r.start_offset for r in ranges)
+    parts = max(1, min(parallelism, total // TASK_OFFSETS_MIN))
+    share = math.ceil(total / parts)
+    pieces: list[list[TierRange]] = [[]]
+    left = share
+    for planned in ranges:
+        at = planned.start_offset
+        while at < planned.end_offset:
+            if left <= 0:
+                pieces.append([])
+                left = share
+            end = min(planned.end_offset, at + left)
+            pieces[-1].append(replace(planned, start_offset=at, end_offset=end))
+            left -= end - at
+            at = end
+    return [tuple(part) for part in pieces if part]

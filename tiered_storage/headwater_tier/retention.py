@@ -14,25 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headwater_tier.delta import LiveFile, Snapshot, TableAccessError, filesystem
-from headwater_tier.plan import TableLocation
+from headwater_tier.plan import NO_LIMIT, Limits, TableLocation
 from headwater_tier.reader import index_groups
 
-NO_LIMIT = -1
 NEVER_EXPIRES_MS = 1 << 62
 """The time of a range whose largest timestamp is unknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """A topic's retention limits; -1 is no limit."""
-
-    retention_ms: int = NO_LIMIT
-    retention_bytes: int = NO_LIMIT
-
-    @property
-    def unlimited(self) -> bool:
-        """True when retention removes nothing."""
-        return self.retention_ms == NO_LIMIT and self.retention_bytes == NO_LIMIT
 
 
 @dataclass(frozen=True, slots=True)

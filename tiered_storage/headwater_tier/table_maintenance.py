@@ -26,7 +26,7 @@ from headwater_tier.delta import (
     TableStateError,
     filesystem,
 )
-from headwater_tier.plan import TableLocation
+from headwater_tier.plan import FileFacts, TableLocation
 from headwater_tier.reader import RowGroup, index_groups
 from headwater_tier.table_names import rows_txn
 
@@ -49,8 +49,12 @@ def move_starts(
     whose ranges are all below the starts, with `dataChange=false`, and lowers the row count. Raises
     CommitUnknownError when another commit came first.
     """
-    table = LogTable(location)
-    snapshot = table.snapshot
+    return move_starts_of(LogTable(location), starts, clock=clock)
+
+
+def move_starts_of(table: LogTable, starts: Mapping[int, int], *, clock: Clock) -> dict[int, int]:
+    """`move_starts` of an open table, at its newest version."""
+    location, snapshot = table.location, table.snapshot
     moved = {}
     for partition, start in starts.items():
         end = snapshot.ends.get(partition)
@@ -101,6 +105,16 @@ def compact(
     chosen = plan_compaction(table.snapshot, files_min=files_min, bytes_target=bytes_target)
     if not chosen:
         return 0
+    facts = rewrite(location, chosen, clock=clock, entropy=entropy)
+    replace_files(table, chosen, facts, clock=clock)
+    return len(chosen)
+
+
+def rewrite(
+    location: TableLocation, chosen: Sequence[LiveFile], *, clock: Clock, entropy: Entropy
+) -> FileFacts:
+    """Write the rows of these files as one sorted L1 file, and check it. Raises TableStateError
+    when the rows are not those of the files' statistics."""
     rows = _sorted_rows(location, chosen)
     facts = write_file(rows, location, level=1, attempt=entropy.uuid(), now_ms=clock.now_ms())
     expected = sum(f.rows or 0 for f in chosen)
@@ -111,8 +125,22 @@ def compact(
             f"{expected} by their statistics; nothing was changed"
         )
     check_file(location, facts)
+    return facts
+
+
+def replace_files(
+    table: LogTable, chosen: Sequence[LiveFile], facts: FileFacts, *, clock: Clock
+) -> None:
+    """Commit a rewritten file in the place of the chosen ones, which must all be live in the open
+    table's version. Raises UsageError if they are not, CommitUnknownError."""
+    live = {f.path for f in table.snapshot.files}
+    gone = [f.path for f in chosen if f.path not in live]
+    if gone:
+        raise UsageError(
+            f"{gone[0]} of {table.location.uri} was removed while it was rewritten; nothing was "
+            "changed"
+        )
     table.commit(Change("compact", clock.now_ms(), adds=[facts], removes=chosen, data_change=False))
-    return len(chosen)
 
 
 def repair(location: TableLocation, *, clock: Clock) -> dict[int, int]:

@@ -22,7 +22,7 @@ from headwater.cli.options import (
 from headwater.client.blocking.record_client import EARLIEST, LATEST, READ_COMMITTED, RecordClient
 from headwater.columnar.decode import decode_batches
 from headwater.columnar.schema import LOG_TABLE_COLUMNS
-from headwater.errors import UsageError
+from headwater_tier.cli.storage_options import storage_options
 from headwater_tier.delta import LogTable, TableStateError
 from headwater_tier.locate import locate
 from headwater_tier.plan import TableLocation
@@ -88,17 +88,6 @@ def verify(
     else:
         _print(found)
     return 0 if found.equal else 1
-
-
-def storage_options(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """`KEY=VALUE` options as pairs. Raises UsageError."""
-    pairs = []
-    for option in given:
-        key, found, value = option.partition("=")
-        if not found or not key:
-            raise UsageError(f"--storage-option {option!r}: give KEY=VALUE")
-        pairs.append((key, value))
-    return tuple(pairs)
 
 
 def verify_topic(

@@ -14,6 +14,7 @@ from headwater.wire.apis.k10_find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from headwater.wire.restore_names import RESTORE_CLIENT_ID
 from headwater.wire.sink_names import TICKETS_KEY, coordinator_key
 from headwater_broker.api.admin.forwarding import await_view, have_leaders
 from headwater_broker.api.context import RequestContext
@@ -27,8 +28,6 @@ from headwater_broker.coordinator.transaction.service import check_storable
 
 KEY_TYPES = frozenset(CoordinatorType)
 BATCH_SINCE = 4
-RESTORE_CLIENT_ID = "headwater-restore"
-"""Client id of `headwater restore`, which commits groups' offsets before any member may join."""
 RESOURCES = {
     CoordinatorType.GROUP: (ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED, "group"),
     CoordinatorType.TRANSACTION: (

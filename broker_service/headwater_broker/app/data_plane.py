@@ -22,6 +22,7 @@ from headwater.ports.remote_log import RemoteLog, TieredTopic
 from headwater.security.protocol import SecurityProtocol
 from headwater.system_files import disk_space
 from headwater.topic_names import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from headwater.wire.restore_names import GROUPS_PENDING
 from headwater_broker.api.background_calls import Background
 from headwater_broker.api.context import Services
 from headwater_broker.api.fetch_session.cache import FetchSessionCache
@@ -364,7 +365,7 @@ def api_config(config: NodeConfig, settings: BrokerSettings) -> ApiConfig:
         fetch_session_slots=v.integer("max.incremental.fetch.session.cache.slots"),
         internal_topics=internal_topics(v),
         request_timeout_ms=v.integer("request.timeout.ms"),
-        awaits_restored_groups=v.boolean("headwater.restore.groups.pending"),
+        awaits_restored_groups=v.boolean(GROUPS_PENDING),
         selects_by_rack=v.string("replica.selector.class") == RACK_AWARE_SELECTOR,
         settings=settings,
     )

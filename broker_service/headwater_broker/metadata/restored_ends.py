@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from headwater.ports.metadata_store import MetadataStore, NoNodeError
+from headwater.wire.restore_names import RESTORED
 from headwater_broker.metadata.znode_json import GARBLED
 from headwater_broker.metadata.znodes import ZnodeError, load, uuid_from_text
-
-RESTORED = "/headwater/restored"
 
 RestoredEnds = Mapping[tuple[UUID, int], int]
 """(topic id, partition) -> the first offset that the restored cluster may assign."""

@@ -50,6 +50,11 @@ def client_properties() -> dict[str, str]:
     return {} if path is None else security_properties(read_java_properties(path, option))
 
 
+def client_file() -> str | None:
+    """The file that `client_properties` reads; None: there is none."""
+    return _path()[0]
+
+
 def _path() -> tuple[str | None, str]:
     """The file and what named it: the option, else the environment, else the cluster's folder."""
     context = click.get_current_context(silent=True)

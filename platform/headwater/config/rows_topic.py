@@ -310,10 +310,11 @@ TOPIC_ROWS = (
     _row(
         "delta.interval.ms",
         Kind.LONG,
-        60_000,
+        3_000,
         "ms",
         "delta.interval.ms",
-        "With tiering: interval of the commits of `headwater tier run --continuous`.",
+        "With tiering: the longest time from a record's commit to its row in the Delta table, "
+        "unless the tierer is behind; 5000 suits an object store.",
         minimum=1,
     ),
     *TABLE_ROWS,

@@ -5,7 +5,7 @@ INTERNAL, where both sides show a certificate. Secrets are in D/security alone:
 
     secrets.properties     keys that all brokers share: of tokens, of their ZooKeeper nodes
     client.properties      the admin's login, for Kafka's clients and tools and for `headwater`
-    admin.password         its password alone: for options that take a reference, `file:PATH`
+    tiering.properties     the login of a service of this name: its key, on INTERNAL
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from headwater.local.data_folders import read_properties
 from headwater.local.private_file import write_private
 from headwater.local.scram_bootstrap import ensure_scram_user
 from headwater.local.security_folder import FOLDER, SecurityFolder
+from headwater.local.service_spec import TIERING
 from headwater.local.zk_client import NO_SECURITY, ZooKeeperSecurity
 from headwater.security.jaas import LoginModule, parse_jaas
 from headwater.security.scram_credential import ScramMechanism
@@ -33,11 +34,16 @@ SECURE = "SECURE"
 INTERNAL = "INTERNAL"
 ADMIN = "admin"
 BROKER_PRINCIPAL = "broker"
-BROKER_RULE = f"RULE:^CN=broker-[0-9]+$/{BROKER_PRINCIPAL}/,DEFAULT"
+SERVICE_PRINCIPALS = (TIERING,)
+"""Services that may do everything, as tiering reads every topic."""
+INTERNAL_RULES = (
+    f"RULE:^CN=broker-[0-9]+$/{BROKER_PRINCIPAL}/,"
+    f"RULE:^CN=({'|'.join(SERVICE_PRINCIPALS)})$/$1/,DEFAULT"
+)
+SUPER_USERS = (BROKER_PRINCIPAL, ADMIN, *SERVICE_PRINCIPALS)
 MECHANISM = ScramMechanism.SCRAM_SHA_512
 SECRETS = "secrets.properties"
 CLIENT_PROPERTIES = "client.properties"
-ADMIN_PASSWORD = "admin.password"
 TOKEN_SECRET = "delegation.token.secret.key"
 ZOOKEEPER_DIGEST = "headwater.zookeeper.digest"
 SECRET_BYTES = 24
@@ -78,18 +84,15 @@ class SecureCluster:
         slots = spec.slots if leaves else ()
         self.folder.create(spec.cluster_id, {s.name: (s.host, "localhost") for s in slots})
         self.folder.renew_due()
-        if not self._secrets.exists():
+        if not self.secrets.exists():
             rows = {
                 TOKEN_SECRET: self._new_secret(),
                 ZOOKEEPER_DIGEST: f"{BROKER_PRINCIPAL}:{self._new_secret()}",
             }
-            write_private(self._secrets, "".join(f"{k}={v}\n" for k, v in rows.items()).encode())
+            write_private(self.secrets, "".join(f"{k}={v}\n" for k, v in rows.items()).encode())
         if not self.client_properties.exists():
             write_private(self.client_properties, self._client_rows(self._new_secret()).encode())
             self._is_new_admin = True
-        password = self._login()[1].encode() + b"\n"
-        if not self.password_file.exists() or self.password_file.read_bytes() != password:
-            write_private(self.password_file, password)
 
     def ensure_admin(
         self, servers: str, *, own_server: bool = False, tls: ssl.SSLContext | None = None
@@ -121,12 +124,21 @@ class SecureCluster:
             **listener_properties(slot),
             **_files(stores or own),
             "zookeeper.set.acl": "true",
-            **read_properties(self._secrets),
+            **read_properties(self.secrets),
         }
+
+    def service_properties(self, name: str, spec: ClusterSpec) -> Path:
+        """The file by which a service logs in on INTERNAL: a key of its own, for `User:NAME`."""
+        self.folder.create(spec.cluster_id, {name: (spec.host, "localhost")})
+        files = _files(Stores(self.folder.leaf_path(name), self.folder.trusted_path))
+        path = self.folder.path / f"{name}.properties"
+        rows = {"security.protocol": "SSL", **files}
+        write_private(path, "".join(f"{k}={v}\n" for k, v in rows.items()).encode())
+        return path
 
     def zookeeper(self) -> ZooKeeperSecurity:
         """How the brokers, and the manager, show themselves to ZooKeeper."""
-        digest = read_properties(self._secrets).get(ZOOKEEPER_DIGEST, "")
+        digest = read_properties(self.secrets).get(ZOOKEEPER_DIGEST, "")
         return ZooKeeperSecurity(digest=digest, set_acl=bool(digest))
 
     @property
@@ -135,28 +147,8 @@ class SecureCluster:
         return self.folder.path / CLIENT_PROPERTIES
 
     @property
-    def password_file(self) -> Path:
-        """The file with the admin's password alone."""
-        return self.folder.path / ADMIN_PASSWORD
-
-    def spark_options(self, *, one_host: bool) -> dict[str, str]:
-        """The admin's login as options of a Spark reader or writer. The password is a reference,
-        which Spark may keep; tasks get a delegation token instead. `one_host`: tasks find the
-        driver's files."""
-        trusted = {"kafka.ssl.truststore.location": str(self.folder.trusted_path)}
-        if not one_host:
-            trusted = {"kafka.ssl.truststore.certificates": self.folder.trusted().decode()}
-        return {
-            **trusted,
-            "kafka.security.protocol": "SASL_SSL",
-            "kafka.sasl.mechanism": MECHANISM.value,
-            "kafka.sasl.username": self._login()[0],
-            "kafka.sasl.password": f"file:{self.password_file}",
-            "headwater.delegation.token": "true",
-        }
-
-    @property
-    def _secrets(self) -> Path:
+    def secrets(self) -> Path:
+        """The file of the keys that all brokers share."""
         return self.folder.path / SECRETS
 
     def _client_rows(self, password: str) -> str:
@@ -195,13 +187,13 @@ def listener_properties(slot: Slot, *, listen: str = "", advertised: str = "") -
         "listener.security.protocol.map": f"{SECURE}:SASL_SSL,{INTERNAL}:SSL",
         "inter.broker.listener.name": INTERNAL,
         f"{internal}ssl.client.auth": "required",
-        f"{internal}ssl.principal.mapping.rules": BROKER_RULE,
+        f"{internal}ssl.principal.mapping.rules": INTERNAL_RULES,
         "sasl.enabled.mechanisms": "SCRAM-SHA-512,SCRAM-SHA-256",
         "ssl.enabled.protocols": "TLSv1.3",
         "ssl.protocol": "TLSv1.3",
         "connections.max.reauth.ms": str(REAUTHENTICATION_MS),
         "authorizer.class.name": AUTHORIZER,
-        "super.users": f"User:{BROKER_PRINCIPAL};User:{ADMIN}",
+        "super.users": ";".join(f"User:{name}" for name in SUPER_USERS),
     }
 
 

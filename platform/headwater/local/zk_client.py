@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError, NoNodeError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
 
+CONNECT_TIMEOUT_S = 10.0
 DIGEST_SCHEME = "digest"
 PUBLIC_ACL = (*CREATOR_ALL_ACL, *READ_ACL_UNSAFE)
 """Its creator's credentials may do everything, everybody may read: Kafka's ACL of most nodes."""
@@ -84,3 +87,21 @@ def kazoo_client(
         use_ssl=security.tls is not None,
         **options,
     )
+
+
+def readable_znodes(servers: str) -> Iterator[tuple[str, bytes]]:
+    """The znodes that a client without credentials may read, with their content."""
+    client = kazoo_client(servers)
+    client.start(CONNECT_TIMEOUT_S)
+    left = ["/"]
+    try:
+        while left:
+            path = left.pop()
+            try:
+                yield path, client.get(path)[0]
+                left += [f"{path.rstrip('/')}/{name}" for name in client.get_children(path)]
+            except (NoAuthError, NoNodeError):
+                continue  # it is shut, or has gone
+    finally:
+        client.stop()
+        client.close()

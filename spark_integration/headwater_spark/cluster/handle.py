@@ -28,6 +28,7 @@ from headwater.local.supervisor_socket import Event, SocketManagerClient
 from headwater.local.zk_requests import ZkManagerClient
 from headwater.operations.broker_operations import BrokerOperations, ManagerClient
 from headwater.operations.pacing import Pacing
+from headwater_spark.task_security import CLIENT_FILE
 
 LOG_BYTES_DEFAULT = 16 * 1024
 TIMEOUT_DEFAULT_S = 600.0
@@ -95,6 +96,14 @@ class ClusterHandle:
     def bootstrap_servers(self) -> str:
         """The clients' `bootstrap.servers`. Ports are fixed per broker: constant on one machine."""
         return str(self.status()["bootstrap_servers"])
+
+    def spark_options(self) -> dict[str, str]:
+        """Options with which a reader or writer of Spark reaches this cluster:
+        `spark.read.format("headwater").options(**cluster.spark_options())`. There is no secret
+        among them: they name the client's file, and tasks get a delegation token."""
+        login = self.client_properties
+        file = {} if login is None else {CLIENT_FILE: str(login.absolute())}
+        return {"kafka.bootstrap.servers": self.bootstrap_servers, **file}
 
     @property
     def brokers(self) -> tuple[BrokerState, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -24,6 +24,7 @@ from headwater_spark.sink.epoch_task import EpochTask, EpochTaskResult, write_in
 from headwater_spark.sink.sink_options import SinkOptions, sink_options
 from headwater_spark.sink.task_context import current_task
 from headwater_spark.sink.topics import partition_count
+from headwater_spark.task_tokens import TOKENS
 from headwater_spark.worker_errors import without_traceback
 
 _COLUMN = "result"
@@ -59,7 +60,8 @@ def write_epoch(
             counts[checked.topic] = partition_count(
                 connections.meta, checked.topic, checked.bootstrap_servers
             )
-    work = _task_function(checked, writer, first_task, counts)
+    tasks = TOKENS.of(checked.bootstrap_servers, checked.security)
+    work = _task_function(replace(checked, security=tasks), writer, first_task, counts)
     answers = rows.mapInArrow(work, f"{_COLUMN} binary").collect()
     results: list[EpochTaskResult | None] = [pickle.loads(a[_COLUMN]) for a in answers]
     found = [result for result in results if result is not None]

@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame
 
 from headwater.client.blocking.epoch_client import EpochClient, EpochWriter
 from headwater.errors import UsageError
+from headwater_spark.options import servers_of
 from headwater_spark.sink.connections import CLIENT_ID
 from headwater_spark.sink.decided_epoch import DecidedEpoch
 from headwater_spark.sink.delta_decision import (
@@ -102,7 +103,7 @@ BatchFunction = Callable[[DataFrame, int, EpochWrites], None]
 def exactly_once(
     batch: BatchFunction,
     *,
-    bootstrap_servers: str,
+    bootstrap_servers: str | None = None,
     table: str,
     sink_id: str | None = None,
     options: Mapping[str, str] | None = None,
@@ -111,9 +112,11 @@ def exactly_once(
 
     `batch(df, epoch_id, tx)` names the writes; see `EpochWrites`. `table`: a path (with a slash) or
     a name; its commits decide. `sink_id`: the sink's name at the brokers and in the table; default:
-    the query's id. `options`: of every topic write. Raises UsageError for bad options at once.
+    the query's id. `options`: of every topic write, also of the connection (`kafka.*`,
+    `cluster.spark_options()`). Raises UsageError for bad options at once.
     """
-    return ExactlyOnceBatch(batch, bootstrap_servers, table, sink_id, options or {})
+    servers = servers_of(bootstrap_servers, options or {})
+    return ExactlyOnceBatch(batch, servers, table, sink_id, options or {})
 
 
 class ExactlyOnceBatch:

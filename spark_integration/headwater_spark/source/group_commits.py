@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQueryListener
 
 from headwater.client.consumer import Consumer
+from headwater.client.security_options import security_keywords
 from headwater.client.values import OffsetAndMetadata, TopicPartition
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, UsageError
+from headwater_spark.options import servers_of
 from headwater_spark.source.progress import source_offsets
+from headwater_spark.task_security import task_security
 
 logger = logging.getLogger(__name__)
 
@@ -27,19 +30,26 @@ LAST_EVENTS_S = 30.0
 
 def commit_progress(
     spark: SparkSession,
-    bootstrap_servers: str,
-    group_id: str,
+    bootstrap_servers: str | None = None,
+    group_id: str = "",
     *,
     query_names: Collection[str] | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> GroupCommits:
     """Commit the progress of this session's headwater queries to a consumer group.
 
     With `query_names`, only of the queries with these names: two queries on a topic need a group
-    each. Queries resume from their checkpoint; the group's offsets are never read. `.stop()` ends
+    each. `options` are those of a reader's connection: `kafka.*` (`cluster.spark_options()`).
+    Queries resume from their checkpoint; the group's offsets are never read. `.stop()` ends
     it, after the last batch of every query that has ended.
     """
+    if not group_id:
+        raise UsageError("which group? Give group_id=")
     consumer = Consumer(
-        bootstrap_servers=bootstrap_servers, group_id=group_id, enable_auto_commit=False
+        bootstrap_servers=servers_of(bootstrap_servers, options or {}),
+        group_id=group_id,
+        enable_auto_commit=False,
+        **security_keywords(task_security(options or {}).found()),
     )
     listener = GroupCommits(spark, consumer, query_names)
     spark.streams.addListener(listener)

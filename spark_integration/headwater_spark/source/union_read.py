@@ -7,50 +7,61 @@ begins at the tiered ends of the pinned version: no gap and no overlap while tie
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
-from headwater_spark import options
+from headwater_spark.options import EARLIEST, LATEST, READ_COMMITTED, servers_of
 from headwater_spark.source.broker_metadata import Brokers
 from headwater_spark.source.cold_files import ColdFiles, cold_files
 from headwater_spark.source.columns import HEADERS_DDL, KAFKA_DDL
+from headwater_spark.source.derived_read import derived_table
 from headwater_spark.source.positions import offsets_to_json
+from headwater_spark.task_security import task_security
 from headwater_tier.delta import LogTable, table_exists
 from headwater_tier.locate import locate_table
 
 PartitionId = tuple[str, int]
+LOG = "log"
+"""The kind of table that holds records as they are."""
 
 
 def table(
     spark: SparkSession,
     topic: str,
     *,
-    bootstrap_servers: str,
+    bootstrap_servers: str | None = None,
+    kind: str = LOG,
     include_headers: bool = False,
     tables_uri: str | None = None,
     storage_options: dict[str, str] | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """The topic's committed rows in the columns of the source; the bounds are fixed by this call.
 
+    `kind="typed"`, `"latest"` or `"quarantine"`: the derived table at its newest version, without
+    the tail. `options` are the connection's, of a reader: `kafka.*` (`cluster.spark_options()`).
     Needs a session with Delta (`headwater_spark.session`).
     """
     given = tuple(sorted((storage_options or {}).items()))
-    brokers = Brokers(bootstrap_servers)
+    servers = servers_of(bootstrap_servers, options or {})
+    connection = {**(options or {}), "kafka.bootstrap.servers": servers}
+    brokers = Brokers(servers, security=task_security(connection))
     try:
         found = brokers.topics([topic])[topic]
         location = locate_table(brokers, found, tables_uri=tables_uri, storage_options=given)
+        if kind != LOG:
+            return derived_table(spark, location, kind)
         history: ColdFiles | None = None
         if table_exists(location):
             history = cold_files(location, LogTable(location).snapshot)
         partitions = [(topic, p) for p in range(found.partitions)]
-        earliest = brokers.list_offsets(dict.fromkeys(partitions, options.EARLIEST))
-        latest = brokers.list_offsets(
-            dict.fromkeys(partitions, options.LATEST), options.READ_COMMITTED
-        )
+        earliest = brokers.list_offsets(dict.fromkeys(partitions, EARLIEST))
+        latest = brokers.list_offsets(dict.fromkeys(partitions, LATEST), READ_COMMITTED)
     finally:
         brokers.close()
-    tail = _tail(spark, topic, bootstrap_servers, include_headers, history, earliest, latest)
+    tail = _tail(spark, topic, connection, include_headers, history, earliest, latest)
     if history is None:
         return tail
     return _history(spark, topic, include_headers, history, earliest).unionAll(tail)
@@ -59,7 +70,7 @@ def table(
 def _tail(
     spark: SparkSession,
     topic: str,
-    bootstrap_servers: str,
+    connection: Mapping[str, str],
     include_headers: bool,
     history: ColdFiles | None,
     earliest: dict[PartitionId, int],
@@ -72,7 +83,7 @@ def _tail(
     ends = {tp: max(end, starts[tp]) for tp, end in latest.items()}
     return (
         spark.read.format("headwater")
-        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .options(**connection)
         .option("subscribe", topic)
         .option("startingOffsets", _json(starts))
         .option("endingOffsets", _json(ends))

@@ -16,7 +16,7 @@ from typing import Any
 import click
 from pyspark.sql import SparkSession
 
-from headwater.cli.command_config import client_properties
+from headwater.cli.command_config import client_file
 from headwater.cli.existing_topics import existing_topics
 from headwater.cli.options import (
     DIRECTORY_DEFAULT,
@@ -30,7 +30,7 @@ from headwater.clock import Clock
 from headwater.errors import HeadwaterError
 from headwater.system import SystemClock
 from headwater_spark.spark_session import SparkGoneError, has_ended, session
-from headwater_spark.task_security import shipped
+from headwater_spark.task_security import client_file_options, task_security
 from headwater_spark.tiering.job import Round, TopicReplacedError, TopicTier
 from headwater_tier.delta import TableStateError
 
@@ -115,7 +115,7 @@ def run(
     until they are tiered, and serve old offsets from the table. It cannot be set back to false.
     """
     servers = bootstrap_servers(bootstrap_server, directory)
-    security = shipped(client_properties())
+    security = task_security(client_file_options(client_file()))
     clock = SystemClock()
     _check_topics_exist(servers, topics)
     with spark_log() as log, spark_until_end(master, log) as spark:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
@@ -19,10 +19,12 @@ from pyspark.sql import SparkSession
 from headwater.clock import Clock
 from headwater.errors import UsageError
 from headwater.system import SystemClock
-from headwater_spark import connect_session, options
+from headwater_spark import connect_session
+from headwater_spark.options import EARLIEST, LATEST, READ_COMMITTED, servers_of
 from headwater_spark.source.broker_metadata import Brokers, Topic
 from headwater_spark.spark_session import job_errors
-from headwater_spark.task_security import NO_SECURITY, TaskSecurity
+from headwater_spark.task_security import NO_SECURITY, TaskSecurity, task_security
+from headwater_spark.task_tokens import TOKENS
 from headwater_spark.tiering.table_maintenance import TableMaintenance
 from headwater_spark.tiering.task import FACTS_SCHEMA, TierTask, arrow_tasks, unpack
 from headwater_tier.commit import commit_facts
@@ -34,13 +36,12 @@ from headwater_tier.plan import (
     PartitionBounds,
     TierRange,
     plan_ranges,
+    task_ranges,
 )
 
 logger = logging.getLogger(__name__)
 
 INTERVAL_KEY = "delta.interval.ms"
-TASK_OFFSETS_MIN = 50_000
-"""Offsets per task at least: below this a task costs more time than it saves."""
 ROUND_OFFSETS_MAX = 20_000_000
 """Of all partitions together: limits a round's time, and the work that a crash repeats."""
 
@@ -152,15 +153,14 @@ class TopicTier:
     def _bounds(self) -> dict[int, PartitionBounds]:
         """The leaders' log start and last stable offsets, by partition."""
         partitions = [(self.topic.name, p) for p in range(self.topic.partitions)]
-        earliest = self._brokers.list_offsets(dict.fromkeys(partitions, options.EARLIEST))
-        stable = self._brokers.list_offsets(
-            dict.fromkeys(partitions, options.LATEST), options.READ_COMMITTED
-        )
+        earliest = self._brokers.list_offsets(dict.fromkeys(partitions, EARLIEST))
+        stable = self._brokers.list_offsets(dict.fromkeys(partitions, LATEST), READ_COMMITTED)
         return {tp[1]: PartitionBounds(earliest[tp], stable[tp]) for tp in partitions}
 
     def _run(self, ranges: Sequence[TierRange]) -> list[FileFacts]:
+        security = TOKENS.of(self._servers, self._security)
         tasks = [
-            TierTask(self._servers, self.location, part, self._security)
+            TierTask(self._servers, self.location, part, security)
             for part in task_ranges(ranges, self._parallelism)
         ]
         count = len(tasks)
@@ -178,17 +178,25 @@ def tier(
     spark: SparkSession,
     topic: str,
     *,
-    bootstrap_servers: str,
+    bootstrap_servers: str | None = None,
     tables_uri: str | None = None,
     storage_options: dict[str, str] | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> Round:
     """Run rounds until every committed record is in the table; the rounds' sum.
 
-    As `headwater tier run`: sets remote.storage.enable on a topic that lacks it.
+    As `headwater tier run`: sets remote.storage.enable on a topic that lacks it. `options` are the
+    security options of a reader (`cluster.spark_options()`).
     """
     given = tuple(sorted((storage_options or {}).items()))
     worker = TopicTier(
-        spark, topic, bootstrap_servers, SystemClock(), tables_uri=tables_uri, storage_options=given
+        spark,
+        topic,
+        servers_of(bootstrap_servers, options or {}),
+        SystemClock(),
+        tables_uri=tables_uri,
+        storage_options=given,
+        security=task_security(options or {}),
     )
     try:
         worker.enable()
@@ -209,26 +217,3 @@ def tier(
 
 class TopicReplacedError(UsageError):
     """The topic was deleted, and another topic was created under its name."""
-
-
-def task_ranges(ranges: Sequence[TierRange], parallelism: int) -> list[tuple[TierRange, ...]]:
-    """The ranges of each task: at least TASK_OFFSETS_MIN offsets per task, in equal shares.
-
-    A piece of a partition's range keeps the range's `expected_end`; the commit is for the ranges.
-    """
-    total = sum(r.end_offset - r.start_offset for r in ranges)
-    parts = max(1, min(parallelism, total // TASK_OFFSETS_MIN))
-    share = math.ceil(total / parts)
-    pieces: list[list[TierRange]] = [[]]
-    left = share
-    for planned in ranges:
-        at = planned.start_offset
-        while at < planned.end_offset:
-            if left <= 0:
-                pieces.append([])
-                left = share
-            end = min(planned.end_offset, at + left)
-            pieces[-1].append(replace(planned, start_offset=at, end_offset=end))
-            left -= end - at
-            at = end
-    return [tuple(part) for part in pieces if part]

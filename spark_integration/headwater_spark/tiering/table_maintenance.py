@@ -19,8 +19,8 @@ from headwater_spark.connect_session import describe_jobs
 from headwater_spark.source.broker_metadata import Brokers, Topic
 from headwater_spark.spark_session import job_errors
 from headwater_tier.delta import CommitUnknownError, Snapshot
-from headwater_tier.plan import TableLocation
-from headwater_tier.retention import NO_LIMIT, Limits, RangeIndex, due_starts
+from headwater_tier.plan import NO_LIMIT, Limits, TableLocation
+from headwater_tier.retention import RangeIndex, due_starts
 from headwater_tier.table_maintenance import (
     COMPACT_FILES_MIN,
     compact,

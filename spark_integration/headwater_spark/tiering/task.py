@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headwater.client.blocking.record_client import READ_COMMITTED, FetchedBatches, RecordClient
+from headwater.client.blocking.record_client import RecordClient
 from headwater.system import SystemClock, SystemEntropy
 from headwater_spark.blocking_clients import record_client
 from headwater_spark.task_security import NO_SECURITY, TaskSecurity
 from headwater_spark.worker_errors import without_traceback
-from headwater_tier.data_files import Fetched, tier_range
+from headwater_tier.data_files import tier_range
 from headwater_tier.plan import FileFacts, TableLocation, TierRange
+from headwater_tier.stream_fetch import StreamFetch
 
-FETCH_BYTES = 4 * 1024 * 1024
 CLIENT_ID = "headwater-tier"
 FACTS_SCHEMA = "facts BINARY"
 _ARROW_SCHEMA = pa.schema([pa.field("facts", pa.binary())])
@@ -36,34 +36,6 @@ class TierTask:
     location: TableLocation
     ranges: tuple[TierRange, ...]
     security: TaskSecurity = NO_SECURITY
-
-
-class StreamFetch:
-    """`headwater_tier.data_files.Fetch` over one stream of fetches per range, one fetch ahead."""
-
-    def __init__(self, client: RecordClient, topic: str, ranges: Sequence[TierRange]) -> None:
-        self._client = client
-        self._topic = topic
-        self._ends = {r.partition: r.end_offset for r in ranges}
-        self._stream: Iterator[FetchedBatches] = iter(())
-        self._at: tuple[int, int] | None = None
-
-    def __call__(self, partition: int, offset: int) -> Fetched:
-        """Batches from `offset` on; the memory is valid until the next call."""
-        if self._at != (partition, offset):
-            self._stream = self._client.stream_batches(
-                self._topic,
-                partition,
-                offset,
-                self._ends[partition],
-                max_bytes=FETCH_BYTES,
-                isolation=READ_COMMITTED,
-            )
-        chunk = next(self._stream, None)
-        if chunk is None:
-            return Fetched(b"")
-        self._at = (partition, chunk.next_offset)
-        return Fetched(chunk.records, chunk.aborted)
 
 
 def run_task(task: TierTask) -> FileFacts | None:

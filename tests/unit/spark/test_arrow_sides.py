@@ -16,10 +16,9 @@ from headwater_spark.source.cold_files import ColdFiles
 from headwater_spark.source.cold_read import cold_batches, in_order
 from headwater_spark.source.columns import checked_schema
 from headwater_spark.source.micro_batches import Split
-from headwater_spark.tiering.job import TASK_OFFSETS_MIN, task_ranges
 from headwater_tier.data_files import write_file
 from headwater_tier.delta import LiveFile
-from headwater_tier.plan import TableLocation, TierRange
+from headwater_tier.plan import TASK_OFFSETS_MIN, TableLocation, TierRange, task_ranges
 from headwater_tier.reader import RowGroup
 
 # Kafka's own vectors (UtilsTest.testMurmur2), as Java's signed ints.

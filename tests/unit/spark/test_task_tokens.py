@@ -1,19 +1,20 @@
-"""Delegation tokens for tasks: one for a driver's processes, renewed at half of its time."""
+"""Delegation tokens for tasks: one for a driver's processes, renewed, where brokers give one."""
 
 from __future__ import annotations
 
 import base64
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace, TracebackType
 from typing import Any
 
 import pytest
 
 from headwater.client.admin.tokens import DelegationToken
-from headwater.errors import UsageError
+from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.testing.clocks import ManualClock
-from headwater_spark.task_security import TaskSecurity, task_security
+from headwater_spark.task_security import TaskSecurity, Tokens, task_security
 from headwater_spark.task_tokens import TaskTokens
 
 HOUR_MS = 3_600_000
@@ -33,9 +34,12 @@ class Brokers:
         self.clock = clock
         self.tokens: list[DelegationToken] = []
         self.logins: list[tuple[str, str | None]] = []
+        self.renewals = 0
+        self.refusal: ErrorCode | None = None
 
     def __call__(self, servers: str, security: TaskSecurity) -> Any:
-        self.logins.append((servers, "password" if security.uses_tokens else "token"))
+        is_driver = security.tokens is not Tokens.NEVER
+        self.logins.append((servers, "password" if is_driver else "token"))
         return self
 
     def __enter__(self) -> Brokers:
@@ -55,7 +59,16 @@ class Brokers:
     def describe_delegation_tokens(self, owners: Sequence[str]) -> list[DelegationToken]:
         return [token for token in self.tokens if token.owner in owners]
 
+    def renew_delegation_token(self, hmac: bytes) -> int:
+        (token,) = [t for t in self.tokens if t.hmac == hmac]
+        expiry = min(self.clock.now_ms() + 24 * HOUR_MS, token.max_timestamp)
+        self.tokens[self.tokens.index(token)] = replace(token, expiry_timestamp=expiry)
+        self.renewals += 1
+        return expiry
+
     def create_delegation_token(self) -> DelegationToken:
+        if self.refusal is not None:
+            raise KafkaError(self.refusal, "no tokens here")
         now = self.clock.now_ms()
         token = DelegationToken(
             token_id=f"token-{len(self.tokens)}",
@@ -65,23 +78,77 @@ class Brokers:
             issue_timestamp=now,
             expiry_timestamp=now + 24 * HOUR_MS,
             max_timestamp=now + 168 * HOUR_MS,
-            hmac=b"secret-of-token",
+            hmac=b"secret-of-token" + str(len(self.tokens)).encode(),
         )
         self.tokens.append(token)
         return token
 
 
-def test_processes_share_a_token_until_half_of_its_time() -> None:
+def test_processes_share_a_token_and_renew_it_at_half_of_its_time() -> None:
     clock = ManualClock()
     brokers = Brokers(clock)
     security = task_security(LOGIN)
     first, second = (TaskTokens(clock, brokers) for _ in range(2))
     shipped = first.of("h:1", security)
     assert shipped == first.of("h:1", security) == second.of("h:1", security)
-    assert len(brokers.tokens) == 1
-    clock.advance(12 * HOUR_MS)
-    assert second.of("h:1", security) != shipped
-    assert len(brokers.tokens) == 2
+    clock.advance(11 * HOUR_MS)
+    assert second.of("h:1", security) == shipped and brokers.renewals == 0
+    clock.advance(1 * HOUR_MS)
+    assert second.of("h:1", security) == shipped
+    assert (len(brokers.tokens), brokers.renewals) == (1, 1)
+    clock.advance(1 * HOUR_MS)
+    assert second.of("h:1", security) == shipped and brokers.renewals == 1
+
+
+def test_a_token_at_the_end_of_its_life_is_replaced() -> None:
+    clock = ManualClock()
+    brokers = Brokers(clock)
+    security = task_security(LOGIN)
+    tokens = TaskTokens(clock, brokers)
+    seen = {tokens.of("h:1", security)}
+    for _ in range(20):
+        clock.advance(10 * HOUR_MS)
+        seen.add(tokens.of("h:1", security))
+        assert brokers.tokens[-1].expiry_timestamp > clock.now_ms() + 2 * HOUR_MS
+    assert len(seen) == len(brokers.tokens) == 2
+
+
+def test_a_token_that_the_brokers_have_lost_is_replaced() -> None:
+    """As after a cluster was made anew on the same ports."""
+    clock = ManualClock()
+    brokers = Brokers(clock)
+    security = task_security(LOGIN)
+    tokens = TaskTokens(clock, brokers)
+    shipped = tokens.of("h:1", security)
+    brokers.tokens.clear()
+    brokers.create_delegation_token()
+    brokers.tokens[0] = replace(brokers.tokens[0], token_id="another", hmac=b"another")
+    clock.advance(60_000)
+    assert tokens.of("h:1", security) != shipped
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED,
+        ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
+        ErrorCode.UNSUPPORTED_VERSION,
+    ],
+)
+def test_where_brokers_give_none_tasks_log_in_themselves_unless_told_otherwise(
+    code: ErrorCode,
+) -> None:
+    clock = ManualClock()
+    brokers = Brokers(clock)
+    brokers.refusal = code
+    tokens = TaskTokens(clock, brokers)
+    login = {**LOGIN, "kafka.sasl.password": "env:PASSWORD"}
+    with pytest.raises(KafkaError, match="no tokens here"):
+        tokens.of("h:1", task_security(login))
+    given = task_security({**login, "headwater.delegation.token": "auto"})
+    assert tokens.of("h:1", given) is given
+    tokens.of("h:1", given)
+    assert len(brokers.logins) == 2, "it is not asked for each micro-batch"
 
 
 def test_every_broker_knows_a_new_token_before_tasks_get_it() -> None:
@@ -95,13 +162,13 @@ def test_what_is_shipped_has_the_token_and_not_the_login() -> None:
     clock = ManualClock()
     shipped = TaskTokens(clock, Brokers(clock)).of("h:1", task_security(LOGIN))
     found = dict(shipped.properties)["sasl.jaas.config"]
-    assert base64.b64encode(b"secret-of-token").decode() in found
+    assert base64.b64encode(b"secret-of-token0").decode() in found
     assert 'tokenauth="true"' in found
     assert b"databricks:kafka/spark" not in pickle.dumps(shipped)
-    assert "token" not in repr(shipped).removeprefix("TaskSecurity(uses_tokens=False)")
+    assert "secret-of-token" not in repr(shipped)
 
 
-def test_without_the_option_tasks_log_in_as_the_driver_does() -> None:
+def test_when_told_so_tasks_log_in_as_the_driver_does() -> None:
     clock = ManualClock()
     brokers = Brokers(clock)
     security = task_security(
@@ -118,7 +185,7 @@ def test_without_the_option_tasks_log_in_as_the_driver_does() -> None:
 @pytest.mark.parametrize(
     ("change", "remedy"),
     [
-        ({"headwater.delegation.token": "yes"}, "must be true or false"),
+        ({"headwater.delegation.token": "yes"}, "must be one of true, false, auto"),
         ({"kafka.sasl.password": "blue-Horse-9"}, "give env:NAME or file:PATH"),
     ],
 )

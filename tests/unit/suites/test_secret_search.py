@@ -11,8 +11,8 @@ import pytest
 from headwater.local.cluster_spec import ClusterSpec
 from headwater.local.secure_cluster import SecureCluster
 from headwater.system import SystemClock, SystemEntropy
-from suites import secret_search
-from suites.secret_search import Finding, search, secrets_of
+from headwater.testing import secret_search
+from headwater.testing.secret_search import Finding, search, secrets_of
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def directory(tmp_path: Path) -> Path:
 def test_a_clean_folder_has_none(directory: Path) -> None:
     (directory / "broker.log").write_text("ready")
     found, count = search(directory, secrets_of(directory))
-    assert (found, count) == ([], 1)
+    assert found == [] and count > 1, "arguments of processes count too"
     assert len(secrets_of(directory)) == 5
 
 

@@ -13,11 +13,12 @@ from headwater.client.blocking.record_client import EARLIEST
 from headwater.columnar.decode import batches_to_arrow
 from headwater.columnar.schema import HEADERS, LOG_TABLE_COLUMNS
 from headwater.errors import UsageError
+from headwater_tier.cli.storage_options import storage_options
 from headwater_tier.commit import commit_facts, ensure_table
 from headwater_tier.data_files import tier_range
 from headwater_tier.plan import TableLocation, plan_ranges
 from headwater_tier.verify import Digest, compare, describe, digest, table_rows
-from headwater_tier.verify_command import document, storage_options, verify_topic
+from headwater_tier.verify_command import document, verify_topic
 from tier_log import CountingEntropy, FixedClock, MemoryLog, location_at
 
 

@@ -114,14 +114,7 @@ def newest(rows: Iterable[CatalogRow]) -> dict[Key, CatalogRow]:
 
 def of_kind(catalog: Catalog, kind: Kind) -> dict[str, CatalogRow]:
     """The rows of one kind by name."""
-    return {
-        name: row for (found, name), row in sorted(catalog.items(), key=_order) if found is kind
-    }
-
-
-def _order(item: tuple[Key, CatalogRow]) -> tuple[str, str]:
-    (kind, name), _ = item
-    return kind.value, name
+    return {name: row for (found, name), row in catalog.items() if found is kind}
 
 
 def kind_of(path: str) -> Kind | None:

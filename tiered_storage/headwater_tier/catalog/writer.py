@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 from uuid import UUID
 
@@ -126,6 +126,11 @@ class CatalogWriter:
             self._error,
         )
 
+    @property
+    def last_error(self) -> str:
+        """Why the last tick did not commit all; empty if it did."""
+        return self._error
+
     def has_topic(self, topic: str, topic_id: UUID) -> bool:
         """True once the topic's row is committed: its first log commit waits for it."""
         row = self._catalog.get((Kind.TOPIC, f"/brokers/topics/{topic}"))
@@ -165,7 +170,8 @@ class CatalogWriter:
             kind for kind, _ in self._catalog
         }
         if not rows and is_beat:
-            rows = [self._again(self._catalog[Kind.CLUSTER, CLUSTER_ID])]
+            beat = self._catalog[Kind.CLUSTER, CLUSTER_ID]
+            rows = [replace(beat, time_ms=self._clock.now_ms())]
         if rows:
             self._commit(rows)
             self._committed_at = now
@@ -174,16 +180,10 @@ class CatalogWriter:
         self._committed_ms = self._clock.now_ms()
         return len(rows)
 
-    def _again(self, row: CatalogRow) -> CatalogRow:
-        return CatalogRow(
-            row.kind, row.name, row.json, False, row.controller_epoch, row.zxid,
-            self._clock.now_ms(),
-        )  # fmt: skip
-
     def _take_nodes(self, changed: Mapping[str, Znode | None]) -> None:
         for path, node in changed.items():
             kind = kind_of(path)
-            if kind is None:
+            if kind is None or self._is_hidden(path):
                 continue
             for found, text in self._values(kind, path, node):
                 self._seen.nodes[found, path] = CatalogRow(
@@ -196,29 +196,25 @@ class CatalogWriter:
         if kind is Kind.CLIENT_CONFIG and path.startswith(f"{USERS}/"):
             quotas, keys = split_scram(node.data if node else b"")
             yield kind, dump({"version": 1, "config": quotas}) if quotas else ""
-            yield Kind.SCRAM, self._sealed(path, keys)
+            if self._sealer is not None:
+                yield Kind.SCRAM, dump(keys) if keys else ""
             return
         text = node.data.decode(errors="replace") if node else ""
         if kind is Kind.BROKER_CONFIG and text:
             text = _without_passwords(text)
         yield kind, text
 
-    def _sealed(self, path: str, keys: Mapping[str, str]) -> str:
-        if not keys or self._sealer is None:
-            return ""
-        text = dump(keys)
-        known = self._catalog.get((Kind.SCRAM, path))
-        if known is not None and self._opens_to(known, path, text):
-            return known.json
-        return dump({"sealed": self._sealer.seal(text, path)})
-
-    def _opens_to(self, row: CatalogRow, path: str, text: str) -> bool:
-        """Each sealing differs: what was sealed before is kept while it is the same secret."""
-        assert self._sealer is not None
-        try:
-            return self._sealer.open(row.value()["sealed"], path) == text
-        except UsageError:
-            return False  # sealed with a former key
+    def _sealed(self, sealer: Seal, plain: CatalogRow) -> CatalogRow | None:
+        """A user's row with sealed keys; None if the catalog's holds the same. Each sealing
+        differs, so they are compared open."""
+        known = self._catalog.get(plain.key)
+        if known is not None:
+            try:
+                if sealer.open(known.value()["sealed"], plain.name) == plain.json:
+                    return None
+            except UsageError:
+                logger.info("%s was sealed with a former key: sealing it again", plain.name)
+        return replace(plain, json=dump({"sealed": sealer.seal(plain.json, plain.name)}))
 
     def _take_observed(self) -> None:
         readers: dict[Kind, Callable[[], dict[Key, str]]] = {
@@ -233,23 +229,34 @@ class CatalogWriter:
             self._seen.observed_kinds.add(kind)
 
     def _difference(self) -> list[CatalogRow]:
-        rows = [r for key, r in self._seen.nodes.items() if self._is_news(key, r)]
+        rows = [found for row in self._seen.nodes.values() if (found := self._news(row))]
         for key, text in self._seen.observed.items():
             known = self._catalog.get(key)
             if key[0] is Kind.ENDS:
                 text = merged_ends(known.json if known else None, text)
             if known is None or known.json != text:
                 rows.append(CatalogRow(*key, text))
-        for key in self._catalog:
-            is_gone = key not in self._seen.nodes and key[0] in ZNODE_KINDS
-            is_unseen = key not in self._seen.observed and key[0] in self._seen.observed_kinds
-            if (is_gone and self._seen.is_whole and not self._is_hidden(key[1])) or is_unseen:
-                rows.append(CatalogRow(*key, "", deleted=True))
+        rows += [CatalogRow(*key, "", deleted=True) for key in self._catalog if self._is_gone(key)]
         return [self._stamped(row) for row in rows]
 
-    def _is_news(self, key: Key, row: CatalogRow) -> bool:
-        known = self._catalog.get(key)
-        return known is not None if row.deleted else known is None or known.json != row.json
+    def _news(self, row: CatalogRow) -> CatalogRow | None:
+        """The row to commit for what was read; None if the catalog says so already."""
+        known = self._catalog.get(row.key)
+        if row.deleted:
+            return None if known is None else row
+        if row.kind is Kind.SCRAM and self._sealer is not None:
+            return self._sealed(self._sealer, row)
+        return None if known is not None and known.json == row.json else row
+
+    def _is_gone(self, key: Key) -> bool:
+        """True for a thing of the catalog that was not found where it would be."""
+        kind, name = key
+        if kind in self._seen.observed_kinds:
+            return key not in self._seen.observed
+        if kind not in ZNODE_KINDS or not self._seen.is_whole or self._is_hidden(name):
+            return False
+        is_kept = kind is not Kind.SCRAM or self._sealer is not None
+        return is_kept and key not in self._seen.nodes
 
     def _is_hidden(self, path: str) -> bool:
         """True for a node that this process may not read: it may exist."""
@@ -258,9 +265,7 @@ class CatalogWriter:
     def _stamped(self, row: CatalogRow) -> CatalogRow:
         epoch = self._seen.nodes.get((Kind.CONTROLLER, "/controller_epoch"))
         number = int(epoch.json) if epoch and epoch.json.isdecimal() else 0
-        return CatalogRow(
-            row.kind, row.name, row.json, row.deleted, number, row.zxid, self._clock.now_ms()
-        )
+        return replace(row, controller_epoch=number, time_ms=self._clock.now_ms())
 
     def _commit(self, rows: list[CatalogRow]) -> None:
         self._check_cluster()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from headwater.cli.options import bootstrap_options, echo_json, json_option, open_admin
+from headwater.cli.options import echo_json
 from headwater.system import SystemClock, SystemEntropy
-from headwater_tier.locate import locate
-from headwater_tier.plan import TableLocation
+from headwater_tier.cli.table_options import table_location, table_options
 from headwater_tier.table_maintenance import (
     COMPACT_FILES_MIN,
     HOUR_MS,
@@ -20,47 +18,16 @@ from headwater_tier.table_maintenance import (
     repair,
     vacuum,
 )
-from headwater_tier.verify_command import storage_options
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _table_options(function: F) -> F:
-    """TOPIC and the options that locate its table; the command gets them as `at`."""
-    for option in (
-        click.option(
-            "--tables-uri", metavar="URI", help="Base folder of tables when no config has one."
-        ),
-        click.option(
-            "--storage-option",
-            "options",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="An option of the object store; repeatable.",
-        ),
-    ):
-        function = option(function)
-    return click.argument("topic")(json_option(bootstrap_options(function)))
-
-
-def _location(at: dict[str, Any]) -> TableLocation:
-    with open_admin(at["bootstrap_server"], at["directory"]) as admin:
-        return locate(
-            admin,
-            at["topic"],
-            tables_uri=at["tables_uri"],
-            storage_options=storage_options(at["options"]),
-        )
 
 
 @click.command("repair")
-@_table_options
+@table_options
 def repair_table(as_json: bool, **at: Any) -> int:
     """Rebuild tiered ends, starts and row count of TOPIC's table from its rows.
 
     For use after a foreign commit: first restore the version before it, or accept it.
     """
-    ends = repair(_location(at), clock=SystemClock())
+    ends = repair(table_location(at), clock=SystemClock())
     if as_json:
         echo_json({"topic": at["topic"], "ends": {str(p): end for p, end in ends.items()}})
         return 0
@@ -71,7 +38,7 @@ def repair_table(as_json: bool, **at: Any) -> int:
 
 
 @click.command("compact")
-@_table_options
+@table_options
 @click.option(
     "--files-min",
     type=click.IntRange(min=2),
@@ -81,7 +48,7 @@ def repair_table(as_json: bool, **at: Any) -> int:
 )
 def compact_table(files_min: int, as_json: bool, **at: Any) -> int:
     """Rewrite small files of TOPIC's table as large ones; `tier run` does so by itself."""
-    location, replaced = _location(at), 0
+    location, replaced = table_location(at), 0
     while True:
         files = compact(location, clock=SystemClock(), entropy=SystemEntropy(), files_min=files_min)
         if not files:
@@ -95,7 +62,7 @@ def compact_table(files_min: int, as_json: bool, **at: Any) -> int:
 
 
 @click.command("vacuum")
-@_table_options
+@table_options
 @click.option(
     "--older-than",
     "hours",
@@ -107,7 +74,7 @@ def compact_table(files_min: int, as_json: bool, **at: Any) -> int:
 )
 def vacuum_table(hours: int, as_json: bool, **at: Any) -> int:
     """Delete files of TOPIC's table that no recent version needs, and files of killed jobs."""
-    gone = vacuum(_location(at), age_ms=hours * HOUR_MS)
+    gone = vacuum(table_location(at), age_ms=hours * HOUR_MS)
     if as_json:
         echo_json({"topic": at["topic"], "files": gone})
     else:

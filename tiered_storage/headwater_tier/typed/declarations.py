@@ -60,7 +60,8 @@ def declared_tables(topic: str, configs: Mapping[str, str]) -> TopicTables | Non
     key = None
     if key_format:
         schema = _schema(key_format, configs.get("headwater.key.schema", ""), f"{topic}-key")
-        key = DeclaredFormat(key_format, schema)
+        # Connect's converter wraps keys as it does values, in schema and payload.
+        key = DeclaredFormat(key_format, schema, envelope=value.envelope)
     cluster = configs.get("headwater.typed.cluster", "")
     interval = configs.get("headwater.latest.interval.ms", "") or LATEST_INTERVAL_MS
     return TopicTables(

@@ -8,6 +8,7 @@ the same columns and the same misfits.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -106,6 +107,10 @@ class SchemaSource(Protocol):
 
     def latest(self, subject: str) -> RegisteredSchema | None:
         """The subject's latest schema; None if there is none. Raises SchemaUnavailableError."""
+
+
+DecoderFor = Callable[[DeclaredFormat, pa.Schema, SchemaSource], BlobDecoder]
+"""A factory of decoders: (declared format, known columns, registry)."""
 
 
 class SchemaUnavailableError(HeadwaterError):

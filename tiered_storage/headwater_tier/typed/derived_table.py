@@ -26,10 +26,12 @@ from headwater_tier.delta import (
     TableStateError,
     table_exists,
 )
+from headwater_tier.typed.columns import is_variant
 from headwater_tier.typed.names import Derived
 
 USERS_OPERATIONS = frozenset(
     {
+        "ADD COLUMN",
         "ADD COLUMNS",
         "ADD CONSTRAINT",
         "CHANGE COLUMN",
@@ -65,6 +67,16 @@ class DerivedFile:
     max_partition: int | None
     min_offset: int | None
     max_offset: int | None
+
+    def may_hold(self, partition: int, start: int, end: int) -> bool:
+        """False if the statistics say that the file has no row of this offset range."""
+        if self.min_partition is not None and partition < self.min_partition:
+            return False
+        if self.max_partition is not None and partition > self.max_partition:
+            return False
+        if self.min_offset is not None and self.min_offset >= end:
+            return False
+        return self.max_offset is None or self.max_offset >= start
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +123,8 @@ class DerivedTable:
         self._checked = checked
         with self._errors("opening"):
             self._table = DeltaTable(self.uri, storage_options=self._options())
-        self._check()
+        if checked:
+            self.check()
 
     @property
     def uri(self) -> str:
@@ -150,7 +163,8 @@ class DerivedTable:
             self._table.update_incremental()
             if self._table.version() == before:
                 return
-        self._check()
+        if self._checked:
+            self.check()
 
     @property
     def version(self) -> int:
@@ -221,6 +235,9 @@ class DerivedTable:
 
     def grow(self, schema: pa.Schema) -> None:
         """Add columns by an empty append. Raises CommitUnknownError; call `refresh` after."""
+        if any(is_variant(column) for column in schema):
+            self._add_columns(schema)
+            return
         with self._unknown():
             write_deltalake(
                 self._table,
@@ -257,6 +274,14 @@ class DerivedTable:
                 .execute()
             )
 
+    def require_whole_files(self) -> None:
+        """Raise TableStateError if deletion vectors hide rows: files are read as they are here."""
+        if "deletionVectors" in (self._table.protocol().reader_features or []):
+            raise TableStateError(
+                f"table {self.uri} has deletion vectors: apply them with REORG TABLE ... APPLY "
+                "(PURGE), then ALTER TABLE ... DROP FEATURE deletionVectors"
+            )
+
     def accept(self) -> None:
         """Take over the table as others left it. Raises CommitUnknownError."""
         self.commit(DerivedChange("accept", 0))
@@ -269,13 +294,29 @@ class DerivedTable:
             return []
         return [info for info in self.history(since) if COMMIT_KIND not in info]
 
+    def _add_columns(self, schema: pa.Schema) -> None:
+        """`grow` for a table with a VARIANT, which an append would turn into a struct."""
+        own = set(self.schema.names)
+        new = [column for column in schema if column.name not in own]
+        if pa.schema([c for c in schema if c.name in own]) != self.schema:
+            raise TableStateError(
+                f"table {self.uri}: a struct of the key has new fields, which a table with a "
+                "VARIANT cannot get: rebuild it with `headwater tier retype "
+                f"{self.derived.place.topic}`"
+            )
+        with self._unknown():
+            self._table.alter.add_columns(
+                Schema.from_arrow(pa.schema(new)).fields,
+                commit_properties=self._commit_properties("grow", {}),
+            )
+
     def _by_partition(self, name: Any, partitions: int) -> dict[int, int]:
         found = {p: self.version_of(name(p)) for p in range(partitions)}
         return {p: version for p, version in found.items() if version is not None}
 
-    def _check(self) -> None:
-        if not self._checked:
-            return
+    def check(self) -> None:
+        """Judge what others did, now and at each refresh. Raises TableStateError, naming it."""
+        self._checked = True
         mode = self.properties.get("delta.columnMapping.mode", "none")
         if mode != "none":
             raise TableStateError(
@@ -362,4 +403,9 @@ def _merge_without_inserts(info: Mapping[str, Any]) -> bool:
 
 
 def _delta_schema(schema: pa.Schema) -> Schema:
-    return Schema.from_arrow(schema)
+    """Delta's schema; Arrow has no type of its own for a VARIANT."""
+    found = json.loads(Schema.from_arrow(schema).to_json())
+    for column, row in zip(schema, found["fields"], strict=True):
+        if is_variant(column):
+            row["type"] = "variant"
+    return Schema.from_json(json.dumps(found))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -21,14 +21,23 @@ from headwater_tier.delta import CommitUnknownError, TableAccessError
 from headwater_tier.plan import TableLocation
 from headwater_tier.reader import TableReader
 from headwater_tier.typed.columns import grown
+from headwater_tier.typed.compaction import compact_typed
 from headwater_tier.typed.declarations import Declaration, TopicTables, declared_tables
-from headwater_tier.typed.decoding import SchemaSource
+from headwater_tier.typed.decoding import DecoderFor, SchemaSource
 from headwater_tier.typed.derived_files import write_derived
 from headwater_tier.typed.derived_table import DerivedChange, DerivedTable
 from headwater_tier.typed.formats.factory import decoder_for
-from headwater_tier.typed.log_rows import BYTES_MAX, ROWS_MAX, LogRows, pending_ranges, rows_above
+from headwater_tier.typed.latest import Latest, MergeResult
+from headwater_tier.typed.log_rows import (
+    BYTES_MAX,
+    COLUMNS,
+    ROWS_MAX,
+    LogRows,
+    pending_ranges,
+    rows_above,
+)
 from headwater_tier.typed.quarantine import CatchUp, Quarantine
-from headwater_tier.typed.record_decoder import DecodedRecords, DecoderFor, RecordDecoder
+from headwater_tier.typed.record_decoder import DecodedRecords, RecordDecoder
 from headwater_tier.typed.typed_table import (
     create_typed,
     current_generation,
@@ -66,6 +75,10 @@ class FollowResult:
     """Why the quarantine table lags behind the typed one."""
     quarantine_behind: int = 0
     """Offsets that the typed table has passed and the quarantine has not."""
+    latest: MergeResult | None = None
+    """What the table of latest rows did; None for a topic without one."""
+    latest_problem: str = ""
+    """Why the table of latest rows lags behind the typed one."""
 
 
 def follow_topic(
@@ -115,16 +128,22 @@ class TopicFollower:
         *,
         entropy: Entropy,
         decoder_for: DecoderFor,
+        building: DerivedTable | None = None,
     ) -> None:
-        """Opens the log table. Raises TableAccessError, TableStateError."""
+        """Opens the log table. Raises TableAccessError, TableStateError.
+
+        `building` is filled in place of the current generation, which `retype` does.
+        """
         self._location = location
         self._schemas = schemas
         self._clock = clock
         self._entropy = entropy
         self._decoder_for = decoder_for
-        self._log = TableReader(location)
-        self._typed: DerivedTable | None = None
+        self._log = TableReader(location, COLUMNS)
+        self._typed = building
+        self._is_building = building is not None
         self._quarantine: Quarantine | None = None
+        self._latest = Latest(location, clock, entropy)
         self._decoder: RecordDecoder | None = None
         self._decodes: tuple[Declaration, bool, pa.Schema] | None = None
 
@@ -146,20 +165,50 @@ class TopicFollower:
                 decoded, discarded = None, True
                 rows = self._resolved(typed, version, error)
         quarantined, trouble = self._quarantined(typed, quarantine, wanted, found, decoded)
-        return self._result(rows, quarantined, discarded, problem, trouble)
+        result = self._result(rows, quarantined, discarded, problem, trouble)
+        return self._compacted(self._with_latest(result, typed, wanted), typed, wanted)
+
+    def _compacted(
+        self, result: FollowResult, typed: DerivedTable, wanted: TopicTables
+    ) -> FollowResult:
+        """Rewrite small files if that is due; what goes wrong is told, and tried again."""
+        if result.discarded:
+            return result
+        try:
+            compact_typed(typed, wanted.cluster, clock=self._clock, entropy=self._entropy)
+        except CommitUnknownError:
+            typed.refresh()  # another commit came first
+        except HeadwaterError as error:
+            return replace(result, problem=result.problem or str(error))
+        return result
+
+    def _with_latest(
+        self, result: FollowResult, typed: DerivedTable, wanted: TopicTables
+    ) -> FollowResult:
+        """Merge into the table of latest rows, if the topic has one and it is due."""
+        if not wanted.latest:
+            return result
+        try:
+            merged = self._latest.turn(
+                typed, self._log.snapshot.partitions, wanted.latest_interval_ms
+            )
+        except HeadwaterError as error:
+            return replace(result, latest_problem=str(error))
+        return replace(result, latest=merged)
 
     def _tables(self, wanted: TopicTables) -> tuple[DerivedTable, Quarantine]:
         """The current generation at its newest version; creates the first one."""
         typed = self._typed
         if typed is not None:
             typed.refresh()
-        if typed is None or superseded_by(typed) is not None:
+        if typed is None or (superseded_by(typed) is not None and not self._is_building):
             typed = current_generation(self._location) or create_typed(
                 self._location, wanted.declaration, self._schemas, self._decoder_for
             )
+            self._quarantine = None
+        if self._quarantine is None:
             self._quarantine = Quarantine(self._location, typed.derived.generation)
         self._typed = typed
-        assert self._quarantine is not None
         return typed, self._quarantine
 
     def _redeclared(self, typed: DerivedTable, wanted: TopicTables, ends: Mapping[int, int]) -> str:

@@ -18,7 +18,7 @@ from headwater_tier.delta import CommitUnknownError, table_exists
 from headwater_tier.plan import TableLocation
 from headwater_tier.reader import TableReader
 from headwater_tier.typed.declarations import cut_by_declaration
-from headwater_tier.typed.decoding import Misfit, Reason, SchemaSource
+from headwater_tier.typed.decoding import DecoderFor, Misfit, Reason, SchemaSource
 from headwater_tier.typed.derived_files import read_derived, write_derived
 from headwater_tier.typed.derived_table import DerivedChange, DerivedTable
 from headwater_tier.typed.log_rows import rows_between
@@ -26,7 +26,6 @@ from headwater_tier.typed.names import Derived, Kind, derived
 from headwater_tier.typed.record_decoder import (
     QUARANTINE_SCHEMA,
     DecodedRecords,
-    DecoderFor,
     RecordDecoder,
 )
 from headwater_tier.typed.typed_table import base_properties, declarations_of
@@ -158,13 +157,7 @@ def held_offsets(typed: DerivedTable, partition: int, start: int, end: int) -> n
     """The offsets in [start, end) of a partition that the typed table has rows of."""
     found = [np.empty(0, np.int64)]
     for live in typed.files():
-        if live.min_partition is not None and not (
-            live.min_partition <= partition <= (live.max_partition or partition)
-        ):
-            continue
-        if live.min_offset is not None and live.min_offset >= end:
-            continue
-        if live.max_offset is not None and live.max_offset < start:
+        if not live.may_hold(partition, start, end):
             continue
         rows = read_derived(typed.derived.place, live.path, ["partition", "offset"])
         offsets = rows.filter(pc.equal(rows.column("partition"), partition)).column("offset")

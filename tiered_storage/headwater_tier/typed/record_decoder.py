@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,17 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater_tier.typed.columns import FIXED, KEY, TOMBSTONE, Part, conform, known, source_of
+from headwater_tier.typed.debezium import converted, with_envelopes
 from headwater_tier.typed.declarations import Declaration
 from headwater_tier.typed.decoding import (
-    BlobDecoder,
-    DeclaredFormat,
+    DecoderFor,
     Misfit,
     Reason,
     SchemaSource,
 )
-
-DecoderFor = Callable[[DeclaredFormat, pa.Schema, SchemaSource], BlobDecoder]
-"""The factory of decoders: (declared format, known columns, registry)."""
+from headwater_tier.typed.newest import OP
 
 QUARANTINE_SCHEMA = pa.schema(
     [
@@ -75,6 +73,12 @@ class DecodedRecords:
         fits[[misfit.row for misfit in self.misfits]] = False
         return table.filter(pa.array(fits))
 
+    def only(self, chosen: np.ndarray) -> DecodedRecords:
+        """The rows that a mask chooses, all of which fit."""
+        mask = pa.array(chosen)
+        tables = (self.rows.filter(mask), self.keys.filter(mask), self.values.filter(mask))
+        return DecodedRecords(*tables, (), (), None)
+
     def quarantined(self, generation: int) -> pa.Table:
         """The rows that do not fit, and those without a key, in the quarantine table's columns."""
         misfits = sorted((*self.misfits, *self.without_key), key=lambda m: m.row)
@@ -109,10 +113,13 @@ class RecordDecoder:
         Raises DeclarationError, SchemaUnavailableError.
         """
         self._needs_key = needs_key
-        self._value = decoder_for(declaration.value, known(table, Part.VALUE), schemas)
+        self._value = with_envelopes(decoder_for)(
+            declaration.value, known(table, Part.VALUE), schemas
+        )
         self._key = None
         if declaration.key is not None:
-            self._key = decoder_for(declaration.key, known(table, Part.KEY), schemas)
+            keys = known(table, Part.KEY)
+            self._key = converted(declaration.key, keys, schemas, decoder_for)
 
     @property
     def keys(self) -> pa.Schema:
@@ -133,11 +140,18 @@ class RecordDecoder:
             key = self._key.decode(rows.column("key"))
             keys, key_misfits = key.columns, key.misfits
         misfits = {m.row: m for m in key_misfits} | {m.row: m for m in value.misfits}
-        without: list[Misfit] = []
-        if self._needs_key and rows.column("key").null_count:
-            missing = np.flatnonzero(rows.column("key").is_null().to_numpy())
-            detail = "the topic keeps the latest row per key, and this record has no key"
-            without = [Misfit(int(r), Reason.NO_KEY, detail) for r in missing if r not in misfits]
+        without = self._without_key(rows, value.columns) if self._needs_key else []
+        without = [misfit for misfit in without if misfit.row not in misfits]
         return DecodedRecords(
             rows, keys, value.columns, tuple(misfits.values()), without, value.schema_ids
         )
+
+    def _without_key(self, rows: pa.Table, values: pa.Table) -> list[Misfit]:
+        """Records that change no key's row; a truncate and a message of Debezium need no key."""
+        missing = rows.column("key").is_null()
+        if OP in values.schema.names:
+            keyless = pc.is_in(values.column(OP), value_set=pa.array(["t", "m"]))
+            missing = pc.and_(missing, pc.invert(keyless))
+        detail = "the topic keeps the latest row per key, and this record has no key"
+        found = np.flatnonzero(missing.to_numpy()).tolist()
+        return [Misfit(row, Reason.NO_KEY, detail) for row in found]

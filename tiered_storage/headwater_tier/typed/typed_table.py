@@ -22,11 +22,11 @@ from headwater_tier.typed.declarations import (
     from_property,
     to_property,
 )
-from headwater_tier.typed.decoding import SchemaSource
+from headwater_tier.typed.decoding import DecoderFor, SchemaSource
 from headwater_tier.typed.derived_files import stats_columns
 from headwater_tier.typed.derived_table import DerivedTable
 from headwater_tier.typed.names import Kind, derived
-from headwater_tier.typed.record_decoder import BINARY_KEY, DecoderFor, RecordDecoder
+from headwater_tier.typed.record_decoder import BINARY_KEY, RecordDecoder
 
 SUPERSEDED = "headwater.typed.superseded"
 """Property: the generation that took this one's place."""
@@ -40,18 +40,23 @@ KEPT_PROPERTIES = {
 }
 
 
-def current_generation(log: TableLocation, kind: Kind = Kind.TYPED) -> DerivedTable | None:
-    """The newest generation that is in place; None while the topic has no such table."""
+def current_generation(log: TableLocation, *, checked: bool = True) -> DerivedTable | None:
+    """The typed table that is in place; None while the topic has none.
+
+    Raises TableAccessError; TableStateError for a foreign change, unless not `checked`.
+    """
     generation = 1
     while True:
-        place = derived(log, kind, generation)
+        place = derived(log, Kind.TYPED, generation)
         if not table_exists(place.place):
             if generation == 1:
                 return None
             raise TableAccessError(f"there is no table at {place.place.uri}, which took the place")
-        table = DerivedTable(place)
+        table = DerivedTable(place, checked=False)
         successor = superseded_by(table)
         if successor is None:
+            if checked:
+                table.check()
             return table
         generation = successor
 

@@ -25,6 +25,7 @@ from headwater.wire.apis.k32_describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
+    DescribeConfigsResult,
 )
 from headwater.wire.apis.k44_incremental_alter_configs import (
     AlterableConfig,
@@ -40,6 +41,8 @@ HINT_TIMEOUT_S = 2.0
 RESOURCE_TOPIC = 2
 RESOURCE_BROKER = 4
 OP_SET = 0
+CONFIG_TOPICS_MAX = 200
+"""Topics of one DescribeConfigs request."""
 ISOLATION_LEVELS = {"read_committed": READ_COMMITTED, "read_uncommitted": READ_UNCOMMITTED}
 """The words of `isolation.level`, and their numbers on the wire."""
 
@@ -131,19 +134,33 @@ class BrokerMetadata:
 
     def topic_configs(self, topic: str, keys: Iterable[str]) -> dict[str, str]:
         """The topic's values of config keys, without keys that the broker does not know."""
-        request = _describe(RESOURCE_TOPIC, topic, keys)
-        return _values(self._client.call_any(request, DescribeConfigsResponse, _check_described))
+        request = _describe(RESOURCE_TOPIC, [topic], keys)
+        reply = self._client.call_any(request, DescribeConfigsResponse, _check_described)
+        return _values(reply.results[0])
+
+    def configs_of_topics(
+        self, topics: Iterable[str], keys: Iterable[str]
+    ) -> dict[str, dict[str, str]]:
+        """The same of many topics, by topic; without those that are gone or not for this user."""
+        names, wanted = list(topics), tuple(keys)
+        found: dict[str, dict[str, str]] = {}
+        for at in range(0, len(names), CONFIG_TOPICS_MAX):
+            request = _describe(RESOURCE_TOPIC, names[at : at + CONFIG_TOPICS_MAX], wanted)
+            for answer in self._client.call_any(request, DescribeConfigsResponse).results:
+                if not answer.error_code:
+                    found[answer.resource_name] = _values(answer)
+        return found
 
     def broker_configs(
         self, broker_id: int, keys: Iterable[str], timeout_s: float | None = None
     ) -> dict[str, str]:
         """A broker's values of config keys."""
-        request = _describe(RESOURCE_BROKER, str(broker_id), keys)
+        request = _describe(RESOURCE_BROKER, [str(broker_id)], keys)
         reply = self._client.call_broker(
             broker_id, request, DescribeConfigsResponse, timeout_s=timeout_s
         )
         _check_described(reply)
-        return _values(reply)
+        return _values(reply.results[0])
 
     def set_topic_config(self, topic: str, key: str, value: str) -> None:
         """Set one config of a topic with IncrementalAlterConfigs (KIP-339)."""
@@ -182,12 +199,17 @@ class BrokerMetadata:
                 logger.info("broker %d was not notified of the new table version: %s", broker, e)
 
 
-def _describe(kind: int, name: str, keys: Iterable[str]) -> DescribeConfigsRequest:
-    resource = DescribeConfigsResource(
-        resource_type=kind, resource_name=name, configuration_keys=tuple(keys)
-    )
+def _describe(kind: int, names: Iterable[str], keys: Iterable[str]) -> DescribeConfigsRequest:
+    wanted = tuple(keys)
     return DescribeConfigsRequest(
-        resources=(resource,), include_synonyms=False, include_documentation=False
+        resources=tuple(
+            DescribeConfigsResource(
+                resource_type=kind, resource_name=name, configuration_keys=wanted
+            )
+            for name in names
+        ),
+        include_synonyms=False,
+        include_documentation=False,
     )
 
 
@@ -198,5 +220,5 @@ def _check_described(reply: DescribeConfigsResponse) -> None:
         raise kafka_error(answer.error_code, f"configs of {answer.resource_name}: {detail}")
 
 
-def _values(reply: DescribeConfigsResponse) -> dict[str, str]:
-    return {row.name: row.value for row in reply.results[0].configs if row.value is not None}
+def _values(answer: DescribeConfigsResult) -> dict[str, str]:
+    return {row.name: row.value for row in answer.configs if row.value is not None}

@@ -1,4 +1,4 @@
-"""Calls to transaction coordinators over blocking sockets, which survive the coordinator's move.
+"""Calls to coordinators over blocking sockets, which survive the coordinator's move.
 
 A call looks the coordinator up (FindCoordinator), asks it, and after NOT_COORDINATOR, a lost
 connection or a dead broker looks it up again, with pauses, until its time is up.
@@ -20,6 +20,7 @@ from headwater.wire.apis.k10_find_coordinator import (
 )
 from headwater.wire.schema import Message, SchemaError
 
+KEY_TYPE_GROUP = 0
 KEY_TYPE_TRANSACTION = 1
 KEYS_VERSION = 4
 """The first version of FindCoordinator with several keys (KIP-699)."""
@@ -32,10 +33,11 @@ class OutcomeUnknownError(Exception):
 
 
 class CoordinatorClient:
-    """Calls the coordinators of keys, for requests that only Headwater's brokers serve."""
+    """Calls the coordinators of keys: of transactional ids by default, or of groups."""
 
-    def __init__(self, cluster: BlockingCluster) -> None:
+    def __init__(self, cluster: BlockingCluster, key_type: int = KEY_TYPE_TRANSACTION) -> None:
         self._cluster = cluster
+        self._key_type = key_type
         self._nodes: dict[str, int] = {}
 
     def call(
@@ -47,11 +49,13 @@ class CoordinatorClient:
         *,
         timeout_s: float | None = None,
         needs_outcome: bool = False,
+        cap: int | None = None,
     ) -> R:
         """The response of the key's coordinator; `check` raises the KafkaError that it carries.
 
-        With `needs_outcome` a request that may have been served is repeated without a time limit,
-        until a response tells its outcome. Raises OutcomeUnknownError where repeating cannot help.
+        `cap` is the highest version to use. With `needs_outcome` a request that may have been
+        served is repeated without a time limit, until a response tells its outcome. Raises
+        OutcomeUnknownError where repeating cannot help.
         """
         timer = self._cluster.retry_timer(type(request).__name__, timeout_s)
         is_unknown = False
@@ -59,7 +63,7 @@ class CoordinatorClient:
             connection: BlockingConnection | None = None
             try:
                 connection = self._coordinator(key, request)
-                reply = connection.call(request, reply_type)
+                reply = connection.call(request, reply_type, cap=cap)
                 check(reply)
                 return reply
             except (OSError, KafkaError, SchemaError) as e:
@@ -101,7 +105,7 @@ class CoordinatorClient:
             by_list = connection.version_for(FindCoordinatorRequest) >= KEYS_VERSION
             request = FindCoordinatorRequest(
                 key="" if by_list else key,
-                key_type=KEY_TYPE_TRANSACTION,
+                key_type=self._key_type,
                 coordinator_keys=(key,) if by_list else (),
             )
             reply = connection.call(request, FindCoordinatorResponse)

@@ -10,6 +10,7 @@ import fastavro
 import pyarrow as pa
 
 from headwater_tier.typed.formats.avro_check import AvroCheck
+from headwater_tier.typed.formats.avro_fast import AvroFast
 from headwater_tier.typed.formats.avro_schema import (
     AvroSchema,
     check_size,
@@ -43,6 +44,10 @@ class AvroSource:
             self.columns = pa.schema([pa.field(VALUE_COLUMN, kind)])
         self._check = AvroCheck(self.schema)
         self._mark = SINGLE_OBJECT_MARK + self.schema.fingerprint
+
+    def fast(self) -> AvroFast | None:
+        """See the port."""
+        return AvroFast(self.schema) if self.is_record else None
 
     def reader(self, schema: pa.Schema) -> Read:
         """See the port."""

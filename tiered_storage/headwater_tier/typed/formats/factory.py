@@ -13,6 +13,8 @@ from headwater_tier.typed.decoding import (
 )
 from headwater_tier.typed.formats.columns import normal_schema, widened_schema
 from headwater_tier.typed.formats.confluent import ConfluentDecoder, ConfluentRows
+from headwater_tier.typed.formats.connect_json import ConnectRows
+from headwater_tier.typed.formats.json_fast import JsonFast
 from headwater_tier.typed.formats.json_rows import JsonRows
 from headwater_tier.typed.formats.misfit import UnsupportedSchemaError
 from headwater_tier.typed.formats.rows import RowsDecoder
@@ -36,12 +38,15 @@ def decoder_for(declared: DeclaredFormat, known: pa.Schema, schemas: SchemaSourc
     if declared.format == "confluent":
         return _confluent(declared, known, schemas)
     if declared.format == "json" and declared.schema in ("", INFER):
-        return RowsDecoder(JsonRows(known, grows=True))
+        if declared.envelope:
+            return RowsDecoder(ConnectRows(known))
+        return RowsDecoder(JsonRows(known, grows=True), JsonFast())
     if declared.format not in SCHEMA_TYPES:
         named = ", ".join([*SCHEMA_TYPES, "confluent"])
         raise DeclarationError(f"headwater.value.format is {declared.format!r}: use {named}")
     source = _source(declared, schemas)
-    return RowsDecoder(SourceRows(source, widened_schema(known, source.columns)))
+    rows = SourceRows(source, widened_schema(known, source.columns))
+    return RowsDecoder(rows, source.fast())
 
 
 def _confluent(declared: DeclaredFormat, known: pa.Schema, schemas: SchemaSource) -> BlobDecoder:

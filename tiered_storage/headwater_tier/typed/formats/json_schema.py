@@ -30,6 +30,7 @@ from headwater_tier.typed.formats.columns import (
     normal_type,
     widened,
 )
+from headwater_tier.typed.formats.json_fast import JsonFast
 from headwater_tier.typed.formats.json_fit import JSON_TEXT
 from headwater_tier.typed.formats.json_rows import JsonRows
 from headwater_tier.typed.formats.logical_types import CONNECT_DECIMAL
@@ -69,8 +70,14 @@ class JsonSchemaSource:
 
     def reader(self, schema: pa.Schema) -> Read:
         """See the port."""
-        fitted = _with_texts(pa.struct(list(schema)), pa.struct(self._wanted))
-        return JsonRows(pa.schema(list(fitted)), grows=False, is_record=self._is_record).read
+        return JsonRows(self._fitted(schema), grows=False, is_record=self._is_record).read
+
+    def fast(self) -> JsonFast | None:
+        """See the port."""
+        return JsonFast(self._fitted) if self._is_record else None
+
+    def _fitted(self, schema: pa.Schema) -> pa.Schema:
+        return pa.schema(list(_with_texts(pa.struct(list(schema)), pa.struct(self._wanted))))
 
     def _type(self, node: Node, document: Node, above: tuple[str, ...]) -> pa.DataType:
         self._spent += 1

@@ -1,19 +1,27 @@
-"""The decoder over a reader of single rows: misfits, null blobs, and a schema that grows."""
+"""The decoder over a reader of rows: misfits, null blobs, a schema that grows, and a kernel for the
+rows that it can prove.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from headwater_tier.typed.decoding import Decoded, Misfit
 from headwater_tier.typed.formats.columns import conform
+from headwater_tier.typed.formats.flat_slots import Blobs, Slots, blobs_of
 from headwater_tier.typed.formats.misfit import NotFittingError
 
-BLOCK_ROWS = 8192
+BLOCK_ROWS = 16384
+FIRST_ROWS = 32
+"""Of the first block: the kernel knows an inferred schema, and a frame's, after its rows."""
 BLOCK_BYTES = 256 * 1024 * 1024
 """Of blobs: an Arrow array of their strings then stays below 2 GiB, expanded escapes too."""
+IDLE_BLOCKS = 15
+"""The kernel rests for so many blocks after one in which it proved hardly a row."""
 
 
 class RowReader(Protocol):
@@ -27,11 +35,20 @@ class RowReader(Protocol):
         """The values by column name, as pyarrow takes them. Raises NotFittingError."""
 
 
-class RowsDecoder:
-    """A decoder of rows that are read singly (`headwater_tier.typed.decoding.BlobDecoder`)."""
+class FastRows(Protocol):
+    """Decodes what it can prove of a block, to the very values that the RowReader gives."""
 
-    def __init__(self, reader: RowReader) -> None:
+    def fill(self, blobs: Blobs, rows: Any, slots: Slots, schema: pa.Schema) -> None:
+        """Fill the slots of the rows of these numbers; those that are not done are the reader's."""
+
+
+class RowsDecoder:
+    """A decoder of rows (`headwater_tier.typed.decoding.BlobDecoder`)."""
+
+    def __init__(self, reader: RowReader, fast: FastRows | None = None) -> None:
         self._reader = reader
+        self._fast = fast
+        self._idle_blocks = 0
 
     @property
     def schema(self) -> pa.Schema:
@@ -43,37 +60,72 @@ class RowsDecoder:
         misfits: list[Misfit] = []
         tables: list[pa.Table] = []
         at = 0
-        for block in blocks_of(blobs):
-            rows: list[dict[str, Any]] = []
-            for number, scalar in enumerate(block, at):
-                rows.append(read_row(self._reader.read, scalar.as_py(), number, misfits))
-            tables.append(table_of(rows, self.schema))
+        for block in blocks_of(blobs, BLOCK_ROWS if self._fast is None else FIRST_ROWS):
+            tables.append(self._block(block, at, misfits))
             at += len(block)
         return Decoded(joined(tables, self.schema), tuple(misfits))
 
+    def _block(self, block: pa.Array, first: int, misfits: list[Misfit]) -> pa.Table:
+        schema = self.schema
+        if self._fast is None or not len(schema) or self._idle_blocks:
+            self._idle_blocks = max(0, self._idle_blocks - 1)
+            return self._slow(block, np.arange(len(block)), first, misfits)
+        blobs = blobs_of(block)
+        slots = Slots(len(schema), len(block))
+        slots.is_done[:] = blobs.is_null
+        self._fast.fill(blobs, np.flatnonzero(blobs.is_null == 0), slots, schema)
+        left = np.flatnonzero(slots.is_done == 0)
+        if len(left) > 0.9 * len(block):
+            self._idle_blocks = IDLE_BLOCKS
+        if len(left) == len(block):
+            return self._slow(block, left, first, misfits)
+        proven = plain_table(slots.arrays(schema, blobs.data), schema, len(block))
+        if not len(left):
+            return proven
+        order = np.arange(len(block))
+        order[left] = len(block) + np.arange(len(left))
+        rest = self._slow(block, left, first, misfits)
+        return joined([proven, rest], rest.schema).take(pa.array(order))
 
-def read_row(read: Any, blob: bytes | None, number: int, misfits: list[Misfit]) -> dict[str, Any]:
+    def _slow(self, block: pa.Array, rows: Any, first: int, misfits: list[Misfit]) -> pa.Table:
+        """The rows of these numbers in the block, one at a time, in order."""
+        blobs = (block if len(rows) == len(block) else block.take(pa.array(rows))).to_pylist()
+        read = self._reader.read
+        found = [
+            read_row(read, blob, first + int(row), misfits)
+            for row, blob in zip(rows, blobs, strict=True)
+        ]
+        return table_of(found, self.schema)
+
+
+def read_row(
+    read: Callable[[bytes], dict[str, Any]],
+    blob: bytes | None,
+    number: int,
+    misfits: list[Misfit],
+) -> dict[str, Any]:
     """The row of a blob; an empty one for null and for a misfit, which is noted."""
     if blob is None:
         return {}
     try:
-        row: dict[str, Any] = read(blob)
+        return read(blob)
     except NotFittingError as error:
         misfits.append(error.at_row(number))
         return {}
-    return row
 
 
-def blocks_of(blobs: pa.ChunkedArray) -> Iterator[pa.Array]:
+def blocks_of(blobs: pa.ChunkedArray, first_rows: int = BLOCK_ROWS) -> Iterator[pa.Array]:
     """Slices of a binary column, of BLOCK_ROWS or fewer rows and some BLOCK_BYTES."""
+    rows = first_rows
     for chunk in blobs.chunks:
         at = 0
         while at < len(chunk):
-            block = chunk.slice(at, BLOCK_ROWS)
+            block = chunk.slice(at, rows)
             while block.nbytes > BLOCK_BYTES and len(block) > 1:
                 block = block.slice(0, len(block) // 2)
             yield block
             at += len(block)
+            rows = BLOCK_ROWS
 
 
 def table_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:

@@ -19,6 +19,7 @@ from headwater_tier.typed.formats.json_fit import (
     fit_decimal,
 )
 from headwater_tier.typed.formats.misfit import does_not_fit, out_of_range
+from headwater_tier.typed.formats.rows import FastRows
 
 Read = Callable[[bytes], dict[str, Any]]
 """The row of a blob, by column. Raises NotFittingError."""
@@ -33,6 +34,9 @@ class Source(Protocol):
 
     def reader(self, schema: pa.Schema) -> Read:
         """A reader of its blobs into the table's columns."""
+
+    def fast(self) -> FastRows | None:
+        """The kernel's way for its blobs; None if there is none."""
 
 
 class SourceRows:

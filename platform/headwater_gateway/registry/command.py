@@ -1,0 +1,99 @@
+"""`headwater registry`: the schema registry's process, and a few questions to a registry."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+
+from headwater.cli.command_config import client_properties
+from headwater.cli.options import bootstrap_options, bootstrap_servers, within
+from headwater.client.security_options import security_keywords
+from headwater.config.java_properties import read_java_properties
+from headwater.errors import UsageError
+from headwater.security.tls_context import ClientValues, server_context
+from headwater.system import SystemClock, SystemEntropy
+from headwater_gateway.registry.broker_rights import BrokerRights, connector
+from headwater_gateway.registry.formats.catalog import FormatCatalog
+from headwater_gateway.registry.http_app import registry_app
+from headwater_gateway.registry.http_guard import HttpGuard
+from headwater_gateway.registry.parts import RegistryParts
+from headwater_gateway.registry.rights import OpenRights, Rights
+from headwater_gateway.registry.schemas_topic import (
+    REPLICATION_FACTOR,
+    TOPIC,
+    SchemasTopic,
+    TopicOptions,
+)
+from headwater_gateway.registry.server import Listener, check_exposure
+from headwater_gateway.registry.server import serve as serve_app
+from headwater_gateway.registry.topic_store import TopicStore
+
+PORT = 8081
+
+
+@click.group()
+def registry() -> None:
+    """The schema registry: Confluent's REST interface, its state in the topic _schemas."""
+
+
+@registry.command()
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST",
+              help="Address to listen at. Off loopback it needs TLS and a login.")  # fmt: skip
+@click.option("--port", type=int, callback=within(1, 65_535), default=PORT, show_default=True,
+              metavar="PORT", help="Port to listen at.")  # fmt: skip
+@click.option("--listener-properties", metavar="FILE",
+              help="ssl.* properties of the listener, as a broker's.")  # fmt: skip
+@click.option("--allowed-host", "allowed_hosts", multiple=True, metavar="NAME",
+              help="A name by which clients reach the registry. May be repeated.")  # fmt: skip
+@click.option("--topic", default=TOPIC, show_default=True, metavar="TOPIC",
+              help="The topic of the registry's state; created if there is none.")  # fmt: skip
+@click.option("--replication-factor", type=int, callback=within(1, 32_767),
+              default=REPLICATION_FACTOR, show_default=True, metavar="N",
+              help="Of that topic when it is created, or the number of brokers.")  # fmt: skip
+@bootstrap_options
+def serve(
+    host: str,
+    port: int,
+    listener_properties: str | None,
+    allowed_hosts: tuple[str, ...],
+    topic: str,
+    replication_factor: int,
+    bootstrap_server: str | None,
+    directory: str,
+) -> int:
+    """Serve the registry until Ctrl-C.
+
+    Several may serve one topic: each answers reads, and takes the writing over when it is asked to
+    write.
+    """
+    listener = _listener(host, port, listener_properties)
+    properties = client_properties()
+    has_login = properties.get("security.protocol", "").upper().startswith("SASL")
+    check_exposure(listener, has_login=has_login)
+    servers = bootstrap_servers(bootstrap_server, directory)
+    options = TopicOptions(servers, topic, replication_factor, security_keywords(properties))
+    clock, entropy = SystemClock(), SystemEntropy()
+    with ExitStack() as stack:
+        store = TopicStore(SchemasTopic(options), clock, entropy)
+        stack.callback(store.close)
+        store.start()
+        rights: Rights = OpenRights()
+        if has_login:
+            rights = BrokerRights(connector(servers, properties), clock, entropy)
+            stack.callback(rights.close)
+        parts = RegistryParts(
+            store, FormatCatalog(), rights, store.cluster_id, version("headwater")
+        )
+        return serve_app(registry_app(parts, HttpGuard((host, *allowed_hosts))), listener)
+
+
+def _listener(host: str, port: int, path: str | None) -> Listener:
+    if path is None:
+        return Listener(host, port)
+    if not Path(path).is_file():
+        raise UsageError(f"--listener-properties {path}: there is no such file")
+    properties = read_java_properties(path, "--listener-properties")
+    return Listener(host, port, server_context(ClientValues(properties)))

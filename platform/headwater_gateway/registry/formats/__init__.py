@@ -1,0 +1,1 @@
+"""Schema languages of the registry: one adapter module per foreign library."""

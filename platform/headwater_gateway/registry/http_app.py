@@ -1,0 +1,107 @@
+"""The registry as an ASGI application, on Starlette: the only module that imports its routing."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from headwater_gateway.registry.apicurio_api import ApicurioResources
+from headwater_gateway.registry.contexts_path import without_contexts
+from headwater_gateway.registry.errors import RegistryError
+from headwater_gateway.registry.http_guard import BODY_BYTES_MAX, HttpGuard
+from headwater_gateway.registry.http_requests import PlainText, RegistryRequest, error_reply, reply
+from headwater_gateway.registry.parts import RegistryParts
+from headwater_gateway.registry.resources import Resource, Resources
+from headwater_gateway.registry.rights import Rights
+
+log = logging.getLogger(__name__)
+
+
+def registry_app(parts: RegistryParts, guard: HttpGuard) -> ASGIApp:
+    """The application."""
+    paths = {**Resources(parts).routes(), **ApicurioResources(parts).routes()}
+    routes = [
+        Route(path, Endpoint(by_method, parts.rights, guard), methods=list(by_method))
+        for path, by_method in paths.items()
+    ]
+    handlers: Any = {HTTPException: _http_error, Exception: _unexpected}
+    return EscapedPaths(Starlette(routes=routes, exception_handlers=handlers))
+
+
+class Endpoint:
+    """A path: reads the body, checks the request, calls the function of the method in a thread."""
+
+    def __init__(self, by_method: dict[str, Resource], rights: Rights, guard: HttpGuard) -> None:
+        self._by_method = by_method
+        self._rights = rights
+        self._guard = guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        request = Request(scope, receive)
+        response = await self._answer(request)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        try:
+            has_body = request.method in ("POST", "PUT")
+            self._guard.check(request.headers, has_body=has_body)
+            body = await _body(request) if has_body else b""
+            document = await run_in_threadpool(self._call, request, body)
+        except RegistryError as error:
+            return error_reply(request, error)
+        if isinstance(document, PlainText):
+            return PlainTextResponse(document, headers={"X-Content-Type-Options": "nosniff"})
+        return reply(request, document, 204 if document is None else 200)
+
+    def _call(self, request: Request, body: bytes) -> Any:
+        user = self._rights.log_in(request.headers.get("authorization", ""))
+        method = "GET" if request.method == "HEAD" else request.method
+        if method not in self._by_method:
+            raise RegistryError(405, 405, "HTTP 405 Method Not Allowed")
+        return self._by_method[method](RegistryRequest(request, body, user))
+
+
+class EscapedPaths:
+    """Matches routes by the path as it was sent, still escaped, without `/contexts/C` before it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] == "http":
+            raw: bytes = scope.get("raw_path") or scope["path"].encode()
+            path = raw.partition(b"?")[0].decode("latin-1")
+            path, query = without_contexts(path, scope["query_string"].decode("latin-1"))
+            trimmed = path.rstrip("/") or "/"
+            scope = {**scope, "path": trimmed, "query_string": query.encode("latin-1")}
+        await self._app(scope, receive, send)
+
+
+async def _body(request: Request) -> bytes:
+    blob = b""
+    async for chunk in request.stream():
+        blob += chunk
+        if len(blob) > BODY_BYTES_MAX:
+            raise RegistryError(413, 413, f"the body is longer than {BODY_BYTES_MAX} bytes")
+    return blob
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    status = error.status_code
+    return error_reply(request, RegistryError(status, status, f"HTTP {status} {error.detail}"))
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    """The server's log has the story (Starlette raises the error again)."""
+    return error_reply(request, RegistryError(500, 500, f"Internal Server Error: {error!r:.200}"))

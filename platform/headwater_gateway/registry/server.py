@@ -1,0 +1,100 @@
+"""The registry's process: the topic followed, the application served by uvicorn until SIGTERM.
+
+The only module that imports uvicorn.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from headwater.errors import UsageError
+
+GRACE_S = 5
+BACKLOG = 2_048
+KEEP_ALIVE_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Where the registry listens. `tls` None: plain HTTP."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+
+    @property
+    def url(self) -> str:
+        """For people."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'http' if self.tls is None else 'https'}://{host}:{self.port}"
+
+
+def is_loopback(host: str) -> bool:
+    """True for localhost and loopback addresses."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def check_exposure(listener: Listener, *, has_login: bool) -> None:
+    """Off loopback the registry needs TLS and a login. Raises UsageError."""
+    if is_loopback(listener.host):
+        return
+    if listener.tls is None:
+        raise UsageError(
+            f"--host {listener.host} is not loopback, and passwords would cross the network in "
+            "clear: give --listener-properties with ssl.keystore.location, or --host 127.0.0.1"
+        )
+    if not has_login:
+        raise UsageError(
+            f"--host {listener.host} is not loopback, and the brokers' listener has no login: give "
+            "--command-config with security.protocol=SASL_SSL or SASL_PLAINTEXT, or --host "
+            "127.0.0.1"
+        )
+
+
+class RegistryServer(uvicorn.Server):
+    """Prints a JSON line once it listens, as brokers do, for who waits for it."""
+
+    def __init__(self, app: ASGIApp, listener: Listener) -> None:
+        config = uvicorn.Config(
+            app,
+            host=listener.host,
+            port=listener.port,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            ws="none",
+            proxy_headers=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=GRACE_S,
+        )
+        config.load()
+        config.ssl = listener.tls
+        super().__init__(config)
+        self._listener = listener
+
+    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        """Listen, then say so."""
+        await super().startup(sockets)  # type: ignore[arg-type]
+        if self.started:
+            print(json.dumps({"ready": True, "url": self._listener.url}), flush=True)
+
+
+def serve(app: ASGIApp, listener: Listener) -> int:
+    """Serve until SIGTERM or SIGINT; the exit code."""
+    server = RegistryServer(app, listener)
+    try:
+        server.run()
+    except SystemExit:  # uvicorn has told why it cannot listen
+        return 1
+    return 0 if server.started else 1

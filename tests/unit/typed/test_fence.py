@@ -1,0 +1,190 @@
+"""Kills at each step, racing writers, and changes by others: no row twice, none lost unasked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from deltalake import DeltaTable, Field, write_deltalake
+
+from headwater.entropy import Entropy
+from headwater_tier.delta import TableAccessError, TableStateError
+from headwater_tier.typed.declarations import declared_tables
+from headwater_tier.typed.derived_table import DerivedChange, DerivedTable
+from headwater_tier.typed.follow import TopicFollower
+from headwater_tier.typed.names import Kind, derived
+from tier_log import CountingEntropy
+from typed_topic import CLOCK, JsonDecoder, NoSchemas, TypedTopic
+
+STEPS = 10
+"""Calls of a first turn that a kill can fall before or after."""
+
+
+class Killed(BaseException):
+    """Not an Exception, so that nothing handles it: as kill -9."""
+
+
+@pytest.fixture
+def topic(tmp_path: Path) -> TypedTopic:
+    made = TypedTopic(tmp_path)
+    made.produce(0, {"a": 1}, b"{bad", {"a": 2})
+    made.produce(1, {"b": "x"}, b"{bad")
+    made.tier()
+    return made
+
+
+def offsets(topic: TypedTopic, kind: Kind = Kind.TYPED) -> list[tuple[int, int]]:
+    found = DeltaTable(derived(topic.location, kind).place.uri).to_pyarrow_table()
+    columns = (found.column(name).to_pylist() for name in ("partition", "offset"))
+    return sorted(zip(*columns, strict=True))
+
+
+def killed_at(patch: pytest.MonkeyPatch, step: int, *, after: bool) -> None:
+    """Kill at the step-th call that touches storage, before or after it."""
+    calls = iter(range(1_000))
+
+    def wrap(owner: Any, name: str) -> None:
+        original = getattr(owner, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            is_it = next(calls) == step
+            if is_it and not after:
+                raise Killed
+            result = original(*args, **kwargs)
+            if is_it:
+                raise Killed
+            return result
+
+        patch.setattr(owner, name, call)
+
+    for name in ("commit", "create", "grow", "refresh", "set_properties"):
+        wrap(DerivedTable, name)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("step", range(STEPS))
+def test_a_kill_at_any_step_doubles_and_loses_nothing(
+    topic: TypedTopic, monkeypatch: pytest.MonkeyPatch, step: int, after: bool
+) -> None:
+    with monkeypatch.context() as patch:
+        killed_at(patch, step, after=after)
+        with pytest.raises(Killed):
+            topic.follow()
+    topic.follow_all()
+    assert offsets(topic) == [(0, 0), (0, 2), (1, 0)]
+    assert offsets(topic, Kind.QUARANTINE) == [(0, 1), (1, 1)]
+
+
+def follower(topic: TypedTopic, entropy: Entropy | None = None) -> TopicFollower:
+    chosen = entropy or topic.entropy
+    return TopicFollower(
+        topic.location, NoSchemas(), CLOCK, entropy=chosen, decoder_for=JsonDecoder.of
+    )
+
+
+class Meanwhile(CountingEntropy):
+    """Runs something when the name of the first file is drawn: after the reads of a turn."""
+
+    def __init__(self, run: Callable[[], Any]) -> None:
+        super().__init__(1_000_000)
+        self.run: Callable[[], Any] | None = run
+
+    def uuid(self) -> UUID:
+        run, self.run = self.run, None
+        if run is not None:
+            run()
+        return super().uuid()
+
+
+def test_the_slower_of_two_followers_commits_nothing(topic: TypedTopic) -> None:
+    wanted = declared_tables("orders", topic.configs)
+    assert wanted is not None
+    topic.follow()
+    topic.produce(0, {"a": 3}, b"{bad")
+    topic.tier()
+    fast = follower(topic)
+    slow = follower(topic, Meanwhile(lambda: fast.turn(wanted)))
+    result = slow.turn(wanted)
+    assert (result.discarded, result.rows, result.behind) == (True, 0, 0)
+    assert offsets(topic) == [(0, 0), (0, 2), (0, 3), (1, 0)]
+    assert offsets(topic, Kind.QUARANTINE) == [(0, 1), (0, 4), (1, 1)]
+
+
+def test_a_failing_quarantine_does_not_stop_typing_and_catches_up(
+    topic: TypedTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = DerivedTable.commit
+
+    def full(self: DerivedTable, change: DerivedChange) -> None:
+        if change.kind == "quarantine":
+            raise TableAccessError("no space left on device")
+        original(self, change)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DerivedTable, "commit", full)
+        result = topic.follow()
+        assert (result.rows, result.quarantine_problem) == (3, "no space left on device")
+        topic.produce(0, {"a": 3}, b"{bad")
+        topic.tier()
+        assert topic.follow().rows == 1
+    result = topic.follow()
+    assert (result.quarantined, result.quarantine_behind, result.quarantine_problem) == (3, 0, "")
+    assert offsets(topic, Kind.QUARANTINE) == [(0, 1), (0, 4), (1, 1)]
+
+
+def uri(topic: TypedTopic) -> str:
+    return derived(topic.location, Kind.TYPED).place.uri
+
+
+def test_users_may_erase_and_compact_rows(topic: TypedTopic) -> None:
+    topic.follow()
+    DeltaTable(uri(topic)).delete("a = 2")
+    DeltaTable(uri(topic)).optimize.compact()
+    topic.produce(0, {"a": 3})
+    topic.tier()
+    assert topic.follow().rows == 1
+    assert offsets(topic) == [(0, 0), (0, 3), (1, 0)]
+
+
+def test_appended_and_restored_rows_are_refused_and_named(topic: TypedTopic) -> None:
+    topic.follow()
+    table = DeltaTable(uri(topic))
+    write_deltalake(table, table.to_pyarrow_table(), mode="append")
+    with pytest.raises(TableStateError, match=r"WRITE .*headwater tier retype orders"):
+        topic.follow()
+    current = DerivedTable(derived(topic.location, Kind.TYPED), checked=False)
+    current.accept()
+    topic.produce(0, {"a": 3})
+    topic.tier()
+    assert topic.follow().rows == 1
+    DeltaTable(uri(topic)).restore(2)
+    with pytest.raises(TableStateError, match="RESTORE"):
+        topic.follow()
+
+
+def test_column_mapping_is_refused_and_named(topic: TypedTopic) -> None:
+    topic.follow()
+    log = Path(uri(topic)) / "_delta_log"
+    commits = sorted(log.glob("*.json"))
+    actions = [json.loads(line) for path in commits for line in path.read_text().splitlines()]
+    (metadata, *_) = [a["metaData"] for a in reversed(actions) if "metaData" in a]
+    metadata["configuration"]["delta.columnMapping.mode"] = "name"
+    info = {"commitInfo": {"operation": "SET TBLPROPERTIES"}}
+    lines = [json.dumps(info), json.dumps({"metaData": metadata})]
+    (log / f"{len(commits):020}.json").write_text("\n".join(lines))
+    with pytest.raises(TableStateError, match=r"delta\.columnMapping\.mode"):
+        topic.follow()
+
+
+def test_a_users_column_is_left_alone(topic: TypedTopic) -> None:
+    topic.follow()
+    DeltaTable(uri(topic)).alter.add_columns([Field("mine", "string")])
+    topic.produce(0, {"a": 3, "mine": 5})
+    topic.tier()
+    topic.follow()
+    found = DeltaTable(uri(topic)).to_pyarrow_table().sort_by("offset").to_pylist()[-1]
+    assert (found["a"], found["mine"], found["value_mine"]) == (3, None, 5)

@@ -1,0 +1,130 @@
+"""The table of latest rows: one row per key, the newest, whatever is repeated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from headwater_tier.typed.derived_table import DerivedTable
+from headwater_tier.typed.names import Kind, derived
+from typed_topic import TypedTopic
+
+
+@pytest.fixture
+def topic(tmp_path: Path) -> TypedTopic:
+    made = TypedTopic(tmp_path, partitions=1)
+    made.configs |= {"headwater.latest.enable": "true", "headwater.latest.interval.ms": "1"}
+    return made
+
+
+def latest(topic: TypedTopic) -> dict[Any, Any]:
+    found = DeltaTable(derived(topic.location, Kind.LATEST).place.uri).to_pyarrow_table()
+    return {row["key"]: row["n"] for row in found.to_pylist()}
+
+
+def turn(topic: TypedTopic) -> None:
+    topic.tier()
+    result = topic.follow()
+    assert (result.latest_problem, result.quarantine_problem) == ("", "")
+
+
+def test_the_last_record_of_a_key_is_its_row(topic: TypedTopic) -> None:
+    topic.produce_pairs(0, (b"a", {"n": 1}), (b"b", {"n": 2}), (b"a", {"n": 3}))
+    turn(topic)
+    assert latest(topic) == {b"a": 3, b"b": 2}
+    topic.produce_pairs(0, (b"b", {"n": 4}), (b"c", {"n": 5}), (b"a", None), (b"d", None))
+    turn(topic)
+    assert latest(topic) == {b"b": 4, b"c": 5}
+
+
+def test_new_columns_arrive(topic: TypedTopic) -> None:
+    topic.produce_pairs(0, (b"a", {"n": 1}))
+    turn(topic)
+    topic.produce_pairs(0, (b"b", {"n": 2, "more": "x"}))
+    turn(topic)
+    found = DeltaTable(derived(topic.location, Kind.LATEST).place.uri).to_pyarrow_table()
+    assert sorted(found.column("more").to_pylist(), key=str) == [None, "x"]
+
+
+def test_a_record_without_key_is_quarantined_and_stays_in_the_typed_table(
+    topic: TypedTopic,
+) -> None:
+    topic.produce_pairs(0, (None, {"n": 1}), (b"a", {"n": 2}))
+    turn(topic)
+    assert latest(topic) == {b"a": 2}
+    bad = DeltaTable(derived(topic.location, Kind.QUARANTINE).place.uri).to_pyarrow_table()
+    assert bad.column("reason").to_pylist() == ["no key"]
+    typed = DeltaTable(derived(topic.location, Kind.TYPED).place.uri).to_pyarrow_table()
+    assert typed.num_rows == 2
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_killed_merge_is_repeated_without_harm(
+    topic: TypedTopic, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    topic.produce_pairs(0, (b"a", {"n": 1}), (b"b", {"n": 1}))
+    turn(topic)
+    original = DerivedTable.merge
+
+    def killed(self: DerivedTable, *args: Any) -> Any:
+        if after:
+            original(self, *args)
+        raise Killed
+
+    topic.produce_pairs(0, (b"a", None), (b"b", {"n": 2}))
+    topic.tier()
+    with monkeypatch.context() as patch:
+        patch.setattr(DerivedTable, "merge", killed)
+        with pytest.raises(Killed):
+            topic.follow()
+    turn(topic)
+    assert latest(topic) == {b"b": 2}
+
+
+def test_keys_of_several_columns_with_nulls(tmp_path: Path) -> None:
+    topic = TypedTopic(tmp_path, partitions=1)
+    topic.configs |= {"headwater.latest.enable": "true", "headwater.key.format": "json"}
+    topic.configs["headwater.latest.interval.ms"] = "1"
+    keys = [b'{"x": 1, "y": "p"}', b'{"x": 1}', b'{"y": "p"}']
+    topic.produce_pairs(0, *((key, {"n": n}) for n, key in enumerate(keys)))
+    turn(topic)
+    topic.produce_pairs(0, *((key, {"n": n + 10}) for n, key in enumerate(keys)))
+    topic.produce_pairs(0, (keys[1], None))
+    turn(topic)
+    found = DeltaTable(derived(topic.location, Kind.LATEST).place.uri).to_pyarrow_table()
+    rows = [(r["key_x"], r["key_y"], r["n"]) for r in found.to_pylist()]
+    assert sorted(rows, key=str) == [(1, "p", 10), (None, "p", 12)]
+
+
+def test_a_key_that_moves_when_the_topic_gets_partitions_keeps_its_newest_row(
+    topic: TypedTopic,
+) -> None:
+    topic.produce_pairs(0, *((b"a", {"n": n}) for n in range(5)))
+    turn(topic)
+    topic.produce_pairs(1, (b"a", {"n": 100}))
+    turn(topic)
+    assert latest(topic) == {b"a": 100}
+    topic.produce_pairs(1, (b"a", {"n": 101}))
+    topic.produce_pairs(0, (b"b", {"n": 1}))
+    turn(topic)
+    assert latest(topic) == {b"a": 101, b"b": 1}
+
+
+def test_a_merge_waits_for_its_interval_unless_much_has_changed(topic: TypedTopic) -> None:
+    topic.configs["headwater.latest.interval.ms"] = "60000"
+    topic.produce_pairs(0, *((b"k%d" % n, {"n": n}) for n in range(300)))
+    turn(topic)
+    topic.produce_pairs(0, (b"k1", {"n": -1}))
+    topic.tier()
+    result = topic.follow()
+    assert result.latest is not None and (result.latest.read, result.latest.behind) == (0, 1)
+    topic.produce_pairs(0, *((b"k1", {"n": -2}) for _ in range(3)))
+    turn(topic)
+    assert latest(topic)[b"k1"] == -2

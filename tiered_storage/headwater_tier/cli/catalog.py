@@ -1,0 +1,105 @@
+"""`headwater tier catalog`: keeps `_headwater_catalog`, from which `headwater restore` rebuilds."""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import asdict
+
+import click
+
+from headwater.cli.command_config import client_security
+from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
+from headwater.errors import HeadwaterError, UsageError
+from headwater_tier.catalog.open import CatalogOptions, OpenCatalog
+from headwater_tier.catalog.writer import CatalogStatus
+from headwater_tier.cli.catalog_options import (
+    catalog_options,
+    zookeeper_of,
+    zookeeper_security_of,
+)
+from headwater_tier.cli.storage_options import storage_options
+
+TICK_S = 0.3
+
+
+@click.command()
+@bootstrap_options
+@catalog_options
+@click.option("--tables-uri", metavar="URI", help="Base folder of tables when no config has one.")
+@click.option("--storage-option", "storage", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
+@click.option("--once", is_flag=True, help="Commit what differs now, and end.")
+@json_option
+def catalog(
+    bootstrap_server: str | None,
+    directory: str,
+    zookeeper: str | None,
+    zookeeper_config: str | None,
+    tables_uri: str | None,
+    storage: tuple[str, ...],
+    key_file: str | None,
+    once: bool,
+    as_json: bool,
+) -> int:
+    """Keep the table _headwater_catalog: topics, configs, ACLs, quotas, users, groups' offsets.
+
+    `headwater tier serve` does so by itself.
+    """
+    servers = bootstrap_servers(bootstrap_server, directory)
+    options = CatalogOptions(
+        bootstrap_servers=servers,
+        zookeeper=zookeeper or _zookeeper(directory),
+        tables_uri=tables_uri or "",
+        storage_options=storage_options(storage),
+        key_file=key_file or "",
+        security=client_security(),
+        zookeeper_security=zookeeper_security_of(directory, zookeeper_config),
+    )
+    with OpenCatalog(options) as opened:
+        if not once:
+            return _run(opened)
+        rows = opened.writer.tick()
+        status = opened.writer.status
+    if status.last_error:
+        raise HeadwaterError(status.last_error)
+    if as_json:
+        echo_json({"rows": rows, **asdict(status)})
+    else:
+        click.echo(f"{rows} rows committed to {status.uri}, version {status.version}")
+    for line in warnings(status):
+        click.echo(line, err=True)
+    return 0
+
+
+def warnings(status: CatalogStatus) -> list[str]:
+    """What a restore from this catalog would lack."""
+    lines = []
+    if not status.keeps_credentials:
+        lines.append(
+            "SCRAM users are not kept: set headwater.catalog.key.file (openssl rand -base64 32)"
+        )
+    if status.unreadable:
+        lines.append(
+            f"not readable in ZooKeeper: {', '.join(status.unreadable)}: give --zookeeper-config"
+        )
+    return lines
+
+
+def _zookeeper(directory: str) -> str:
+    found = zookeeper_of(directory)
+    if not found:
+        raise UsageError(f"which ZooKeeper? {directory} holds no cluster: give --zookeeper")
+    return found
+
+
+def _run(opened: OpenCatalog) -> int:
+    asked: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda signum, _frame: asked.append(signum))
+    click.echo("catalog: running")
+    for line in warnings(opened.writer.status):
+        click.echo(line, err=True)
+    while not asked:
+        opened.writer.tick()
+        time.sleep(TICK_S)
+    return 0

@@ -1,0 +1,222 @@
+"""`headwater restore --from URI`: a cluster again from its Delta tables, when all else is gone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from headwater.cli.command_config import client_security, command_config_option
+from headwater.cli.options import command_for, dir_option, echo_json, json_option
+from headwater.cli.settings import parse_settings
+from headwater.cli.up import check_ensemble, check_properties
+from headwater.client.admin.client import Admin
+from headwater.errors import UsageError
+from headwater.local.zk_client import ZooKeeperSecurity
+from headwater.local.zk_nodes import ZooKeeperNodes
+from headwater.security.sealed import Sealer, read_key
+from headwater.system import SystemClock, SystemEntropy
+from headwater.wire.restore_names import RESTORE_CLIENT_ID
+from headwater_tier.cli.catalog_options import zookeeper_security_of
+from headwater_tier.cli.storage_options import storage_options
+from headwater_tier.restore import plan
+from headwater_tier.restore.groups import GroupRestore, GroupsReport
+from headwater_tier.restore.local_cluster import LocalTarget, local_spec, running
+from headwater_tier.restore.metadata import MetadataReport, MetadataRestore, Source, State
+
+NAMES_SHOWN_MAX = 10
+
+
+@click.command()
+@click.option("--from", "base", required=True, metavar="URI", help="Base folder of the tables.")
+@dir_option
+@click.option("--port", type=int, metavar="P", help="Port of the first broker. [default: 9092]")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="As of `headwater up`.")
+@click.option("--secure", is_flag=True, help="As of `headwater up`.")
+@click.option("--zookeeper", metavar="HOST:PORT,.../chroot", help="Restore into this ensemble.")
+@click.option(
+    "--zookeeper-config",
+    metavar="FILE",
+    help="Properties with the brokers' headwater.zookeeper.digest and zookeeper.ssl.*.",
+)
+@click.option(
+    "--bootstrap-server",
+    metavar="HOST:PORT,...",
+    help="With --zookeeper: its brokers, now running.",
+)
+@command_config_option
+@click.option("--key-file", metavar="FILE", help="The catalog's key: opens SCRAM credentials.")
+@click.option("--storage-option", "storage", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
+@click.option(
+    "--offset-gap",
+    type=click.IntRange(1, 2**31 - 1),
+    default=plan.OFFSET_GAP,
+    show_default=True,
+    metavar="N",
+    help="Offsets left out in each partition, as they may have been given after the last look.",
+)
+@json_option
+def restore(
+    base: str,
+    directory: str,
+    port: int | None,
+    settings: tuple[str, ...],
+    secure: bool,
+    zookeeper: str | None,
+    zookeeper_config: str | None,
+    bootstrap_server: str | None,
+    key_file: str | None,
+    storage: tuple[str, ...],
+    offset_gap: int,
+    as_json: bool,
+) -> int:
+    """Rebuild a cluster whose disks and ZooKeeper are gone, from its tables and their catalog.
+
+    Topics keep their ids, configs and history, groups their offsets; users, ACLs and quotas are
+    back. Without --zookeeper it does so in the folder --dir, for `headwater up`. With it, run the
+    command once, start the brokers, and run it again with --bootstrap-server. A run that was
+    interrupted goes on when it is repeated.
+    """
+    source = Source(_base(base), storage_options(storage))
+    entropy = SystemEntropy()
+    sealer = Sealer(read_key(key_file, "--key-file"), entropy) if key_file else None
+    halves = _Halves(source, sealer, offset_gap)
+    if zookeeper is None:
+        if bootstrap_server is not None:
+            raise UsageError("--bootstrap-server goes with --zookeeper: give both, or neither")
+        target = _target(source, directory, port, settings, secure)
+        found = _restore_here(halves, target, quiet=as_json)
+    else:
+        check_ensemble(zookeeper)
+        security = zookeeper_security_of(directory, zookeeper_config)
+        found = _restore_there(halves, zookeeper, security, bootstrap_server)
+    if as_json:
+        echo_json(_document(*found))
+        return 0
+    _print(*found)
+    if zookeeper is None:
+        click.echo(f"start it: {command_for('up', directory)}")
+    elif found[1] is None:
+        click.echo("now start the brokers, then run this command again with --bootstrap-server")
+    return 0
+
+
+class _Halves:
+    """Both halves of a restore, with what they need."""
+
+    def __init__(self, source: Source, sealer: Sealer | None, gap: int) -> None:
+        self.source, self._sealer, self._gap = source, sealer, gap
+        self.clock = SystemClock()
+
+    def metadata(self, nodes: ZooKeeperNodes) -> MetadataReport:
+        """Tables and ZooKeeper."""
+        open_sealed = self._sealer.open if self._sealer else None
+        return MetadataRestore(nodes, self.source, self.clock, open_sealed, self._gap).run()
+
+    def groups(self, admin: Admin, report: MetadataReport, nodes: ZooKeeperNodes) -> GroupsReport:
+        """Groups' offsets; then the restore is done."""
+        second = GroupRestore(admin, self.source, report, self.clock)
+        done = second.run()
+        second.admit_groups()
+        MetadataRestore(nodes, self.source, self.clock, None, self._gap).set_state(State.DONE)
+        return done
+
+
+def _base(text: str) -> str:
+    """The base folder in the form of headwater.tables.uri."""
+    if "://" in text:
+        return text.rstrip("/")
+    return Path(text).expanduser().resolve().as_uri()
+
+
+def _target(
+    source: Source, directory: str, port: int | None, settings: tuple[str, ...], secure: bool
+) -> LocalTarget:
+    catalog = source.catalog().catalog()
+    return LocalTarget(
+        directory=directory,
+        cluster_id=plan.cluster_id(catalog),
+        broker_ids=plan.broker_ids(plan.topics(catalog)),
+        base_port=port,
+        tables_uri=source.base,
+        properties=check_properties(parse_settings(settings, "--set")),
+        secure=secure,
+    )
+
+
+def _restore_here(
+    halves: _Halves, target: LocalTarget, *, quiet: bool
+) -> tuple[MetadataReport, GroupsReport | None]:
+    found: list[MetadataReport] = []
+    security: list[ZooKeeperSecurity] = []
+
+    def before(zookeeper: str, credentials: ZooKeeperSecurity) -> None:
+        security.append(credentials)
+        with ZooKeeperNodes(zookeeper, credentials) as nodes:
+            found.append(halves.metadata(nodes))
+
+    spec = local_spec(target)
+    with (
+        running(spec, before, _progress(quiet)) as admin,
+        ZooKeeperNodes(spec.zookeeper, security[0]) as nodes,
+    ):
+        return found[0], halves.groups(admin, found[0], nodes)
+
+
+def _restore_there(
+    halves: _Halves, zookeeper: str, security: ZooKeeperSecurity, servers: str | None
+) -> tuple[MetadataReport, GroupsReport | None]:
+    with ZooKeeperNodes(zookeeper, security) as nodes:
+        report = halves.metadata(nodes)
+        if servers is None:
+            return report, None
+        with Admin(servers, client_id=RESTORE_CLIENT_ID, **client_security()) as admin:
+            return report, halves.groups(admin, report, nodes)
+
+
+def _progress(quiet: bool) -> Callable[[str, int, int], None]:
+    def show(text: str, done: int, total: int) -> None:
+        if not quiet and sys.stderr.isatty():
+            click.echo(f"{text} ({done}/{total})", err=True)
+
+    return show
+
+
+def _document(report: MetadataReport, second: GroupsReport | None) -> dict[str, object]:
+    return {
+        "cluster_id": report.cluster_id,
+        "catalog_version": report.catalog_version,
+        "catalog_time_ms": report.catalog_time_ms,
+        "topics": len(report.topics),
+        "topics_without_records": report.without_records,
+        "users_left_out": report.users_left_out,
+        "groups": None if second is None else second.groups,
+        "offsets": None if second is None else second.offsets,
+        "done": second is not None,
+    }
+
+
+def _print(report: MetadataReport, second: GroupsReport | None) -> None:
+    time = datetime.fromtimestamp(report.catalog_time_ms / 1000, UTC)
+    click.echo(
+        f"cluster {report.cluster_id}, as of {time:%Y-%m-%d %H:%M:%S} UTC"
+        f" (catalog version {report.catalog_version})"
+    )
+    partitions = sum(len(topic.replicas) for topic in report.topics)
+    click.echo(f"{len(report.topics)} topics with {partitions} partitions, ids as before")
+    lost = report.without_records
+    if lost:
+        more = ", ..." if len(lost) > NAMES_SHOWN_MAX else ""
+        click.echo(
+            f"{len(lost)} topics were not tiered, their records are lost:"
+            f" {', '.join(lost[:NAMES_SHOWN_MAX])}{more}"
+        )
+    if report.users_left_out:
+        click.echo(
+            f"{report.users_left_out} SCRAM users are left out: give --key-file, or make them anew"
+        )
+    if second is not None:
+        click.echo(f"{second.groups} groups with {second.offsets} offsets")

@@ -1,0 +1,271 @@
+"""What a restored cluster begins with, out of the catalog and the ends of the tables. Pure.
+
+Offsets: no partition may give an offset that anybody has seen. Log ends in the catalog are a few
+seconds old, so each log starts OFFSET_GAP above the highest offset known: gaps are legal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from headwater.errors import UsageError
+from headwater.ids import id_from_text, id_text
+from headwater.wire.restore_names import GROUPS_PENDING
+from headwater_tier.catalog.rows import (
+    BROKER_CONFIGS,
+    CLUSTER_ID,
+    CONTROLLER_EPOCH,
+    PRODUCER_IDS,
+    TOPIC_CONFIGS,
+    TOPICS,
+    USERS,
+    Catalog,
+    Kind,
+    dump,
+    last_name,
+    of_kind,
+)
+
+OFFSET_GAP = 10_000_000
+"""More than one partition can be given between two looks at its end, and less than 2**31: a batch
+that spans a gap says its length in 32 bits."""
+EPOCH_GAP = 100
+"""Elections that the catalog may have missed."""
+PRODUCER_ID_GAP = 1_000_000
+PRODUCER_ID_BLOCK = 1_000
+ENABLE_KEY = "remote.storage.enable"
+TABLE_URI_KEY = "headwater.table.uri"
+NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of ZooKeeper to write."""
+
+    path: str
+    data: str
+    secret: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredTopic:
+    """One topic: `replicas` by partition, and where each log starts."""
+
+    name: str
+    topic_id: UUID
+    configs: Mapping[str, str]
+    replicas: Mapping[int, tuple[int, ...]]
+    is_tiered: bool
+    epochs: Mapping[int, int] = field(default_factory=dict)
+    """The last leader epoch that was observed, by partition."""
+    observed: Mapping[int, int] = field(default_factory=dict)
+    """The highest offset known outside the table, exclusive: log ends, committed offsets."""
+
+    @property
+    def table_base(self) -> str:
+        """The base folder of its table, if the topic names its own."""
+        return self.configs.get(TABLE_URI_KEY, "")
+
+    def first_offsets(self, tiered: Mapping[int, int], gap: int) -> dict[int, int]:
+        """The first offset that each partition may give; `tiered`: the ends of the table."""
+        return {
+            p: max(tiered.get(p, 0), self.observed.get(p, 0)) + gap for p in sorted(self.replicas)
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group's offsets: topic -> partition -> (offset, metadata)."""
+
+    name: str
+    offsets: Mapping[str, Mapping[int, tuple[int, str]]]
+
+
+Open = Callable[[str, str], str]
+"""(sealed text, owner) -> text."""
+
+
+def cluster_id(catalog: Catalog) -> str:
+    """The id of the catalog's cluster. Raises UsageError without one."""
+    row = catalog.get((Kind.CLUSTER, CLUSTER_ID))
+    if row is None:
+        raise UsageError("the catalog names no cluster: nothing was ever written to it")
+    return str(row.value()["id"])
+
+
+def topics(catalog: Catalog) -> list[RestoredTopic]:
+    """Every topic of the catalog, by name."""
+    committed = _committed_ends(groups(catalog))
+    found = []
+    for path, row in sorted(of_kind(catalog, Kind.TOPIC).items()):
+        name, value = last_name(path), row.value()
+        configs = _configs(catalog, name)
+        topic_id = id_from_text(value["topic_id"])
+        ends, epochs = _observed(catalog, name, topic_id)
+        for partition, offset in committed.get(name, {}).items():
+            ends[partition] = max(offset, ends.get(partition, 0))
+        found.append(
+            RestoredTopic(
+                name,
+                topic_id,
+                configs,
+                _replicas(value),
+                value.get("is_tiered") is True or configs.get(ENABLE_KEY) == "true",
+                epochs,
+                ends,
+            )
+        )
+    return found
+
+
+def groups(catalog: Catalog) -> list[Group]:
+    """Every group with offsets."""
+    found = []
+    for name, row in sorted(of_kind(catalog, Kind.GROUP).items()):
+        offsets = {
+            topic: {int(p): (int(at), str(text)) for p, (at, text) in rows.items()}
+            for topic, rows in row.value()["offsets"].items()
+        }
+        found.append(Group(name, offsets))
+    return found
+
+
+def broker_ids(found: list[RestoredTopic]) -> tuple[int, ...]:
+    """The brokers that have replicas, or 0 without any topic."""
+    ids = {b for topic in found for replicas in topic.replicas.values() for b in replicas}
+    return tuple(sorted(ids or {0}))
+
+
+def cluster_nodes(catalog: Catalog, open_sealed: Open | None) -> list[Node]:
+    """The nodes beside topics: id, epochs, producer ids, users, quotas, ACLs, broker configs.
+
+    Without `open_sealed` users get no credentials. Cluster-wide configs keep groups waiting.
+    """
+    nodes = [Node(CLUSTER_ID, catalog[Kind.CLUSTER, CLUSTER_ID].json)]
+    epoch = catalog.get((Kind.CONTROLLER, CONTROLLER_EPOCH))
+    nodes.append(Node(CONTROLLER_EPOCH, str(int(epoch.json if epoch else "0") + EPOCH_GAP)))
+    nodes.append(Node(PRODUCER_IDS, _producer_ids(catalog)))
+    nodes += _user_nodes(catalog, open_sealed)
+    nodes += [Node(path, row.json) for path, row in sorted(of_kind(catalog, Kind.ACL).items())]
+    configs = {p: row.value().get("config", {}) for p, row in _rows(catalog, Kind.BROKER_CONFIG)}
+    every = f"{BROKER_CONFIGS}/<default>"
+    configs[every] = {**configs.get(every, {}), GROUPS_PENDING: "true"}
+    nodes += [Node(p, _config(row), secret=True) for p, row in sorted(configs.items())]
+    return nodes
+
+
+def topic_nodes(topic: RestoredTopic) -> list[Node]:
+    """The nodes of one topic; the one that makes it a topic comes last.
+
+    A state without ISR: no replica exists yet, the controller's first election creates them.
+    """
+    nodes = [Node(f"{TOPIC_CONFIGS}/{topic.name}", _config(dict(topic.configs)))]
+    for partition in sorted(topic.replicas):
+        state = {
+            "version": 1,
+            "leader": NO_LEADER,
+            "leader_epoch": topic.epochs.get(partition, 0) + EPOCH_GAP,
+            "isr": [],
+            "controller_epoch": 0,
+            "directories": {},
+        }
+        path = f"{TOPICS}/{topic.name}/partitions/{partition}/state"
+        nodes.append(Node(path, dump(state)))
+    assignment = {
+        "version": 3,
+        "topic_id": id_text(topic.topic_id),
+        "partitions": {str(p): list(brokers) for p, brokers in sorted(topic.replicas.items())},
+        "adding_replicas": {},
+        "removing_replicas": {},
+        **({"is_tiered": True} if topic.is_tiered else {}),
+    }
+    nodes.append(Node(f"{TOPICS}/{topic.name}", json.dumps(assignment, separators=(",", ":"))))
+    return nodes
+
+
+def restored_offsets(
+    group: Group, found: Mapping[str, tuple[RestoredTopic, Mapping[int, int]]]
+) -> dict[tuple[str, int], tuple[int, str]]:
+    """The offsets to commit; `found`: topic -> it and its first offsets.
+
+    Records of a topic without a table are gone: its readers go on at the first new record, instead
+    of where a reset policy sends them.
+    """
+    rows: dict[tuple[str, int], tuple[int, str]] = {}
+    for name, offsets in group.offsets.items():
+        if name not in found:
+            continue
+        topic, first = found[name]
+        for partition, (offset, metadata) in offsets.items():
+            if partition in topic.replicas:
+                at = offset if topic.is_tiered else max(offset, first[partition])
+                rows[name, partition] = (at, metadata)
+    return rows
+
+
+def _rows(catalog: Catalog, kind: Kind) -> list[tuple[str, Any]]:
+    return sorted(of_kind(catalog, kind).items())
+
+
+def _config(rows: Mapping[str, str]) -> str:
+    return dump({"version": 1, "config": dict(rows)})
+
+
+def _configs(catalog: Catalog, topic: str) -> dict[str, str]:
+    row = catalog.get((Kind.TOPIC_CONFIG, f"{TOPIC_CONFIGS}/{topic}"))
+    return {} if row is None else dict(row.value().get("config", {}))
+
+
+def _replicas(value: Mapping[str, Any]) -> dict[int, tuple[int, ...]]:
+    """Without the replicas of a reassignment that was under way: it is to be asked for again."""
+    adding = {int(p): set(b) for p, b in value.get("adding_replicas", {}).items()}
+    return {
+        int(p): tuple(b for b in brokers if b not in adding.get(int(p), ())) or tuple(brokers)
+        for p, brokers in value["partitions"].items()
+    }
+
+
+def _observed(
+    catalog: Catalog, topic: str, topic_id: UUID
+) -> tuple[dict[int, int], dict[int, int]]:
+    """Log ends and leader epochs; none of an older topic of this name."""
+    row = catalog.get((Kind.ENDS, topic))
+    value = row.value() if row else {}
+    if value.get("id") != id_text(topic_id):
+        return {}, {}
+    pairs = {int(p): (int(end), int(epoch)) for p, (end, epoch) in value["ends"].items()}
+    return {p: end for p, (end, _) in pairs.items()}, {p: e for p, (_, e) in pairs.items()}
+
+
+def _committed_ends(found: list[Group]) -> dict[str, dict[int, int]]:
+    ends: dict[str, dict[int, int]] = {}
+    for group in found:
+        for topic, offsets in group.offsets.items():
+            of_topic = ends.setdefault(topic, {})
+            for partition, (offset, _) in offsets.items():
+                of_topic[partition] = max(offset, of_topic.get(partition, 0))
+    return ends
+
+
+def _producer_ids(catalog: Catalog) -> str:
+    row = catalog.get((Kind.PRODUCER_IDS, PRODUCER_IDS))
+    end = int(row.value()["block_end"]) if row else 0
+    start = end + 1 + PRODUCER_ID_GAP
+    block = {"block_start": str(start), "block_end": str(start + PRODUCER_ID_BLOCK - 1)}
+    return dump({"version": 1, "broker": 0, **block})
+
+
+def _user_nodes(catalog: Catalog, open_sealed: Open | None) -> list[Node]:
+    configs = {p: row.value()["config"] for p, row in _rows(catalog, Kind.CLIENT_CONFIG)}
+    if open_sealed is not None:
+        for path, row in _rows(catalog, Kind.SCRAM):
+            keys = json.loads(open_sealed(row.value()["sealed"], path))
+            configs[path] = {**configs.get(path, {}), **keys}
+    return [
+        Node(path, _config(rows), secret=path.startswith(f"{USERS}/"))
+        for path, rows in sorted(configs.items())
+    ]

@@ -1,0 +1,190 @@
+"""Maintenance of the service's tables, in a thread of its own beside the turns.
+
+It folds small files, moves log starts (DeleteRecords, retention), deletes files that no recent
+version needs, and hints brokers that a table has a new version. It reads and writes files here; the
+commits are jobs of the table thread, so that they never race with those of tiering.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from headwater.client.blocking.broker_metadata import BrokerMetadata
+from headwater.clock import Clock
+from headwater.entropy import Entropy
+from headwater.errors import HeadwaterError
+from headwater_tier.delta import LogTable, Snapshot
+from headwater_tier.fold import plan_fold
+from headwater_tier.plan import TableLocation
+from headwater_tier.retention import RangeIndex, due_starts
+from headwater_tier.service.table_thread import Committed, Opened, TableThread
+from headwater_tier.service.topics import TieredTopic
+from headwater_tier.table_maintenance import move_starts_of, replace_files, rewrite, vacuum
+
+logger = logging.getLogger(__name__)
+
+ROUND_S = 5.0
+RETENTION_EVERY_S = 300.0
+"""As log.retention.check.interval.ms of brokers."""
+VACUUM_EVERY_S = 24 * 3600.0
+VACUUM_FIRST_S = 3600.0
+"""After the start: a service that restarts often must not vacuum each time."""
+ASIDE_S = 300.0
+"""A topic whose maintenance failed is left alone for so long."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What maintenance knows of one table."""
+
+    topic: TieredTopic
+    snapshot: Snapshot
+    index: RangeIndex
+    retention_at: float
+    vacuum_at: float
+    aside_until: float = float("-inf")
+    wants_hint: bool = False
+    is_folding: bool = False
+    """True until the table was read after the commit of a fold."""
+    log_starts: dict[int, int] = field(default_factory=dict)
+
+
+class Maintenance:
+    """A `service.Observer`. Its thread runs from `start` to `close`."""
+
+    def __init__(
+        self,
+        tables: Callable[[], TableThread],
+        brokers: BrokerMetadata,
+        clock: Clock,
+        entropy: Entropy,
+    ) -> None:
+        """`brokers` is this thread's own."""
+        self._tables = tables
+        self._brokers = brokers
+        self._clock = clock
+        self._entropy = entropy
+        self._lock = threading.Lock()
+        self._kept: dict[TableLocation, _Kept] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tier-maintenance", daemon=True)
+        self.folded_files = 0
+
+    def opened(self, topic: TieredTopic, event: Opened) -> None:
+        """Remember the version, in which a fold on its way is over."""
+        self._remember(topic, event.location, event.snapshot).is_folding = False
+
+    def committed(self, topic: TieredTopic, event: Committed) -> None:
+        """Remember the version; brokers are told of it."""
+        self._remember(topic, event.location, event.snapshot).wants_hint = True
+
+    def log_starts(self, topic: TieredTopic, starts: dict[int, int]) -> None:
+        """Remember the leaders' log starts."""
+        with self._lock:
+            kept = self._kept.get(topic.location) if topic.location else None
+            if kept is not None:
+                kept.log_starts = starts
+
+    def dropped(self, location: TableLocation) -> None:
+        """Forget the table."""
+        with self._lock:
+            self._kept.pop(location, None)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End after the table at hand."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._brokers.close()
+
+    def round(self) -> None:
+        """Maintain every table once."""
+        with self._lock:
+            tables = list(self._kept.values())
+        for kept in tables:
+            if self._stop.is_set():
+                return
+            if self._clock.monotonic() < kept.aside_until:
+                continue
+            try:
+                self._maintain(kept)
+            except (HeadwaterError, OSError) as error:
+                kept.aside_until = self._clock.monotonic() + ASIDE_S
+                logger.warning("maintenance of %s waits: %s", kept.topic.topic.name, error)
+
+    def _remember(self, topic: TieredTopic, location: TableLocation, snapshot: Snapshot) -> _Kept:
+        now = self._clock.monotonic()
+        with self._lock:
+            kept = self._kept.get(location)
+            if kept is None:
+                index = RangeIndex(location)
+                kept = _Kept(topic, snapshot, index, float("-inf"), now + VACUUM_FIRST_S)
+                self._kept[location] = kept
+            kept.topic, kept.snapshot = topic, snapshot
+            return kept
+
+    def _run(self) -> None:
+        while not self._stop.wait(ROUND_S):
+            self.round()
+
+    def _maintain(self, kept: _Kept) -> None:
+        if kept.wants_hint:
+            kept.wants_hint = False
+            self._brokers.hint(kept.topic.topic)
+        self._fold(kept)
+        self._retain(kept)
+        self._vacuum(kept)
+
+    def _fold(self, kept: _Kept) -> None:
+        snapshot, location = kept.snapshot, kept.topic.location
+        if location is None or kept.is_folding:
+            return
+        chosen = plan_fold(snapshot.files, self._clock.now_ms())
+        if not chosen:
+            return
+        facts = rewrite(location, chosen, clock=self._clock, entropy=self._entropy)
+        kept.is_folding = True
+
+        def commit(table: LogTable) -> None:
+            replace_files(table, chosen, facts, clock=self._clock)
+            self.folded_files += len(chosen)
+
+        self._tables().run(location, commit)
+
+    def _retain(self, kept: _Kept) -> None:
+        now, location = self._clock.monotonic(), kept.topic.location
+        snapshot = kept.snapshot
+        if location is None:
+            return
+        wanted = {p: start for p, start in kept.log_starts.items() if p in snapshot.ends}
+        limits = kept.topic.limits
+        if now - kept.retention_at >= RETENTION_EVERY_S and not limits.unlimited:
+            kept.retention_at = now
+            ranges = kept.index.ranges(snapshot)
+            due = due_starts(ranges, snapshot.starts, limits, self._clock.now_ms())
+            wanted |= {p: max(start, wanted.get(p, 0)) for p, start in due.items()}
+        moved = {p: start for p, start in wanted.items() if start > snapshot.starts.get(p, 0)}
+        if moved:
+            logger.info("log starts of %s move: %s", location.topic, moved)
+            kept.wants_hint = True
+            self._tables().run(
+                location, lambda table: move_starts_of(table, moved, clock=self._clock)
+            )
+
+    def _vacuum(self, kept: _Kept) -> None:
+        now, location = self._clock.monotonic(), kept.topic.location
+        if location is None or now < kept.vacuum_at:
+            return
+        kept.vacuum_at = now + VACUUM_EVERY_S
+        gone = vacuum(location)
+        if gone:
+            logger.info(
+                "%s: %d files deleted that no recent version needs", location.uri, len(gone)
+            )

@@ -1,0 +1,100 @@
+"""Reports each topic's status: soon after a change, and from time to time without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from headwater.clock import Clock
+from headwater_tier.service.schedule import TopicSchedule
+from headwater_tier.service.status import DerivedStatus, TopicReport, TopicStatus
+from headwater_tier.service.topic_state import TopicState
+
+CHANGED_EVERY_S = 2.0
+UNCHANGED_EVERY_S = 30.0
+"""A status that is older by far shows that no service runs."""
+
+
+def status_of(
+    state: TopicState,
+    schedule: TopicSchedule,
+    *,
+    now: float,
+    now_ms: int,
+    service: str,
+    derived: Mapping[str, DerivedStatus] | None = None,
+) -> TopicStatus:
+    """The status of a topic now. Pure."""
+    facts = state.facts
+    achieved = schedule.achieved_s
+    name = "failed" if state.error else ("opening" if facts is None else "tiering")
+    return TopicStatus(
+        topic=state.name,
+        state=name,
+        table=state.location.uri,
+        rows=facts.rows if facts else 0,
+        size_bytes=facts.size_bytes if facts else 0,
+        files=facts.files if facts else 0,
+        version=facts.version if facts else -1,
+        behind=sum(max(0, end - state.ends.get(p, 0)) for p, end in state.stable.items()),
+        behind_ms=int(1000 * schedule.seconds_behind(now)),
+        asked_ms=int(1000 * schedule.interval_s),
+        achieved_ms=None if achieved is None else int(1000 * achieved),
+        committed_ms=state.committed_ms,
+        error=state.error,
+        error_ms=state.error_ms,
+        reported_ms=now_ms,
+        service=service,
+        derived=dict(derived or {}),
+    )
+
+
+class Reporter:
+    """Decides whose status is due, and hands it on. Belongs to the main loop."""
+
+    def __init__(
+        self,
+        send: Callable[[Sequence[TopicReport]], None],
+        clock: Clock,
+        service: str,
+        derived: Callable[[str], Mapping[str, DerivedStatus]] = lambda _topic: {},
+    ) -> None:
+        """`derived` gives the status of a topic's derived tables."""
+        self._send = send
+        self._clock = clock
+        self._service = service
+        self._derived = derived
+        self._sent: dict[str, tuple[float, object]] = {}
+        """Topic -> when it was reported last, and what the report depended on."""
+
+    def tick(
+        self,
+        topics: Mapping[str, TopicState],
+        schedules: Mapping[str, TopicSchedule],
+        *,
+        force: bool = False,
+    ) -> None:
+        """Report what is due; with `force` every topic."""
+        now, now_ms = self._clock.monotonic(), self._clock.now_ms()
+        self._sent = {name: sent for name, sent in self._sent.items() if name in topics}
+        due = []
+        for name, state in topics.items():
+            at, former = self._sent.get(name, (float("-inf"), None))
+            if now - at < CHANGED_EVERY_S and not force:
+                continue
+            derived = self._derived(name)
+            version = state.facts.version if state.facts else -1
+            basis = (version, state.error, state.planned is None, tuple(derived.items()))
+            if basis == former and now - at < UNCHANGED_EVERY_S and not force:
+                continue
+            self._sent[name] = now, basis
+            status = status_of(
+                state,
+                schedules[name],
+                now=now,
+                now_ms=now_ms,
+                service=self._service,
+                derived=derived,
+            )
+            due.append(TopicReport(status, state.ends or {0: 0}))
+        if due:
+            self._send(due)

@@ -1,0 +1,284 @@
+"""`TieringService`: tiers every topic that asks for it, one turn after the other.
+
+The main loop finds topics, asks for log ends, and gives the topic with the earliest deadline a
+turn: the turn's files are written, and its commit goes to the table thread while the next turn is
+planned. The fence in the table makes this safe, whoever else tiers the topic; membership of a group
+only saves work. A failure of one topic stops that topic, with a back-off, and no other.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from headwater.client.blocking.broker_metadata import BrokerMetadata, Topic
+from headwater.client.blocking.record_client import EARLIEST, LATEST
+from headwater.clock import Clock
+from headwater.errors import HeadwaterError, KafkaError
+from headwater_tier.plan import TableLocation
+from headwater_tier.service.file_writers import FileWriters
+from headwater_tier.service.schedule import TURN_BYTES, Schedule
+from headwater_tier.service.table_thread import Committed, Event, Failed, Opened, TableThread, Turn
+from headwater_tier.service.topic_state import IN_FLIGHT_MAX, TopicState
+from headwater_tier.service.topics import TieredTopic, TopicFinder
+
+logger = logging.getLogger(__name__)
+
+FIND_EVERY_S = 5.0
+STARTS_EVERY_S = 60.0
+REREAD_EVERY_S = 60.0
+"""How often a table without commits is read again: a foreign change is found within this time."""
+PAUSE_S_MAX = 0.5
+COMMIT_QUEUE_MAX = 16
+"""Commits of all topics that wait for the table thread."""
+UNLOCATED = (
+    "no config says where its table is: set the topic's config headwater.table.uri or the brokers' "
+    "config headwater.tables.uri"
+)
+
+
+class Share(Protocol):
+    """Which of the topics are this service's (`membership`)."""
+
+    def mine(self, topics: Iterable[str]) -> set[str]:
+        """The topics that this service tiers now; told which topics there are."""
+        ...
+
+
+class Observer(Protocol):
+    """What follows a commit: maintenance, reports, derived tables. Any call returns at once."""
+
+    def opened(self, topic: TieredTopic, event: Opened) -> None:
+        """A table was read."""
+        ...
+
+    def committed(self, topic: TieredTopic, event: Committed) -> None:
+        """A turn is in the table."""
+        ...
+
+    def log_starts(self, topic: TieredTopic, starts: dict[int, int]) -> None:
+        """The leaders' log starts, as DeleteRecords may have moved them."""
+        ...
+
+    def dropped(self, location: TableLocation) -> None:
+        """The topic is gone, or another service tiers it from now on."""
+        ...
+
+
+class TieringService:
+    """The main loop. `step` runs once; `run` until `stop`."""
+
+    def __init__(
+        self,
+        finder: TopicFinder,
+        brokers: BrokerMetadata,
+        writers: FileWriters,
+        clock: Clock,
+        share: Share,
+        observers: tuple[Observer, ...] = (),
+        admits: Callable[[Topic], bool] = lambda _topic: True,
+    ) -> None:
+        """A topic is tiered once it is admitted: when the catalog has its row."""
+        self._admits = admits
+        self.schedule = Schedule()
+        self.topics: dict[str, TopicState] = {}
+        self.unlocated: dict[str, TieredTopic] = {}
+        """Topics without a folder for their table."""
+        self.problem = ""
+        """Why the topics cannot be found now; empty if they can."""
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.tables = TableThread(clock, self._events)
+        self._finder = finder
+        self._brokers = brokers
+        self._writers = writers
+        self._clock = clock
+        self._share = share
+        self._observers = observers
+        self._found_at = float("-inf")
+        self._found: dict[str, TieredTopic] = {}
+
+    def step(self, pause_s_max: float = PAUSE_S_MAX) -> None:
+        """Take in what the table thread has done, look, give one topic its turn; else pause."""
+        while not self._events.empty():
+            self._take(self._events.get())
+        now = self._clock.monotonic()
+        if now - self._found_at >= FIND_EVERY_S:
+            self._find(now)
+        self._share_out()
+        self._open_tables(now)
+        self._look(now)
+        busy = {s.name for s in self.topics.values() if not self._is_open_for_turn(s)}
+        in_flight = sum(s.in_flight for s in self.topics.values())
+        name = None
+        if in_flight < COMMIT_QUEUE_MAX:
+            name = self.schedule.next_turn(self._clock.monotonic(), busy)
+        if name is not None:
+            self._turn(self.topics[name])
+            return
+        pause = self.schedule.pause_s(self._clock.monotonic(), pause_s_max, busy)
+        self._wait(pause if in_flight < COMMIT_QUEUE_MAX else pause_s_max)
+
+    def close(self) -> None:
+        """Finish the commits on their way, then end the threads."""
+        self.tables.close()
+        while not self._events.empty():
+            self._take(self._events.get())
+        self._writers.close()
+
+    def _wait(self, pause_s: float) -> None:
+        try:
+            self._take(self._events.get(timeout=max(0.001, pause_s)))
+        except queue.Empty:
+            return
+
+    # -- topics
+
+    def _find(self, now: float) -> None:
+        self._found_at = now
+        try:
+            self._found = self._finder.find()
+        except (HeadwaterError, OSError) as error:
+            if not self.problem:
+                logger.warning("the topics cannot be found now: %s", error)
+            self.problem = " ".join(str(error).split())
+            return
+        self.problem = ""
+
+    def _share_out(self) -> None:
+        """Follow the topics that are this service's now."""
+        mine = {
+            name
+            for name in self._share.mine(self._found)
+            if name in self.topics or self._admits(self._found[name].topic)
+        }
+        self.unlocated = {n: t for n, t in self._found.items() if t.location is None and n in mine}
+        wanted = {n: t for n, t in self._found.items() if t.location is not None and n in mine}
+        for name, state in list(self.topics.items()):
+            topic = wanted.get(name)
+            if topic is None or topic.location != state.location:
+                del self.topics[name]
+                self.schedule.topics.pop(name, None)
+                self.tables.forget(state.location)
+                for observer in self._observers:
+                    observer.dropped(state.location)
+        for name, topic in wanted.items():
+            known = self.topics.get(name)
+            if known is None:
+                assert topic.location is not None
+                self.topics[name] = TopicState(topic, topic.location)
+                logger.info("%s is tiered into %s", name, topic.location.uri)
+            else:
+                known.settings = topic
+        self.schedule.follow({n: t.interval_s for n, t in wanted.items()})
+
+    def _open_tables(self, now: float) -> None:
+        """Open the tables of new topics and of failed ones; read the quiet ones again."""
+        for state in self.topics.values():
+            if state.is_opening or now < self.schedule.topics[state.name].retry_at:
+                continue
+            is_quiet = not state.in_flight and now - state.opened_at >= REREAD_EVERY_S
+            if (state.planned is None and not state.in_flight) or is_quiet:
+                state.is_opening = True
+                self.tables.open(state.location, state.settings.topic.partitions)
+
+    def _is_open_for_turn(self, state: TopicState) -> bool:
+        return state.planned is not None and state.in_flight < IN_FLIGHT_MAX
+
+    # -- log ends
+
+    def _look(self, now: float) -> None:
+        """Ask for the log ends of the topics that are due, all in one request per leader."""
+        names = self.schedule.to_look_at(now)
+        states = [s for s in map(self.topics.__getitem__, names) if s.planned is not None]
+        if not states:
+            return
+        try:
+            self._ask(states, now)
+        except (KafkaError, OSError) as error:
+            if len(states) == 1:
+                self._fail(states[0], error)
+                return
+            for state in states:  # one by one: a topic without a leader hides no other
+                try:
+                    self._ask([state], now)
+                except (KafkaError, OSError) as own:
+                    self._fail(state, own)
+
+    def _ask(self, states: list[TopicState], now: float) -> None:
+        due = [s for s in states if s.needs_starts or now - s.starts_at >= STARTS_EVERY_S]
+        if due:
+            wanted = [tp for s in due for tp in s.partitions]
+            starts = self._brokers.list_offsets(dict.fromkeys(wanted, EARLIEST))
+            for state in due:
+                state.log_starts = {p: starts[n, p] for n, p in state.partitions}
+                state.starts_at = now
+                for observer in self._observers:
+                    observer.log_starts(state.settings, dict(state.log_starts))
+        wanted = [tp for s in states for tp in s.partitions]
+        ends = self._brokers.list_offsets(dict.fromkeys(wanted, LATEST), "read_committed")
+        for state in states:
+            state.stable = {p: ends[n, p] for n, p in state.partitions}
+            self.schedule.topics[state.name].saw(state.behind, now)
+            if not state.in_flight and not state.behind:
+                state.recovered()
+
+    # -- turns
+
+    def _turn(self, state: TopicState) -> None:
+        """Write the next ranges of a topic, and give them to the table thread."""
+        at = self.schedule.topics[state.name]
+        offsets_max = max(1, int(TURN_BYTES / max(1.0, at.bytes_per_offset)))
+        ranges, has_more = state.plan(offsets_max)
+        if not ranges:
+            at.saw(0, self._clock.monotonic())
+            return
+        try:
+            written = self._writers.write(state.location, ranges)
+        except (HeadwaterError, OSError) as error:
+            self._fail(state, error)
+            return
+        offsets = sum(r.end_offset - r.start_offset for r in ranges)
+        now = self._clock.monotonic()
+        since = at.took(offsets, written.fetched_bytes, has_more, now)
+        state.took(ranges)
+        state.fetched_bytes += written.fetched_bytes
+        self.tables.commit(state.location, Turn(ranges, written.files, since))
+
+    def _take(self, event: Event) -> None:
+        """Note what the table thread has done."""
+        state = self.topics.get(event.topic)
+        if state is None or state.location != event.location:
+            return  # the topic was dropped meanwhile
+        now = self._clock.monotonic()
+        if isinstance(event, Failed):
+            state.in_flight = max(0, state.in_flight - (event.since is not None))
+            state.ends = dict(event.ends or state.ends)
+            self._fail(state, event.error, since=event.since)
+            return
+        state.facts, state.ends = event.facts, dict(event.ends)
+        state.opened_at = now
+        if isinstance(event, Opened):
+            state.is_opening = False
+            if not state.in_flight:
+                state.planned = dict(event.ends)
+            for observer in self._observers:
+                observer.opened(state.settings, event)
+            return
+        state.in_flight = max(0, state.in_flight - 1)
+        state.rows += event.rows
+        state.commits += 1
+        state.committed_ms = self._clock.now_ms()
+        state.recovered()
+        self.schedule.topics[state.name].committed(event.since, now)
+        for observer in self._observers:
+            observer.committed(state.settings, event)
+
+    def _fail(self, state: TopicState, error: Exception, since: float | None = None) -> None:
+        at = self.schedule.topics[state.name]
+        text = " ".join(str(error).split())
+        if text != state.error:
+            logger.warning("tiering of %s waits: %s", state.name, text)
+        state.failed(error, self._clock.now_ms())
+        at.failed(self._clock.monotonic(), since=since)

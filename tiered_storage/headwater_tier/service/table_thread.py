@@ -1,0 +1,189 @@
+"""The thread that owns every table handle: it opens tables, makes files durable, commits.
+
+Its jobs run one after the other, in the order in which they were given; so a turn may be planned
+from the ends of a commit that is still in the queue. A result goes to the queue of the main loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from headwater.clock import Clock
+from headwater.errors import HeadwaterError, UsageError
+from headwater_tier.commit import commit_to
+from headwater_tier.data_files import make_durable
+from headwater_tier.delta import CommitUnknownError, LogTable, Snapshot, TableStateError
+from headwater_tier.plan import FileFacts, Outcome, TableLocation, TierRange
+from headwater_tier.service.table_facts import TableFacts, facts_of
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A table was opened or read again: its ends, and its facts."""
+
+    topic: str
+    location: TableLocation
+    ends: Mapping[int, int]
+    facts: TableFacts
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A turn is in the table. `since` and `rows` are the turn's."""
+
+    topic: str
+    location: TableLocation
+    since: float | None
+    rows: int
+    ends: Mapping[int, int]
+    facts: TableFacts
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A job failed, or another tierer committed first (`is_discarded`). What the main loop planned
+    for this topic is void."""
+
+    topic: str
+    location: TableLocation
+    error: Exception
+    since: float | None = None
+    is_discarded: bool = False
+    ends: Mapping[int, int] | None = None
+    """The table's ends nevertheless, where only its state is refused."""
+
+
+Event = Opened | Committed | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Planned ranges and the files that were written for them."""
+
+    ranges: Sequence[TierRange]
+    files: Sequence[FileFacts]
+    since: float | None
+
+
+class OvertakenError(HeadwaterError):
+    """Another tierer committed these ranges first; the next turn plans from its commit."""
+
+
+class TableThread:
+    """Runs jobs on tables; `events` receives what came of them."""
+
+    def __init__(self, clock: Clock, events: queue.SimpleQueue[Event]) -> None:
+        self._clock = clock
+        self._events = events
+        self._jobs: queue.SimpleQueue[Callable[[], Event | None] | None] = queue.SimpleQueue()
+        self._tables: dict[TableLocation, LogTable] = {}
+        self._thread = threading.Thread(target=self._run, name="tier-tables", daemon=True)
+        self._thread.start()
+
+    def open(self, location: TableLocation, partitions: int) -> None:
+        """Open or create a table, or read its newest version."""
+        self._put(location, None, lambda: self._opened(location, partitions))
+
+    def commit(self, location: TableLocation, turn: Turn) -> None:
+        """Make a turn's files durable, and commit them with the ranges' ends."""
+        self._put(location, turn.since, lambda: self._committed(location, turn))
+
+    def run(self, location: TableLocation, job: Callable[[LogTable], object]) -> None:
+        """Run a maintenance job on an open table; afterwards its facts are reported as Opened."""
+
+        def maintained() -> Event:
+            table = self._table(location)
+            try:
+                job(table)
+            except (CommitUnknownError, UsageError) as error:
+                # Another commit was first: the next round of maintenance decides again.
+                logger.info("maintenance of %s is tried again later: %s", location.topic, error)
+                table.reopen()
+            table.refresh()
+            return self._report(table)
+
+        self._put(location, None, maintained)
+
+    def forget(self, location: TableLocation) -> None:
+        """Drop a table's handle: the topic is gone, or another service has it."""
+        self._jobs.put(lambda: self._dropped(location))
+
+    def close(self) -> None:
+        """Finish every job, then end the thread."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _put(self, location: TableLocation, since: float | None, job: Callable[[], Event]) -> None:
+        def guarded() -> Event:
+            try:
+                return job()
+            except (HeadwaterError, OSError) as error:
+                self._tables.pop(location, None)
+                is_discarded = isinstance(error, OvertakenError)
+                ends = _refused_ends(location) if isinstance(error, TableStateError) else None
+                return Failed(location.topic, location, error, since, is_discarded, ends)
+
+        self._jobs.put(guarded)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            event = job()
+            if event is not None:
+                self._events.put(event)
+
+    def _dropped(self, location: TableLocation) -> None:
+        self._tables.pop(location, None)
+
+    def _table(self, location: TableLocation) -> LogTable:
+        table = self._tables.get(location)
+        if table is None:
+            table = self._tables[location] = LogTable(location)
+        return table
+
+    def _opened(self, location: TableLocation, partitions: int) -> Event:
+        table = self._tables.get(location)
+        if table is None:
+            table = self._tables[location] = LogTable.create(location, partitions)
+        else:
+            table.refresh()
+        return self._report(table)
+
+    def _report(self, table: LogTable) -> Opened:
+        at, snapshot = table.location, table.snapshot
+        return Opened(at.topic, at, dict(snapshot.ends), facts_of(snapshot), snapshot)
+
+    def _committed(self, location: TableLocation, turn: Turn) -> Event:
+        make_durable(location, [facts.path for facts in turn.files])
+        table = self._table(location)
+        result = commit_to(table, turn.ranges, turn.files, clock=self._clock)
+        if result.outcome is not Outcome.DONE:
+            raise OvertakenError(f"another tierer of {location.topic} was first: {result.detail}")
+        rows = sum(facts.rows for facts in turn.files)
+        snapshot = table.snapshot
+        return Committed(
+            location.topic,
+            location,
+            turn.since,
+            rows,
+            dict(result.ends),
+            facts_of(snapshot),
+            snapshot,
+        )
+
+
+def _refused_ends(location: TableLocation) -> Mapping[int, int] | None:
+    """The ends of a table that a foreign commit changed, for its status; None if it cannot be
+    read."""
+    try:
+        return dict(LogTable(location, checked=False).snapshot.ends)
+    except (HeadwaterError, OSError) as error:
+        logger.info("the ends of %s are not known: %s", location.uri, error)
+        return None

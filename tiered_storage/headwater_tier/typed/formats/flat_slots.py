@@ -1,0 +1,131 @@
+"""Flat columns as the kernels fill them, a slot per row and column, and as Arrow arrays after.
+
+A slot is 8 bytes: an integer, a double's bits, or where a text begins: at or above 0 in the blobs,
+below 0 in the decoder's own words (the names of enums).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.columnar.buffers import binary, validity
+from headwater.columnar.jit import kernel
+from headwater_tier.typed.formats.columns import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    STRING,
+    TIMESTAMP,
+)
+
+KIND_NONE, KIND_BIGINT, KIND_DOUBLE, KIND_BOOLEAN, KIND_TEXT, KIND_BYTES = range(6)
+KIND_TIMESTAMP, KIND_DATE = 6, 7
+_KINDS = {
+    BIGINT: KIND_BIGINT,
+    DOUBLE: KIND_DOUBLE,
+    BOOLEAN: KIND_BOOLEAN,
+    STRING: KIND_TEXT,
+    BINARY: KIND_BYTES,
+    TIMESTAMP: KIND_TIMESTAMP,
+    DATE: KIND_DATE,
+}
+Array = Any  # a numpy array: numba infers the type
+
+
+@dataclass(frozen=True, slots=True)
+class Blobs:
+    """The blobs of a block of rows for the kernels."""
+
+    data: Array
+    begins: Array
+    ends: Array
+    is_null: Array
+    """A byte per row."""
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+
+def blobs_of(block: pa.Array) -> Blobs:
+    """A binary array, without a copy of its bytes."""
+    valid = validity(block)
+    is_null = np.zeros(len(block), np.uint8) if not len(valid) else 1 - valid
+    _, offsets, data = binary(block, len(block))
+    return Blobs(data, offsets[:-1], offsets[1:], is_null)
+
+
+def kind_of(column: pa.DataType) -> int:
+    """The kernels' number of a column's type; KIND_NONE for those that they do not fill."""
+    return _KINDS.get(column, KIND_NONE)
+
+
+class Slots:
+    """The slots of a block of rows."""
+
+    def __init__(self, columns: int, rows: int) -> None:
+        self.values = np.zeros((columns, rows), np.int64)
+        self.sizes = np.zeros((columns, rows), np.int32)
+        self.is_valid = np.zeros((columns, rows), np.uint8)
+        self.is_done = np.zeros(rows, np.uint8)
+        """1 for rows that a kernel has decoded."""
+        self._words: list[bytes] = []
+
+    def flat(self) -> tuple[Array, Array, Array]:
+        """Values, sizes and validity: one column's slots behind the other's.
+
+        A kernel indexes them by column * rows + row: a slice per value would cost more than it.
+        """
+        return self.values.reshape(-1), self.sizes.reshape(-1), self.is_valid.reshape(-1)
+
+    def add_words(self, words: bytes) -> int:
+        """Keep the decoder's own texts; the position of the first byte, in slots -1 - position."""
+        self._words.append(words)
+        return sum(map(len, self._words[:-1]))
+
+    def arrays(self, schema: pa.Schema, data: Array) -> list[pa.Array]:
+        """The columns; those that no kernel fills, and rows that are not done, are null."""
+        return [self._array(at, field.type, data) for at, field in enumerate(schema)]
+
+    def _array(self, at: int, column: pa.DataType, data: Array) -> pa.Array:
+        kind, rows = kind_of(column), len(self.is_done)
+        nulls = rows - int(np.count_nonzero(self.is_valid[at]))
+        if kind == KIND_NONE or nulls == rows:
+            return pa.nulls(rows, column)
+        bits = None
+        if nulls:
+            bits = pa.py_buffer(np.packbits(self.is_valid[at], bitorder="little"))
+        buffers = [bits, *self._buffers(at, kind, data)]
+        return pa.Array.from_buffers(column, rows, buffers, nulls)
+
+    def _buffers(self, at: int, kind: int, data: Array) -> list[pa.Buffer]:
+        values = self.values[at]
+        if kind in (KIND_TEXT, KIND_BYTES):
+            offsets = np.zeros(len(values) + 1, np.int32)
+            np.cumsum(self.sizes[at], out=offsets[1:])
+            texts = np.empty(offsets[-1], np.uint8)
+            words = np.frombuffer(b"".join(self._words), np.uint8)
+            gather(data, words, values, offsets, texts)
+            return [pa.py_buffer(offsets), pa.py_buffer(texts)]
+        if kind == KIND_BOOLEAN:
+            return [pa.py_buffer(np.packbits(values.astype(np.uint8), bitorder="little"))]
+        return [pa.py_buffer(values.astype(np.int32) if kind == KIND_DATE else values)]
+
+
+@kernel
+def gather(data: Array, words: Array, begins: Array, offsets: Array, texts: Array) -> None:
+    """Copy the texts that begin in `data` or `words` one behind the other."""
+    for row in range(len(begins)):
+        to, end = offsets[row], offsets[row + 1]
+        begin = begins[row]
+        if end == to:
+            continue
+        if begin >= 0:
+            texts[to:end] = data[begin : begin + end - to]
+        else:
+            texts[to:end] = words[-begin - 1 : -begin - 1 + end - to]

@@ -1,0 +1,173 @@
+"""Which of a key's records is its newest: the rules of a table of latest rows. Pure.
+
+A key lives in one partition, so that offsets order its records. When a topic gets more partitions,
+keys move: a record after the growth is newer than any before it. A Debezium event with a lower
+`source.lsn` than the row's is a repeat, which a connector sends after a restart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater_tier.typed.columns import TOMBSTONE
+
+OP = "__op"
+LSN = "__source_lsn"
+UNAVAILABLE = "__debezium_unavailable_value"
+"""Debezium's placeholder for a large value that the change did not touch."""
+GROWTHS = "headwater.latest.growths"
+"""JSON: a list of {partitions, starts}, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A topic had `partitions` partitions before; `starts` are the first offsets after it."""
+
+    partitions: int
+    starts: Mapping[int, int]
+
+
+def growths_to_property(growths: Sequence[Growth]) -> str:
+    """The JSON of the table property."""
+    return json.dumps(
+        [
+            {"partitions": g.partitions, "starts": {str(p): o for p, o in g.starts.items()}}
+            for g in growths
+        ]
+    )
+
+
+def growths_from_property(text: str | None) -> tuple[Growth, ...]:
+    """The growths in a table property."""
+    return tuple(
+        Growth(row["partitions"], {int(p): o for p, o in row["starts"].items()})
+        for row in json.loads(text or "[]")
+    )
+
+
+def growth_of(rows: pa.Table, growths: Sequence[Growth]) -> np.ndarray:
+    """Per row, the number of growths before it."""
+    count = np.zeros(rows.num_rows, np.int64)
+    partitions = rows.column("partition").to_numpy()
+    offsets = rows.column("offset").to_numpy()
+    for growth in growths:
+        after = partitions >= growth.partitions
+        for partition, start in growth.starts.items():
+            after |= (partitions == partition) & (offsets >= start)
+        count += after
+    return count
+
+
+def newer_condition(growths: Sequence[Growth], *, has_lsn: bool) -> str:
+    """SQL: the row `s` is newer than the table's row `t`. `s` has its growth as `__growth`."""
+    newer = "s.`offset` > t.`offset`"
+    if growths:
+        inside = (
+            f"((s.`partition` = t.`partition` and {newer}) or "
+            "(s.`partition` <> t.`partition` and s.`timestamp` >= t.`timestamp`))"
+        )
+        before = " + ".join(_growth_sql(growth) for growth in growths)
+        newer = f"(s.`__growth` > ({before}) or (s.`__growth` = ({before}) and {inside}))"
+    if has_lsn:
+        repeat = f"s.`{LSN}` < t.`{LSN}`"
+        newer = f"({newer} and ({repeat}) is not true)"
+    return newer
+
+
+def _growth_sql(growth: Growth) -> str:
+    parts = [f"t.`partition` >= {growth.partitions}"]
+    parts += [
+        f"(t.`partition` = {partition} and t.`offset` >= {start})"
+        for partition, start in sorted(growth.starts.items())
+    ]
+    return f"(case when {' or '.join(parts)} then 1 else 0 end)"
+
+
+def newest_rows(rows: pa.Table, keys: Sequence[str], growths: Sequence[Growth]) -> pa.Table:
+    """One row per key, with `__growth`. Rows come in (partition, offset) order."""
+    growth = growth_of(rows, growths)
+    if len(growths):
+        times = pc.fill_null(rows.column("timestamp").cast(pa.int64()), 0).to_numpy()
+        order = np.lexsort((rows.column("offset").to_numpy(), times, growth))
+        rows, growth = rows.take(pa.array(order)), growth[order]
+    groups = _groups(rows, keys)
+    kept = _last(groups)
+    if LSN in rows.schema.names:
+        kept = _without_repeats(rows.column(LSN).to_pylist(), groups)
+    found = _with_untouched(rows, groups, kept)
+    return found.append_column("__growth", pa.array(growth[kept], pa.int64()))
+
+
+def deletes(schema: pa.Schema) -> str:
+    """SQL: the row `s` deletes its key."""
+    if OP in schema.names:
+        return f"s.`{OP}` = 'd'"
+    return f"s.`{TOMBSTONE}`"
+
+
+def _groups(rows: pa.Table, keys: Sequence[str]) -> np.ndarray:
+    """Per row, the number of its key."""
+    codes = np.zeros(rows.num_rows, np.int64)
+    for name in keys:
+        column = rows.column(name).combine_chunks()
+        encoded = pc.dictionary_encode(column, null_encoding="encode")
+        indices = encoded.indices.to_numpy()
+        codes = codes * (len(encoded.dictionary) + 1) + indices
+        codes = np.unique(codes, return_inverse=True)[1]
+    return codes
+
+
+def _last(groups: np.ndarray) -> np.ndarray:
+    """The last row of each key, in order."""
+    reverse = groups[::-1]
+    first = np.unique(reverse, return_index=True)[1]
+    return np.sort(len(groups) - 1 - first)
+
+
+def _without_repeats(lsns: Sequence[int | None], groups: np.ndarray) -> np.ndarray:
+    """The last row of each key whose lsn is not below one before it; no lsn: the offset decides."""
+    kept: dict[int, int] = {}
+    for row, group in enumerate(groups.tolist()):
+        before = kept.get(group)
+        lsn = lsns[row]
+        old = None if before is None else lsns[before]
+        if lsn is None or old is None or lsn >= old:
+            kept[group] = row
+    return np.sort(np.fromiter(kept.values(), np.int64, len(kept)))
+
+
+def _with_untouched(rows: pa.Table, groups: np.ndarray, kept: np.ndarray) -> pa.Table:
+    """The kept rows; a placeholder takes the value of the key's row before, if that is at hand."""
+    found = rows.take(pa.array(kept))
+    if OP not in rows.schema.names:
+        return found
+    for at, field in enumerate(rows.schema):
+        mark = placeholder(field.type)
+        if mark is None or not pc.any(pc.equal(found.column(field.name), mark)).as_py():
+            continue
+        values = rows.column(field.name).to_pylist()
+        latest: dict[int, Any] = {}
+        wanted = set(kept.tolist())
+        filled: dict[int, Any] = {}
+        for row, group in enumerate(groups.tolist()):
+            if values[row] != mark:
+                latest[group] = values[row]
+            if row in wanted:
+                filled[row] = latest.get(group, mark)
+        column = pa.array([filled[row] for row in kept.tolist()], field.type)
+        found = found.set_column(at, field, column)
+    return found
+
+
+def placeholder(type_: pa.DataType) -> str | bytes | None:
+    """What Debezium writes in place of a value of this type that was not touched."""
+    if pa.types.is_string(type_):
+        return UNAVAILABLE
+    return UNAVAILABLE.encode() if pa.types.is_binary(type_) else None

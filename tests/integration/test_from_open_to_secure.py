@@ -47,15 +47,15 @@ class Cluster:
         assert done.returncode == 0, f"{words}: {done.stdout}\n{done.stderr}"
         return json.loads(done.stdout) if done.stdout else None
 
-    def roll(self, rows: dict[str, str], brokers: tuple[int, ...] = BROKERS) -> None:
+    def roll(self, rows: dict[str, str], login: tuple[str, ...] = ()) -> None:
         """Give each broker these properties of its own, and restart one after the other."""
-        for number in brokers:
+        for number in BROKERS:
             text = "".join(f"{key}={value}\n" for key, value in rows.items())
             own = self.folder / "conf" / f"broker-{number}.own.properties"
             own.write_text(text.replace("<N>", str(number)).replace("<D>", str(self.folder)))
             for at in (0, INTERNAL_AT, MEANWHILE_AT):
                 own.write_text(own.read_text().replace(f"<P+{at}>", str(self.port + at + number)))
-            self.run("cluster", "restart-broker", str(number))
+            self.run("cluster", "restart-broker", str(number), *login)
 
     def servers(self, at: int = 0) -> str:
         """The bootstrap list."""
@@ -156,9 +156,9 @@ def test_a_running_cluster_becomes_secure_while_clients_go_on(cluster: Cluster) 
     rights = ("--allow-principal", "User:app", "--producer", "--topic", TOPIC)
     at = ("--bootstrap-server", cluster.servers(MEANWHILE_AT), "--command-config", str(admin))
     cluster.run("acls", "add", *rights, *at)
-    cluster.roll(SECURE, BROKERS[:1])
+    either = f"{cluster.servers(MEANWHILE_AT)},{cluster.servers()}"
+    cluster.roll(SECURE, ("--bootstrap-server", either, "--command-config", str(admin)))
     write_admins_file(cluster, cluster.folder / "security" / "client.properties")
-    cluster.roll(SECURE, BROKERS[1:])
     sent = moved.stop()
     assert read_all(cluster, sent) == [str(number) for number in range(sent)]
     refuse_strangers(cluster)

@@ -15,7 +15,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export HEADWATER_JARS := $(CURDIR)/.cache/jars
 
-.PHONY: help setup demo test check unit integration long sim soak fuzz docs docs-tools integrations suite-kafka-python suite-copier suite-clients suite-mechanisms suite-recipes suite-spark suite-rights suite-secrets bench-kafka bench-tier bench-source bench-spark bench-scale bench-transactions bench-tls clean
+.PHONY: help setup demo test check unit integration long sim soak fuzz docs docs-tools integrations suite-kafka-python suite-copier suite-clients suite-mechanisms suite-recipes suite-spark suite-rights suite-secrets bench-kafka bench-tier bench-source bench-spark bench-scale bench-transactions bench-tls bench-rights clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,7 +25,7 @@ setup: $(STAMP) ## Build .venv with everything the demo, tests and benches need 
 $(STAMP): pyproject.toml .ci/setup
 	@PYTHON="$(PYTHON)" .ci/setup
 
-demo: setup ## The whole path on a real year of flights: brokers in Spark, Delta, proofs (about 6 min)
+demo: setup ## The whole path on a real year of flights: brokers in Spark, Delta, proofs (about 6 min; ARGS=--secure, too)
 	@$(BIN)/python jobs/flights_demo.py $(ARGS)
 
 test: setup check unit integration ## Everything: check, unit and integration tests (15 to 20 min)
@@ -99,6 +99,9 @@ bench-kafka: setup ## Raw and client throughput against Apache Kafka on this mac
 
 bench-tls: setup ## TLS against Apache Kafka's: produce, fetch, mTLS handshakes (ARGS="--only fetch")
 	@PYTHONPATH=tests:bench $(BIN)/python bench/bench_tls.py $(ARGS)
+
+bench-rights: setup ## CPU time of a lone Produce and Fetch, without and with ACLs
+	@PYTHONPATH=tests:bench $(BIN)/python bench/lone_requests.py $(ARGS)
 
 bench-tier: setup ## Topic to Delta against Spark's own Kafka-to-Delta stream
 	@$(BIN)/python bench/bench_spark.py tier $(ARGS)

@@ -67,6 +67,7 @@ class SoloBroker:
         self.remote_log: Any = None
         self.durable: Callable[[], Awaitable[None]] = already
         self.tiered_ends: dict[tuple[UUID, int], int] = {}
+        self.restored_ends: dict[tuple[UUID, int], int] = {}
         self.listener_name = "PLAINTEXT"
         self.racks: dict[int, str] = {}
         """Of this broker and of ghosts, which are live in the view and answer nobody."""
@@ -137,6 +138,7 @@ class SoloBroker:
             on_peer_gone=lambda broker_id: None,
             durable=lambda: self.durable(),
             tiered_end=lambda topic_id, partition: self.tiered_ends.get((topic_id, partition)),
+            restored_end=lambda topic_id, partition: self.restored_ends.get((topic_id, partition)),
         )
 
     async def stop(self) -> None:

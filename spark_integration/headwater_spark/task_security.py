@@ -126,14 +126,14 @@ def task_security(options: Mapping[str, str]) -> TaskSecurity:
     tokens, file = _tokens(given.pop(TOKENS, Tokens.IF_GIVEN.value)), given.pop(CLIENT_FILE, "")
     found = security_properties({name.removeprefix(PREFIX): t for name, t in given.items()})
     _check_secrets(found, is_reference if tokens is Tokens.ALWAYS else is_readable_in_tasks)
-    if not found and not file:
-        return NO_SECURITY
     protocol = security_protocol(found.get(PROTOCOL, "PLAINTEXT"))
     if tokens is Tokens.ALWAYS and not file and not protocol.uses_sasl:
         raise UsageError(
             f"{TOKENS} is true, but kafka.{PROTOCOL} is {protocol.name}: tasks log in with a token "
             "by SCRAM, so set SASL_SSL"
         )
+    if not found and not file:
+        return NO_SECURITY
     return TaskSecurity(tuple(sorted(found.items())), tokens, _absolute(file))
 
 

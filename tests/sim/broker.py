@@ -157,7 +157,9 @@ class Broker:
                 **self.world.plan.properties,
                 "broker.id": str(self.id),
                 "listeners": f"PLAINTEXT://{self.host}:{DATA_PORT}",
-                "control.listener": f"{self.host}:{CONTROL_PORT}",
+                # A port without TLS: with an authorizer it must be on loopback.
+                "control.listener": f"127.0.0.1:{CONTROL_PORT}",
+                "control.advertised.listener": f"{self.host}:{CONTROL_PORT}",
             }
         )
         node = await build(config, self._environment(loop), stop)

@@ -46,6 +46,8 @@ class Planted:
     transactional_producers: int = 0
     queries: int = 0
     kind: type[World] = World
+    topics: dict[str, int] | None = None
+    """The topics of the plan, if not those of all plans."""
     configs: dict[str, str] = field(default_factory=dict)
     """Topic configs in addition to those of all plans."""
     properties: dict[str, str] = field(default_factory=dict)
@@ -64,6 +66,8 @@ class Planted:
             topic_configs={"min.insync.replicas": "2", "retention.ms": "-1", **self.configs},
             properties=dict(self.properties),
         )
+        if self.topics is not None:
+            plan.topics = dict(self.topics)
         if self.is_administered:
             administer(plan)
         if self.transactional_producers or issubclass(self.kind, Scripted):

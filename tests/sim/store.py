@@ -213,6 +213,11 @@ class StoreDouble(StoreClient):
 
     # -- the session
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether its process thinks that it has a connection."""
+        return self._state is SessionState.CONNECTED
+
     def can_talk(self) -> bool:
         """Whether client and server reach each other. A stopped process sends no heartbeat."""
         network, loop = self.network, self.loop

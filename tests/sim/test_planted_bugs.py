@@ -7,11 +7,12 @@ import pytest
 from sim.planted import PLANTED, Planted
 from sim.planted_epochs import PLANTED_EPOCHS
 from sim.planted_offsets import PLANTED_OFFSETS
+from sim.planted_rights import PLANTED_RIGHTS
 from sim.planted_transactions import PLANTED_TRANSACTIONS
 from sim.world import run
 
 SEEDS_MAX = 20
-BUGS = (*PLANTED, *PLANTED_TRANSACTIONS, *PLANTED_EPOCHS, *PLANTED_OFFSETS)
+BUGS = (*PLANTED, *PLANTED_TRANSACTIONS, *PLANTED_EPOCHS, *PLANTED_OFFSETS, *PLANTED_RIGHTS)
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "-"))

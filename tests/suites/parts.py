@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,10 +24,23 @@ from peers import ROOT, kafka_classpath, resolve_jars, spark_kafka_jars
 CACHE = ROOT / ".cache" / "integrations"
 PROGRAMS = Path(__file__).parent / "programs"
 SPARK_VERSION = "4.2.0"
+DEBEZIUM = (
+    "io.debezium:debezium-connector-postgres:3.6.1.Final",
+    "org.apache.kafka:connect-runtime:4.3.1",
+    "org.slf4j:slf4j-simple:1.7.36",
+)
+POSTGRES_FOLDERS = "/usr/lib/postgresql/*/bin"
 FLINK_VERSION = "2.2.1"
 FLINK_CONNECTOR = "org.apache.flink:flink-sql-connector-kafka:5.0.0-2.2"
 KAFKA_PYTHON_VERSION = "3.0.12"
 KAFKAJS_VERSION = "2.2.4"
+REGISTRY_CLIENTS = (
+    "@kafkajs/confluent-schema-registry@4.1.0",
+    "@confluentinc/schemaregistry@1.10.1",
+)
+APICURIO_SERDES = "io.apicurio:apicurio-registry-avro-serde-kafka:3.1.7"
+APICURIO_VERSION = "3.3.3"
+APICURIO_JAVA = 25
 FETCH_S = 900.0
 SHOWN_CHARACTERS = 1_500
 
@@ -76,6 +90,23 @@ def kafka_jars() -> str:
         raise MissingPartError(str(error)) from error
 
 
+def debezium_jars() -> Path:
+    """The folder with the jars of Kafka Connect and of Debezium's connector for Postgres."""
+    _program("java", "a Java runtime (17 or newer)")
+    try:
+        return resolve_jars(CACHE / "debezium", DEBEZIUM)
+    except SystemExit as error:
+        raise MissingPartError(str(error)) from error
+
+
+def postgres_programs() -> Path:
+    """The folder with Postgres' programs (apt: postgresql)."""
+    found = sorted(Path("/").glob(POSTGRES_FOLDERS.lstrip("/")))
+    if not found:
+        raise MissingPartError(f"Postgres is not installed: no {POSTGRES_FOLDERS}")
+    return found[-1]
+
+
 def spark_connector() -> list[str]:
     """The jars of Spark's own connector for Kafka."""
     _program("java", "a Java runtime (17 or newer)")
@@ -106,6 +137,57 @@ def kafkajs() -> tuple[Sequence[str], dict[str, str]]:
             options = ("--prefix", str(folder), "--cache", str(folder / "cache"), "--no-audit")
             _run([npm, "install", *options, "--no-fund", f"kafkajs@{KAFKAJS_VERSION}"])
     return (node,), {"NODE_PATH": str(folder / "node_modules")}
+
+
+def registry_node() -> tuple[Sequence[str], dict[str, str]]:
+    """The command that runs a program which needs the registry clients of npm, its environment."""
+    node, npm = _program("node", "Node.js"), _program("npm", "npm")
+    folder = CACHE / "npm-registry"
+    with _once(folder, "-".join(REGISTRY_CLIENTS).replace("/", "-")) as is_missing:
+        if is_missing:
+            options = ("--prefix", str(folder), "--cache", str(folder / "cache"), "--no-audit")
+            _run([npm, "install", *options, "--no-fund", *REGISTRY_CLIENTS])
+    return (node,), {"NODE_PATH": str(folder / "node_modules")}
+
+
+def apicurio_serdes() -> str:
+    """The class path of Apicurio's Avro serializers for Kafka."""
+    _program("java", "a Java runtime (17 or newer)")
+    try:
+        return f"{resolve_jars(CACHE / 'apicurio-serdes', (APICURIO_SERDES,))}/*"
+    except SystemExit as error:
+        raise MissingPartError(str(error)) from error
+
+
+def apicurio_registry() -> tuple[Path, Path]:
+    """The unpacked Apicurio registry, and the Java (25 or newer) that runs it."""
+    folder = CACHE / "apicurio"
+    name = f"apicurio-registry-app-{APICURIO_VERSION}-all.tar.gz"
+    with _once(folder, name) as is_missing:
+        if is_missing:
+            artifact = f"io.apicurio:apicurio-registry-app:{APICURIO_VERSION}:tar.gz:all"
+            copy = [_program("mvn", "Maven"), "-q", "dependency:copy", f"-Dartifact={artifact}"]
+            _run([*copy, f"-DoutputDirectory={folder}"])
+            shutil.unpack_archive(folder / name, folder)
+    return folder, _java(APICURIO_JAVA)
+
+
+def _java(least: int) -> Path:
+    """A Java of at least this version: of JAVA_HOME, or of the system's folder for them."""
+    homes = [Path(os.environ["JAVA_HOME"])] if "JAVA_HOME" in os.environ else []
+    homes += sorted(Path("/usr/lib/jvm").glob("*"), reverse=True)
+    for home in homes:
+        program = home / "bin" / "java"
+        if program.exists() and _java_version(program) >= least:
+            return program
+    raise MissingPartError(f"Java {least} or newer is not installed: set JAVA_HOME to one")
+
+
+def _java_version(program: Path) -> int:
+    command = [str(program), "-version"]
+    told = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', told)
+    return int(found.group(1)) if found else 0
 
 
 def go_program(name: str) -> Path:
@@ -181,8 +263,14 @@ PARTS: dict[str, Callable[[], object]] = {
     f"KafkaJS {KAFKAJS_VERSION}": kafkajs,
     "franz-go": lambda: go_program("franz"),
     "franz-go with Kerberos": lambda: go_program("franz_login"),
+    "registry clients of npm": registry_node,
+    "franz-go's registry client": lambda: go_program("franz_sr"),
+    f"{APICURIO_SERDES}": apicurio_serdes,
+    f"Apicurio registry {APICURIO_VERSION}": apicurio_registry,
     "sarama": lambda: go_program("sarama"),
     "spark-kafka": spark_connector,
+    "Debezium and Kafka Connect": debezium_jars,
+    "Postgres": postgres_programs,
     "Spark's test catalog": spark_row_level_catalog,
 }
 

@@ -28,6 +28,10 @@ ROW_GROUP_BYTES_MAX = 8 << 20
 """Of keys, values and headers, before compression. A cold fetch reads a whole row group."""
 DICTIONARY_COLUMNS = ("partition", "timestamp_type", "leader_epoch")
 COMPRESSION = "lz4"
+SAMPLE_BYTES = 64 << 10
+SAVING_MIN = 0.1
+"""A column of bytes of which compression saves less than this share is stored as it is."""
+SAMPLED_COLUMNS = ("key", "value", "headers_raw")
 
 
 class FileCheckError(HeadwaterError):
@@ -108,7 +112,7 @@ def write_file(
     try:
         for group in row_groups(rows):
             if writer is None:
-                writer = _open_writer(path, files)
+                writer = _open_writer(path, files, codecs(group))
             facts.add(group)
             writer.write_table(group, row_group_size=ROW_GROUP_ROWS_MAX)
         if writer is None:
@@ -256,12 +260,34 @@ def _table(batches: list[pa.RecordBatch]) -> pa.Table:
     return pa.Table.from_batches([batch.cast(LOG_TABLE_SCHEMA) for batch in batches])
 
 
-def _open_writer(path: str, files: Any) -> pq.ParquetWriter:
+def codecs(group: pa.Table) -> dict[str, str]:
+    """The codec of each column, by a sample of the first row group's values. Pure."""
+    found = dict.fromkeys(LOG_TABLE_SCHEMA.names, COMPRESSION)
+    for name in SAMPLED_COLUMNS:
+        if _is_incompressible(group.column(name)):
+            found[name] = "none"
+    return found
+
+
+def _is_incompressible(column: pa.ChunkedArray) -> bool:
+    chunk = next((c for c in column.chunks if c.null_count < len(c)), None)
+    if chunk is None:
+        return False
+    values = pc.drop_null(chunk.slice(0, SAMPLE_BYTES))
+    data = values.buffers()[2]
+    offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset :][: len(values) + 1]
+    sample = data[int(offsets[0]) : min(int(offsets[-1]), int(offsets[0]) + SAMPLE_BYTES)]
+    if not sample:
+        return False
+    return len(pa.compress(sample, COMPRESSION, asbytes=True)) > (1 - SAVING_MIN) * len(sample)
+
+
+def _open_writer(path: str, files: Any, compression: dict[str, str]) -> pq.ParquetWriter:
     return pq.ParquetWriter(
         path,
         LOG_TABLE_SCHEMA,
         filesystem=files,
-        compression=COMPRESSION,
+        compression=compression,
         use_dictionary=list(DICTIONARY_COLUMNS),
         write_statistics=list(STATS_COLUMNS),
         write_page_index=True,

@@ -61,9 +61,13 @@ class OffsetNotTieredError(TableAccessError):
 class TableReader:
     """An open log table for reads by offset. Not thread-safe."""
 
-    def __init__(self, location: TableLocation) -> None:
-        """Open the newest version. Raises TableAccessError, TableStateError."""
+    def __init__(self, location: TableLocation, columns: Sequence[str] = LOG_TABLE_COLUMNS) -> None:
+        """Open the newest version. Raises TableAccessError, TableStateError.
+
+        `columns` are those that reads return, in the table's order; partition, offset among them.
+        """
         self.location = location
+        self._schema = pa.schema([field for field in LOG_TABLE_SCHEMA if field.name in columns])
         self._table = LogTable(location)
         self._files = filesystem(location)
         self._footers: OrderedDict[str, tuple[RowGroup, ...]] = OrderedDict()
@@ -91,7 +95,7 @@ class TableReader:
             )
         groups = sorted(self._groups(partition, offset), key=lambda g: (g.min_offset, g.max_offset))
         if not groups:
-            return RowRange(_no_rows(), offset, end, ())
+            return RowRange(self._no_rows(), offset, end, ())
         bound = groups[0].max_offset
         wanted = [g for g in groups if g.min_offset <= bound]
         rows = self._rows(wanted, partition)
@@ -185,17 +189,20 @@ class TableReader:
         for group in groups:
             with self._open(group.path) as source:
                 try:
-                    table = source.read_row_group(group.index, columns=list(LOG_TABLE_COLUMNS))
+                    table = source.read_row_group(group.index, columns=self._schema.names)
                 except (OSError, pa.ArrowException) as error:
                     raise self._unreadable(group.path, error) from error
             if group.min_partition != group.max_partition:
                 table = table.filter(pc.equal(table.column("partition"), partition))
-            tables.append(table.cast(LOG_TABLE_SCHEMA))
+            tables.append(table.cast(self._schema))
         whole = pa.concat_tables(tables).combine_chunks()
         if len(tables) > 1 or not _is_sorted(whole):
             whole = whole.sort_by("offset").combine_chunks()
         batches = whole.to_batches()
-        return batches[0] if batches else _no_rows()
+        return batches[0] if batches else self._no_rows()
+
+    def _no_rows(self) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist([], schema=self._schema)
 
     def _open(self, path: str) -> pq.ParquetFile:
         try:
@@ -246,7 +253,3 @@ def _may_hold(live: LiveFile, partition: int, offset: int) -> bool:
 def _is_sorted(table: pa.Table) -> bool:
     offsets = table.column("offset").to_numpy()
     return bool((offsets[1:] > offsets[:-1]).all())
-
-
-def _no_rows() -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([], schema=LOG_TABLE_SCHEMA)

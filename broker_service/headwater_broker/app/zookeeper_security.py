@@ -5,24 +5,12 @@ from __future__ import annotations
 from headwater.config.keys import Values
 from headwater.errors import UsageError
 from headwater.local.zk_client import ZooKeeperSecurity
+from headwater.local.zk_tls import zookeeper_tls
 from headwater.ports.metadata_store import MetadataStore, NoNodeError
-from headwater.security.tls_context import client_context
 from headwater_broker.metadata import znodes
 
 ZOOKEEPER_DIGEST = "headwater.zookeeper.digest"
 SET_ACL = "zookeeper.set.acl"
-TLS_ENABLE = "zookeeper.ssl.client.enable"
-TLS_PREFIX = "zookeeper."
-TLS_KEYS = (
-    "ssl.keystore.location",
-    "ssl.keystore.password",
-    "ssl.keystore.type",
-    "ssl.truststore.location",
-    "ssl.truststore.password",
-    "ssl.truststore.type",
-    "ssl.endpoint.identification.algorithm",
-)
-"""Keys behind `zookeeper.`, as those of any other client."""
 
 
 def zookeeper_security(values: Values) -> ZooKeeperSecurity:
@@ -37,12 +25,7 @@ def zookeeper_security(values: Values) -> ZooKeeperSecurity:
             f"config {SET_ACL}: nodes need an owner: set {ZOOKEEPER_DIGEST}=user:password, the "
             "same on all brokers"
         )
-    tls = None
-    if values.boolean(TLS_ENABLE):
-        rows = {key: values.string(TLS_PREFIX + key) for key in TLS_KEYS}
-        named = "ssl.endpoint.identification.algorithm"
-        tls = client_context({key: text for key, text in rows.items() if text or key == named})
-    return ZooKeeperSecurity(digest=digest, tls=tls, set_acl=set_acl)
+    return ZooKeeperSecurity(digest=digest, tls=zookeeper_tls(values), set_acl=set_acl)
 
 
 async def check_brokers_have_credentials(store: MetadataStore, own_id: int) -> None:

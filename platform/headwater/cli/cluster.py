@@ -19,6 +19,7 @@ from headwater.local.change_requests import LOG_BYTES_MAX
 from headwater.local.cluster_spec import BROKERS_MAX
 from headwater.local.daemon import cluster_folder
 from headwater.local.manager import Progress
+from headwater.local.secure_cluster import zookeeper_security
 from headwater.local.supervisor_socket import SocketManagerClient
 from headwater.local.zk_requests import ZkManagerClient
 from headwater.operations.broker_operations import BrokerOperations, ManagerClient, OpenAdmin
@@ -27,8 +28,8 @@ from headwater.operations.pacing import Pacing
 LOG_BYTES_DEFAULT = 16 * 1024
 TIMEOUT_DEFAULT_S = 600
 
-Connect = Callable[[str, str | None], ManagerClient]
-"""Finds the manager of a `--dir` or a `--zookeeper`."""
+Connect = Callable[[str, str | None, str | None], ManagerClient]
+"""Finds the manager of a `--dir` or a `--zookeeper`, with the file of `--zookeeper-config`."""
 
 
 @click.group()
@@ -61,10 +62,12 @@ class Operations:
         return BrokerOperations(self._manager, self._admin, progress=progress, pacing=self._pacing)
 
 
-def connect(directory: str, zookeeper: str | None) -> ManagerClient:
+def connect(directory: str, zookeeper: str | None, zookeeper_config: str | None) -> ManagerClient:
     """The manager of a running cluster. Raises UsageError."""
     if zookeeper is not None:
-        return ZkManagerClient(zookeeper)
+        return ZkManagerClient(zookeeper, security=zookeeper_security(zookeeper_config))
+    if zookeeper_config is not None:
+        raise UsageError("--zookeeper-config goes with --zookeeper: the folder of --dir needs none")
     folder = cluster_folder(directory)
     found = cluster_file.load(folder)
     if found is None:
@@ -94,11 +97,16 @@ def operation(function: Callable[..., int]) -> Callable[..., int]:
 
     @wraps(function)
     def command(
-        directory: str, zookeeper: str | None, timeout_s: int, as_json: bool, **more: Any
+        directory: str,
+        zookeeper: str | None,
+        zookeeper_config: str | None,
+        timeout_s: int,
+        as_json: bool,
+        **more: Any,
     ) -> int:
         outside: Connections = click.get_current_context().obj or Connections()
         pacing = replace(outside.pacing, in_sync_s=timeout_s, stall_s=timeout_s)
-        manager = outside.manager(directory, zookeeper)
+        manager = outside.manager(directory, zookeeper, zookeeper_config)
         admin = outside.admin or partial(Admin, **client_security())
         operations = Operations(manager, admin, pacing, quiet=as_json)
         return function(operations, as_json=as_json, **more)
@@ -112,7 +120,11 @@ def operation(function: Callable[..., int]) -> Callable[..., int]:
         "--zookeeper", metavar="HOST:PORT,.../chroot",
         help="ZooKeeper of a cluster whose Spark driver may be on another host.",
     )  # fmt: skip
-    return dir_option(command_config_option(zookeeper(limit(json_option(command)))))
+    config = click.option(
+        "--zookeeper-config", metavar="FILE",
+        help="With --zookeeper of a secure cluster: its D/security/secrets.properties.",
+    )  # fmt: skip
+    return dir_option(command_config_option(zookeeper(config(limit(json_option(command))))))
 
 
 python_option = click.option(

@@ -63,6 +63,12 @@ TABLE_OPTION = "headwater.tables.option."
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help=SET_HELP)
 @click.option("--zookeeper", metavar="HOST:PORT,.../chroot", help="Use this external ensemble.")
 @click.option("--secure", is_flag=True, help=SECURE_HELP)
+@click.option(
+    "--tiering/--no-tiering",
+    default=True,
+    show_default=True,
+    help="Tier topics with remote.storage.enable=true (`headwater tier serve`), at low priority.",
+)
 @json_option
 def up(
     brokers: int | None,
@@ -73,6 +79,7 @@ def up(
     settings: tuple[str, ...],
     zookeeper: str | None,
     secure: bool,
+    tiering: bool,
     as_json: bool,
 ) -> int:
     """Start the cluster of a folder.
@@ -84,7 +91,7 @@ def up(
     if zookeeper is not None:
         check_ensemble(zookeeper)
     properties = check_properties(parse_settings(settings, "--set"))
-    options = UpOptions(directory, brokers, port, spark, zookeeper, properties, secure)
+    options = UpOptions(directory, brokers, port, spark, zookeeper, properties, secure, tiering)
     path = daemon.cluster_folder(directory)
     with undone_if_it_fails(path, data_roots(path, properties)):
         if foreground:

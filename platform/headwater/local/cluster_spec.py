@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from headwater.errors import UsageError
+from headwater.local.service_spec import ServiceSpec
 
 PORT_DEFAULT = 9092
 BROKERS_DEFAULT = 3
@@ -96,6 +97,8 @@ class ClusterSpec:
     """Ids below the highest one that have no broker, because an operator removed it."""
     secure: bool = False
     """TLS, authentication and ACLs on every connection (`headwater up --secure`)."""
+    services: tuple[ServiceSpec, ...] = ()
+    """Processes beside the brokers. They are not kept in cluster.json: each start names them."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.brokers <= BROKERS_MAX - len(self.removed):
@@ -171,6 +174,11 @@ class ClusterSpec:
     def bootstrap_servers(self) -> str:
         """`bootstrap.servers` of clients: every broker."""
         return ",".join(slot.address for slot in self.slots)
+
+    @property
+    def internal_servers(self) -> str:
+        """The brokers' addresses for each other, and for services; empty unless it is secure."""
+        return ",".join(f"{s.host}:{s.internal_port}" for s in self.slots if s.internal_port)
 
     @property
     def logs(self) -> Path:

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import FrameType
@@ -30,6 +30,7 @@ from headwater.local.cluster_spec import ClusterSpec
 from headwater.local.data_folders import shut
 from headwater.local.manager import Launcher, Manager
 from headwater.local.processes import CLUSTER_DIR_VARIABLE
+from headwater.local.service_spec import ServiceSpec, tiering_service
 from headwater.local.stop import end_leftovers
 from headwater.local.supervisor import Supervisor
 from headwater.local.supervisor_socket import Report, SupervisorSocket, failure
@@ -60,6 +61,8 @@ class UpOptions:
     properties: dict[str, str] = field(default_factory=dict, repr=False)
     """They may hold passwords."""
     secure: bool = False
+    tiering: bool = True
+    """Run `headwater tier serve` beside the brokers."""
 
 
 class StopRequestedError(BaseException):
@@ -94,11 +97,18 @@ def run(options: UpOptions, report: Report, make_manager: MakeManager = manager_
             properties=options.properties,
             secure=options.secure,
         )
+        spec = replace(spec, services=services_of(options))
         end_leftovers(directory)
         with _files_of_the_owner(spec):
             return _run_locked(spec, options, report, make_manager)
     finally:
         lock.release()
+
+
+def services_of(options: UpOptions) -> tuple[ServiceSpec, ...]:
+    """The processes that these options ask for beside the brokers."""
+    tiering = tiering_service() if options.tiering else None
+    return () if tiering is None else (tiering,)
 
 
 @contextmanager

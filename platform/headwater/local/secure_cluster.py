@@ -5,13 +5,15 @@ INTERNAL, where both sides show a certificate. Secrets are in D/security alone:
 
     secrets.properties     keys that all brokers share: of tokens, of their ZooKeeper nodes
     client.properties      the admin's login, for Kafka's clients and tools and for `headwater`
+    tiering.properties     the login of a service of this name: its key, on INTERNAL
 """
 
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headwater.clock import Clock
@@ -22,6 +24,7 @@ from headwater.local.data_folders import read_properties
 from headwater.local.private_file import write_private
 from headwater.local.scram_bootstrap import ensure_scram_user
 from headwater.local.security_folder import FOLDER, SecurityFolder
+from headwater.local.service_spec import TIERING
 from headwater.local.zk_client import NO_SECURITY, ZooKeeperSecurity
 from headwater.security.jaas import LoginModule, parse_jaas
 from headwater.security.scram_credential import ScramMechanism
@@ -31,7 +34,13 @@ SECURE = "SECURE"
 INTERNAL = "INTERNAL"
 ADMIN = "admin"
 BROKER_PRINCIPAL = "broker"
-BROKER_RULE = f"RULE:^CN=broker-[0-9]+$/{BROKER_PRINCIPAL}/,DEFAULT"
+SERVICE_PRINCIPALS = (TIERING,)
+"""Services that may do everything, as tiering reads every topic."""
+INTERNAL_RULES = (
+    f"RULE:^CN=broker-[0-9]+$/{BROKER_PRINCIPAL}/,"
+    f"RULE:^CN=({'|'.join(SERVICE_PRINCIPALS)})$/$1/,DEFAULT"
+)
+SUPER_USERS = (BROKER_PRINCIPAL, ADMIN, *SERVICE_PRINCIPALS)
 MECHANISM = ScramMechanism.SCRAM_SHA_512
 SECRETS = "secrets.properties"
 CLIENT_PROPERTIES = "client.properties"
@@ -75,21 +84,24 @@ class SecureCluster:
         slots = spec.slots if leaves else ()
         self.folder.create(spec.cluster_id, {s.name: (s.host, "localhost") for s in slots})
         self.folder.renew_due()
-        if not self._secrets.exists():
+        if not self.secrets.exists():
             rows = {
                 TOKEN_SECRET: self._new_secret(),
                 ZOOKEEPER_DIGEST: f"{BROKER_PRINCIPAL}:{self._new_secret()}",
             }
-            write_private(self._secrets, "".join(f"{k}={v}\n" for k, v in rows.items()).encode())
+            write_private(self.secrets, "".join(f"{k}={v}\n" for k, v in rows.items()).encode())
         if not self.client_properties.exists():
             write_private(self.client_properties, self._client_rows(self._new_secret()).encode())
             self._is_new_admin = True
 
-    def ensure_admin(self, servers: str, *, own_server: bool = False) -> None:
+    def ensure_admin(
+        self, servers: str, *, own_server: bool = False, tls: ssl.SSLContext | None = None
+    ) -> None:
         """Let the user of client.properties log in: before the first broker starts. A password
         that was changed in ZooKeeper stays, while client.properties is the old file.
 
         `own_server`: ZooKeeper is this cluster's alone, so that its root belongs to the brokers.
+        `tls`: of the connection to ZooKeeper.
         """
         user, password = self._login()
         self._ensure_user(
@@ -98,7 +110,7 @@ class SecureCluster:
             password,
             MECHANISM,
             self._entropy,
-            self.zookeeper(),
+            replace(self.zookeeper(), tls=tls),
             replace=self._is_new_admin,
             own_server=own_server,
         )
@@ -112,12 +124,21 @@ class SecureCluster:
             **listener_properties(slot),
             **_files(stores or own),
             "zookeeper.set.acl": "true",
-            **read_properties(self._secrets),
+            **read_properties(self.secrets),
         }
+
+    def service_properties(self, name: str, spec: ClusterSpec) -> Path:
+        """The file by which a service logs in on INTERNAL: a key of its own, for `User:NAME`."""
+        self.folder.create(spec.cluster_id, {name: (spec.host, "localhost")})
+        files = _files(Stores(self.folder.leaf_path(name), self.folder.trusted_path))
+        path = self.folder.path / f"{name}.properties"
+        rows = {"security.protocol": "SSL", **files}
+        write_private(path, "".join(f"{k}={v}\n" for k, v in rows.items()).encode())
+        return path
 
     def zookeeper(self) -> ZooKeeperSecurity:
         """How the brokers, and the manager, show themselves to ZooKeeper."""
-        digest = read_properties(self._secrets).get(ZOOKEEPER_DIGEST, "")
+        digest = read_properties(self.secrets).get(ZOOKEEPER_DIGEST, "")
         return ZooKeeperSecurity(digest=digest, set_acl=bool(digest))
 
     @property
@@ -126,7 +147,8 @@ class SecureCluster:
         return self.folder.path / CLIENT_PROPERTIES
 
     @property
-    def _secrets(self) -> Path:
+    def secrets(self) -> Path:
+        """The file of the keys that all brokers share."""
         return self.folder.path / SECRETS
 
     def _client_rows(self, password: str) -> str:
@@ -165,13 +187,13 @@ def listener_properties(slot: Slot, *, listen: str = "", advertised: str = "") -
         "listener.security.protocol.map": f"{SECURE}:SASL_SSL,{INTERNAL}:SSL",
         "inter.broker.listener.name": INTERNAL,
         f"{internal}ssl.client.auth": "required",
-        f"{internal}ssl.principal.mapping.rules": BROKER_RULE,
+        f"{internal}ssl.principal.mapping.rules": INTERNAL_RULES,
         "sasl.enabled.mechanisms": "SCRAM-SHA-512,SCRAM-SHA-256",
         "ssl.enabled.protocols": "TLSv1.3",
         "ssl.protocol": "TLSv1.3",
         "connections.max.reauth.ms": str(REAUTHENTICATION_MS),
         "authorizer.class.name": AUTHORIZER,
-        "super.users": f"User:{BROKER_PRINCIPAL};User:{ADMIN}",
+        "super.users": ";".join(f"User:{name}" for name in SUPER_USERS),
     }
 
 

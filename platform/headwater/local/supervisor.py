@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,21 @@ from headwater.local.broker_sessions import BrokerSessions, CloseSession
 from headwater.local.child import ChildSpec, log_tail, rotate_if_large
 from headwater.local.child_restarts import DRAIN_GRACE_S, SupervisedChild
 from headwater.local.cluster_spec import ClusterSpec, Slot, check_free, check_ports_free
-from headwater.local.data_folders import replicas
+from headwater.local.data_folders import read_properties, replicas
 from headwater.local.manager import BrokerState, ManagerState, Progress
 from headwater.local.private_file import write_private
 from headwater.local.processes import CLUSTER_DIR_VARIABLE, ProcessRef
 from headwater.local.secure_cluster import SecureCluster, listener_properties
-from headwater.local.zk_client import NO_SECURITY, ZooKeeperSecurity
+from headwater.local.services import Services
+from headwater.local.zk_client import ZooKeeperSecurity
 from headwater.local.zk_session import close_session
+from headwater.local.zk_tls import zookeeper_tls_of
 from headwater.local.zookeeper import zookeeper_spec
 from headwater.system import SystemEntropy
 
+OWN_PROPERTIES = ".own.properties"
+"""Beside a broker's properties: the operator's, for this broker alone, read at each start that the
+supervisor is asked for."""
 LOG_CHECK_EVERY_S = 5.0
 RENEWAL_EVERY_S = 3_600.0
 OFFSETS_PARTITIONS = 8
@@ -64,9 +70,15 @@ class Supervisor:
         self._changed = changed
         self._drain_grace_s = drain_grace_s
         self._before_brokers = before_brokers
+        self._zookeeper_tls = zookeeper_tls_of({**dict(spec.properties), **self._properties})
+        if self._zookeeper_tls is not None and close is close_session:
+            close = partial(close_session, security=ZooKeeperSecurity(tls=self._zookeeper_tls))
         self._sessions = BrokerSessions(spec.directory / "zookeeper", spec.zookeeper, close)
         self._security = (
             SecureCluster(spec.directory, clock, SystemEntropy()) if spec.secure else None
+        )
+        self._services = Services(
+            spec, clock, security=self._security, properties=self._properties, changed=changed
         )
         self._change = threading.Lock()
         """Held while brokers are added or restarted, by one request at a time."""
@@ -86,17 +98,21 @@ class Supervisor:
             progress("ZooKeeper is ready", 1, total)
             if self._security is not None:
                 self._security.prepare(self.spec)
-                self._before_brokers(self._security.zookeeper())
+                guarded = self._security.zookeeper()
+                self._before_brokers(replace(guarded, tls=self._zookeeper_tls))
                 own_server = not self.spec.external_zookeeper
-                self._security.ensure_admin(self.spec.zookeeper, own_server=own_server)
+                self._security.ensure_admin(
+                    self.spec.zookeeper, own_server=own_server, tls=self._zookeeper_tls
+                )
             else:
-                self._before_brokers(NO_SECURITY)
+                self._before_brokers(ZooKeeperSecurity(tls=self._zookeeper_tls))
             self._sessions.close_leftovers()
             for slot in self.spec.slots:
                 self._start_broker(self.spec, slot)
             for done, broker in enumerate(self.brokers.values(), start=2):
                 broker.wait_ready()
                 progress(f"{broker.spec.name} is ready", done, total)
+            self._services.start(self.spec.bootstrap_servers, self.spec.internal_servers)
         except BaseException:
             self.stop(lambda *_: None)
             raise
@@ -105,11 +121,12 @@ class Supervisor:
         """What runs now."""
         children = [self.zookeeper, *self.brokers.copy().values()]
         pids = [(child.spec.name, child.pid) for child in children if child is not None]
+        running = tuple(ProcessRef.of(name, pid) for name, pid in pids if pid is not None)
         return ManagerState(
             bootstrap_servers=self.spec.bootstrap_servers,
             zookeeper=self.spec.zookeeper,
             control_addresses=tuple(s.control_address for s in self.spec.slots),
-            processes=tuple(ProcessRef.of(name, pid) for name, pid in pids if pid is not None),
+            processes=(*running, *self._services.processes()),
             spec=self.spec,
         )
 
@@ -226,7 +243,9 @@ class Supervisor:
             kill_and_wait(broker)
 
     def stop(self, progress: Progress) -> None:
-        """Drain all brokers together, then end ZooKeeper, which they need for their shutdown."""
+        """End the services, drain all brokers together, then end ZooKeeper, which they need for
+        their shutdown."""
+        self._services.stop(self._drain_grace_s)
         with self._brokers_lock:
             self._is_stopping = True
             brokers = list(self.brokers.values())
@@ -284,6 +303,9 @@ class Supervisor:
         if self._security is not None:
             self._security.prepare(spec)
             rows = {**self._security.broker_properties(slot), **rows}
+        own = path.with_name(f"{slot.name}{OWN_PROPERTIES}")
+        if own.exists():
+            rows |= read_properties(own)
         # The file may hold passwords: in process arguments everyone would see them.
         write_private(path, "".join(f"{key}={value}\n" for key, value in rows.items()).encode())
         return path

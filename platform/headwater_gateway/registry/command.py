@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 
 import click
 
-from headwater.cli.command_config import client_security
+from headwater.cli.command_config import client_properties
 from headwater.cli.options import bootstrap_options, bootstrap_servers, within
+from headwater.client.security_options import security_keywords
 from headwater.config.java_properties import read_java_properties
 from headwater.errors import UsageError
 from headwater.security.tls_context import ClientValues, server_context
 from headwater.system import SystemClock, SystemEntropy
+from headwater_gateway.registry.broker_rights import BrokerRights, connector
 from headwater_gateway.registry.formats.catalog import FormatCatalog
 from headwater_gateway.registry.http_app import registry_app
 from headwater_gateway.registry.http_guard import HttpGuard
-from headwater_gateway.registry.resources import RegistryParts
-from headwater_gateway.registry.rights import OpenRights
+from headwater_gateway.registry.parts import RegistryParts
+from headwater_gateway.registry.rights import OpenRights, Rights
 from headwater_gateway.registry.schemas_topic import (
     REPLICATION_FACTOR,
     TOPIC,
@@ -67,22 +70,24 @@ def serve(
     write.
     """
     listener = _listener(host, port, listener_properties)
-    check_exposure(listener, has_login=False)
-    options = TopicOptions(
-        bootstrap_servers(bootstrap_server, directory),
-        topic,
-        replication_factor,
-        client_security(),
-    )
-    store = TopicStore(SchemasTopic(options), SystemClock(), SystemEntropy())
-    try:
+    properties = client_properties()
+    has_login = properties.get("security.protocol", "").upper().startswith("SASL")
+    check_exposure(listener, has_login=has_login)
+    servers = bootstrap_servers(bootstrap_server, directory)
+    options = TopicOptions(servers, topic, replication_factor, security_keywords(properties))
+    clock, entropy = SystemClock(), SystemEntropy()
+    with ExitStack() as stack:
+        store = TopicStore(SchemasTopic(options), clock, entropy)
+        stack.callback(store.close)
         store.start()
+        rights: Rights = OpenRights()
+        if has_login:
+            rights = BrokerRights(connector(servers, properties), clock, entropy)
+            stack.callback(rights.close)
         parts = RegistryParts(
-            store, FormatCatalog(), OpenRights(), store.cluster_id, version("headwater")
+            store, FormatCatalog(), rights, store.cluster_id, version("headwater")
         )
         return serve_app(registry_app(parts, HttpGuard((host, *allowed_hosts))), listener)
-    finally:
-        store.close()
 
 
 def _listener(host: str, port: int, path: str | None) -> Listener:

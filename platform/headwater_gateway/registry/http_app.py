@@ -13,11 +13,13 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from headwater_gateway.registry.apicurio_api import ApicurioResources
 from headwater_gateway.registry.contexts_path import without_contexts
 from headwater_gateway.registry.errors import RegistryError
 from headwater_gateway.registry.http_guard import BODY_BYTES_MAX, HttpGuard
-from headwater_gateway.registry.http_requests import RegistryRequest, error_reply, reply
-from headwater_gateway.registry.resources import PlainText, RegistryParts, Resource, Resources
+from headwater_gateway.registry.http_requests import PlainText, RegistryRequest, error_reply, reply
+from headwater_gateway.registry.parts import RegistryParts
+from headwater_gateway.registry.resources import Resource, Resources
 from headwater_gateway.registry.rights import Rights
 
 log = logging.getLogger(__name__)
@@ -25,9 +27,10 @@ log = logging.getLogger(__name__)
 
 def registry_app(parts: RegistryParts, guard: HttpGuard) -> ASGIApp:
     """The application."""
+    paths = {**Resources(parts).routes(), **ApicurioResources(parts).routes()}
     routes = [
         Route(path, Endpoint(by_method, parts.rights, guard), methods=list(by_method))
-        for path, by_method in Resources(parts).routes().items()
+        for path, by_method in paths.items()
     ]
     handlers: Any = {HTTPException: _http_error, Exception: _unexpected}
     return EscapedPaths(Starlette(routes=routes, exception_handlers=handlers))

@@ -21,6 +21,10 @@ BODY_TYPES = (*MEDIA_TYPES, "application/octet-stream")
 ID_MAX = 2**31 - 1
 
 
+class PlainText(str):
+    """A schema's text, given out as it is."""
+
+
 class RegistryRequest:
     """One request, its body read."""
 
@@ -86,4 +90,11 @@ def _accepted(request: Request) -> str:
 
 def error_reply(request: Request, error: RegistryError) -> Response:
     """The body of an error, as Confluent's clients read it."""
-    return reply(request, {"error_code": error.code, "message": str(error)}, error.status)
+    told = str(error)
+    document = {"error_code": error.code, "message": told}
+    if request.url.path.startswith("/apis/"):  # as RFC 7807, for Apicurio's clients
+        document |= {"status": error.status, "title": told, "detail": told, "name": "Error"}
+    answer = reply(request, document, error.status)
+    if error.status == 401:
+        answer.headers["WWW-Authenticate"] = 'Basic realm="schema registry", charset="UTF-8"'
+    return answer

@@ -7,13 +7,12 @@ document of the reply.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from headwater_gateway.registry import deletion, questions, registration, settings
-from headwater_gateway.registry.formats.catalog import FormatCatalog
-from headwater_gateway.registry.http_requests import RegistryRequest
+from headwater_gateway.registry.http_requests import PlainText, RegistryRequest
+from headwater_gateway.registry.parts import RegistryParts
 from headwater_gateway.registry.requests import (
     SchemaRequest,
     config_request,
@@ -22,9 +21,8 @@ from headwater_gateway.registry.requests import (
     schema_request,
     version_number,
 )
-from headwater_gateway.registry.rights import Right, Rights
+from headwater_gateway.registry.rights import Right
 from headwater_gateway.registry.state import RegistryState
-from headwater_gateway.registry.store import RegistryStore
 from headwater_gateway.registry.subjects import (
     GLOBAL,
     WILDCARD_PREFIX,
@@ -34,17 +32,6 @@ from headwater_gateway.registry.subjects import (
 from headwater_gateway.registry.values import SCHEMA_TYPES, SubjectVersion
 
 Resource = Callable[[RegistryRequest], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class RegistryParts:
-    """What the resources use."""
-
-    store: RegistryStore
-    formats: FormatCatalog
-    rights: Rights
-    cluster_id: Callable[[], str | None]
-    version: str
 
 
 class Resources:
@@ -348,10 +335,6 @@ class Resources:
 
     def _server_version(self, _request: RegistryRequest) -> Any:
         return {"version": self._parts.version, "commitId": ""}
-
-
-class PlainText(str):
-    """A schema's text, given out as it is."""
 
 
 def _prefix(version: SubjectVersion) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -27,6 +28,7 @@ from headwater.local.cluster_spec import BROKERS_DEFAULT
 from headwater.local.daemon import prepare_directory
 from headwater.local.data_folders import shut
 from headwater.local.manager import Progress, silent
+from headwater.local.service_spec import tiering_service
 from headwater.local.stop import end_leftovers
 from headwater.local.supervisor_socket import SupervisorSocket
 from headwater.system import SystemClock, SystemEntropy
@@ -73,6 +75,7 @@ class Cluster(ClusterHandle):
         properties: Mapping[str, str] | None = None,
         zookeeper: str | None = None,
         secure: bool = False,
+        tiering: bool = True,
         timeout_s: float = READY_TIMEOUT_S,
         progress: Progress = silent,
         broker_command: tuple[str, ...] = BROKER_COMMAND,
@@ -85,6 +88,9 @@ class Cluster(ClusterHandle):
         `secure`: TLS on every connection, users, ACLs; a cluster that was secure once stays so. A
         notebook connects with `.options(**cluster.spark_options())`, other clients with the file
         `cluster.client_properties`.
+
+        `tiering`: beside the driver a process of low priority, which takes no core, tiers topics
+        with remote.storage.enable=true into their Delta tables (`headwater tier serve`).
 
         If this application already runs a cluster in `dir`, that one is returned: a notebook's
         cell can run again. The cluster stops at `stop()`, before Spark stops, and when the program
@@ -108,6 +114,8 @@ class Cluster(ClusterHandle):
         try:
             end_leftovers(directory)
             spec = resolve(directory, brokers, port, SystemEntropy(), secure=secure)
+            service = tiering_service() if tiering else None
+            spec = replace(spec, services=() if service is None else (service,))
             if spec.secure:
                 shut(spec)
             record = ClusterRecord(spec, "spark", "spark driver")

@@ -30,6 +30,8 @@ REPLY = "reply"
 ENTRY_TIMEOUT_S = 10.0
 """For the handshake and the first report, which shows the entry token."""
 ENTRY_BYTES_MAX = 1 << 16
+ENTERING_MAX = 64
+"""Connections that have not shown a token: more are closed at once. A task tries again."""
 SILENCE_S = 120.0
 """The default of `spark.network.timeout`, after which Spark gives an executor up."""
 PROBES = 4
@@ -143,6 +145,7 @@ class DriverLink:
         self._server = socket.create_server((host, port))
         self.port: int = self._server.getsockname()[1]
         self._connections: set[socket.socket] = set()
+        self._entering = threading.BoundedSemaphore(ENTERING_MAX)
         self._lock = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(target=self._accept, name="headwater-link", daemon=True)
@@ -168,6 +171,9 @@ class DriverLink:
                 connection, _ = self._server.accept()
             except OSError:
                 return  # closed
+            if not self._entering.acquire(blocking=False):
+                connection.close()
+                continue
             end_when_silent(connection, self._silence_s)
             with self._lock:
                 if self._closed:
@@ -179,51 +185,53 @@ class DriverLink:
             ).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        broker_id: int | None = None
-        link: TaskLink | None = None
         try:
-            connection.settimeout(ENTRY_TIMEOUT_S)
-            channel = self._channel(connection)
-            link = TaskLink(channel)
-            report = self._entered(channel, link)
-            if report is not None:
-                connection.settimeout(None)
-                broker_id = int(report["broker_id"])
-                self._on_report(report, link)
-                self._follow(broker_id, channel, link)
+            entered = self._enter(connection)
         except OSError as e:
-            logger.info("link to broker %s: %s", broker_id, e)
+            logger.info("a connection to the broker tasks' port: %s", e)
+            entered = None
         finally:
-            with self._lock:
-                self._connections.discard(connection)
-            if link is not None:
-                link.close()
-            shut(connection)
-            if broker_id is not None and link is not None:
-                self._on_lost(broker_id, link)
+            self._entering.release()
+        if entered is not None:
+            self._follow(*entered)
+        with self._lock:
+            self._connections.discard(connection)
+        shut(connection)
+
+    def _enter(self, connection: socket.socket) -> tuple[Channel, Report] | None:
+        """The channel and first report of a task; None for one that does not get in."""
+        connection.settimeout(ENTRY_TIMEOUT_S)
+        channel = self._channel(connection)
+        report = _parsed(channel.receive(ENTRY_BYTES_MAX))
+        if report is None or not self._admits(report.get("broker_id"), report.pop("token", None)):
+            logger.warning("a connection to the broker tasks' port has no valid token: closed")
+            TaskLink(channel).refuse()
+            return None
+        connection.settimeout(None)
+        return channel, report
 
     def _channel(self, connection: socket.socket) -> Channel:
         if self._tls is None:
             return PlainChannel(connection)
         return TlsChannel(connection, self._tls, driver=True)
 
-    def _entered(self, channel: Channel, link: TaskLink) -> Report | None:
-        """The first report of a task; None for one that does not get in."""
-        report = _parsed(channel.receive(ENTRY_BYTES_MAX))
-        if report is not None and self._admits(report.get("broker_id"), report.pop("token", None)):
-            return report
-        logger.warning("closed a connection to the broker tasks' port that has no valid token")
-        link.refuse()
-        return None
-
-    def _follow(self, broker_id: int, channel: Channel, link: TaskLink) -> None:
+    def _follow(self, channel: Channel, first: Report) -> None:
         """Hand on the reports of a task that is in, until its connection ends."""
-        while (report := _parsed(channel.receive())) is not None:
-            report["broker_id"] = broker_id
-            if report.get("event") == REPLY:
-                link.on_reply(report)
-            else:
-                self._on_report(report, link)
+        broker_id, link = int(first["broker_id"]), TaskLink(channel)
+        report: Report | None = first
+        try:
+            while report is not None:
+                report["broker_id"] = broker_id
+                if report.get("event") == REPLY:
+                    link.on_reply(report)
+                else:
+                    self._on_report(report, link)
+                report = _parsed(channel.receive())
+        except OSError as e:
+            logger.info("link to broker %d: %s", broker_id, e)
+        finally:
+            link.close()
+            self._on_lost(broker_id, link)
 
 
 def _parsed(line: bytes) -> Report | None:

@@ -26,6 +26,7 @@ from headwater.local.cluster_spec import LOOPBACK, ClusterSpec, check_free, chec
 from headwater.local.manager import BrokerState, ManagerState, Progress, silent
 from headwater.local.processes import CLUSTER_DIR_VARIABLE, ProcessRef
 from headwater.local.secure_cluster import SecureCluster
+from headwater.local.services import Services
 from headwater.local.supervisor import supervised_zookeeper
 from headwater.local.zk_client import NO_SECURITY
 from headwater.local.zk_requests import ZkRequests
@@ -60,6 +61,7 @@ FORMER_BROKERS_S = 30.0
 DRIVER = "driver"
 MEMORY_LIMIT_KEY = "spark.executor.pyspark.memory"
 BIND_ADDRESS_KEY = "spark.driver.bindAddress"
+NETWORK_CRYPTO = ("spark.authenticate", "spark.network.crypto.enabled")
 LINK_PORT_KEY = "spark.headwater.driver.port"
 """The driver's port for the brokers' tasks, where a firewall needs a fixed one."""
 
@@ -102,6 +104,15 @@ class SparkManager:
         self._settings = BrokerSettings(
             self._servers, self.properties, self.security, one_host=self._plan.one_host
         )
+        self._services = Services(
+            spec,
+            clock,
+            security=self.security,
+            properties=self.properties,
+            zookeeper=self._servers,
+            changed=changed,
+        )
+        """On the driver's host: they take no core of the executors."""
         self._zookeeper: SupervisedChild | None = None
         self._sessions = BrokerSessions(spec.directory / "zookeeper", self._servers)
         self._jobs = BrokerJobs(
@@ -148,6 +159,7 @@ class SparkManager:
                 for slot in self.spec.slots:
                     self._jobs.start(self._slot(slot.broker_id))
                 self._jobs.wait_started(progress, total, timeout_s)
+                self._services.start(self.state().bootstrap_servers, self._internal_servers())
                 self._warn_of_shared_hosts()
                 self._former_handler = interrupts.spare_groups(
                     self._spark.sparkContext, self._groups
@@ -166,6 +178,7 @@ class SparkManager:
         keeper = self._zookeeper
         if keeper is not None and keeper.pid is not None:
             processes.append(ProcessRef.of("zookeeper", keeper.pid))
+        processes += self._services.processes()
         return ManagerState(
             bootstrap_servers=",".join(addresses),
             zookeeper=self._servers,
@@ -173,6 +186,12 @@ class SparkManager:
             processes=tuple(processes),
             spec=self.spec,
         )
+
+    def _internal_servers(self) -> str:
+        """The brokers' addresses for clients with a certificate; empty unless it is secure."""
+        with self._jobs.state:
+            slots = [(b.host, b.slot.internal_port) for b in self._jobs.brokers()]
+        return ",".join(f"{host}:{port}" for host, port in slots if port)
 
     def broker_states(self) -> tuple[BrokerState, ...]:
         """Every broker, in the order of ids."""
@@ -276,6 +295,7 @@ class SparkManager:
         interrupts.restore(self._former_handler)
         self._former_handler = None
         total = 1 + self.spec.brokers
+        self._services.stop()
         self._jobs.stop(progress, total)
         if self._certificates is not None:
             self._certificates.close()
@@ -302,10 +322,21 @@ class SparkManager:
         if self.security is None:
             return
         self.security.prepare(self.spec, leaves=False)
+        self._warn_of_an_open_network()
         own_server = self.external_zookeeper is None
         self.security.ensure_admin(self._servers, own_server=own_server)
         self._certificates = BrokerCertificates(self.security.folder, self._clock, self._links)
         self._certificates.start()
+
+    def _warn_of_an_open_network(self) -> None:
+        """Warn when who reads Spark's traffic could take a broker's place by its entry token."""
+        conf = self._spark.sparkContext.getConf()
+        if self._plan.one_host or all(conf.get(key) == "true" for key in NETWORK_CRYPTO):
+            return
+        logger.warning(
+            "Spark ships the brokers' entry tokens in the clear: set %s",
+            " and ".join(f"{key}=true" for key in NETWORK_CRYPTO),
+        )
 
     def _links(self) -> list[tuple[str, TaskLink]]:
         """The connections to the tasks that run now, by the broker's name."""

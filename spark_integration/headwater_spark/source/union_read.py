@@ -16,12 +16,15 @@ from headwater_spark.options import EARLIEST, LATEST, READ_COMMITTED, servers_of
 from headwater_spark.source.broker_metadata import Brokers
 from headwater_spark.source.cold_files import ColdFiles, cold_files
 from headwater_spark.source.columns import HEADERS_DDL, KAFKA_DDL
+from headwater_spark.source.derived_read import derived_table
 from headwater_spark.source.positions import offsets_to_json
 from headwater_spark.task_security import task_security
 from headwater_tier.delta import LogTable, table_exists
 from headwater_tier.locate import locate_table
 
 PartitionId = tuple[str, int]
+LOG = "log"
+"""The kind of table that holds records as they are."""
 
 
 def table(
@@ -29,6 +32,7 @@ def table(
     topic: str,
     *,
     bootstrap_servers: str | None = None,
+    kind: str = LOG,
     include_headers: bool = False,
     tables_uri: str | None = None,
     storage_options: dict[str, str] | None = None,
@@ -36,8 +40,9 @@ def table(
 ) -> DataFrame:
     """The topic's committed rows in the columns of the source; the bounds are fixed by this call.
 
-    `options` are the connection's, of a reader: `kafka.*` (`cluster.spark_options()`). Needs a
-    session with Delta (`headwater_spark.session`).
+    `kind="typed"`, `"latest"` or `"quarantine"`: the derived table at its newest version, without
+    the tail. `options` are the connection's, of a reader: `kafka.*` (`cluster.spark_options()`).
+    Needs a session with Delta (`headwater_spark.session`).
     """
     given = tuple(sorted((storage_options or {}).items()))
     servers = servers_of(bootstrap_servers, options or {})
@@ -46,6 +51,8 @@ def table(
     try:
         found = brokers.topics([topic])[topic]
         location = locate_table(brokers, found, tables_uri=tables_uri, storage_options=given)
+        if kind != LOG:
+            return derived_table(spark, location, kind)
         history: ColdFiles | None = None
         if table_exists(location):
             history = cold_files(location, LogTable(location).snapshot)

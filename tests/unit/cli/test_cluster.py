@@ -81,3 +81,13 @@ def test_a_zookeeper_that_does_not_answer_is_one_line() -> None:
     client = ZkManagerClient("127.0.0.1:1", connect_timeout_s=0.05)
     with pytest.raises(HeadwaterError, match=r"ZooKeeper at 127\.0\.0\.1:1: .*run this command"):
         list(client.ask(STATUS))
+
+
+def test_the_file_for_zookeeper_goes_with_its_address() -> None:
+    with pytest.raises(UsageError, match="--zookeeper-config goes with --zookeeper"):
+        CliRunner().invoke(
+            cluster,
+            ["list", "--zookeeper-config", "secrets.properties"],
+            standalone_mode=False,
+            catch_exceptions=False,
+        )

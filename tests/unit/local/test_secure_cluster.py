@@ -16,9 +16,14 @@ from headwater.local.cluster_file import of_spec, resolve
 from headwater.local.cluster_spec import ClusterSpec
 from headwater.local.data_folders import read_properties
 from headwater.local.scram_bootstrap import put_config
-from headwater.local.secure_cluster import SecureCluster, client_properties_of
+from headwater.local.secure_cluster import (
+    SecureCluster,
+    Stores,
+    client_properties_of,
+    zookeeper_security,
+)
 from headwater.local.supervisor import broker_properties
-from headwater.local.zk_client import PUBLIC_ACL, SECRET_ACL, ZooKeeperSecurity
+from headwater.local.zk_client import NO_SECURITY, PUBLIC_ACL, SECRET_ACL, ZooKeeperSecurity
 from headwater.security.jaas import parse_jaas
 from headwater.security.scram_credential import (
     ScramMechanism,
@@ -144,6 +149,27 @@ def test_the_admin_gets_a_password_before_brokers_start(
         ("z:1", "admin", False, True),
     ]
     assert calls[0]["password"] in secrets(secure)
+
+
+def test_brokers_elsewhere_have_their_own_files(spec: ClusterSpec) -> None:
+    secure = SecureCluster(spec.directory, SystemClock(), SystemEntropy())
+    secure.prepare(spec, leaves=False)
+    assert not list(secure.folder.path.glob("broker-*"))
+    rows = secure.broker_properties(spec.slot(1), Stores(Path("/k.pem"), Path("/t.pem")))
+    assert (rows["ssl.keystore.location"], rows["ssl.truststore.location"]) == ("/k.pem", "/t.pem")
+    assert rows["headwater.zookeeper.digest"]
+
+
+def test_an_operator_shows_the_brokers_credentials_to_zookeeper(
+    secure: SecureCluster, tmp_path: Path
+) -> None:
+    shown = zookeeper_security(secure.folder.path / "secrets.properties")
+    assert shown == secure.zookeeper()
+    assert zookeeper_security(None) == NO_SECURITY
+    with pytest.raises(UsageError, match=r"has no headwater\.zookeeper\.digest: give"):
+        zookeeper_security(secure.client_properties)
+    with pytest.raises(UsageError, match=r"none: No such file.*give the cluster's secrets"):
+        zookeeper_security(tmp_path / "none")
 
 
 class ConnectedStore(Store):

@@ -11,7 +11,7 @@ from headwater_gateway.registry.formats.catalog import FormatCatalog
 from headwater_gateway.registry.http_app import registry_app
 from headwater_gateway.registry.http_guard import HttpGuard
 from headwater_gateway.registry.memory_store import MemoryStore
-from headwater_gateway.registry.resources import RegistryParts
+from headwater_gateway.registry.parts import RegistryParts
 from headwater_gateway.registry.rights import OpenRights, Rights
 
 FORMATS = FormatCatalog()

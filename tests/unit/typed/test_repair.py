@@ -112,3 +112,18 @@ def test_a_declaration_that_only_adds_columns_needs_no_retype(topic: TypedTopic)
     result = topic.follow()
     assert (result.problem, result.generation, result.rows) == ("", 1, 1)
     assert [r["z"] for r in rows(topic)] == [None, None, "new"]
+
+
+def test_a_replayed_record_is_its_keys_latest_row_unless_a_later_one_changed_it(
+    tmp_path: Path,
+) -> None:
+    topic = TypedTopic(tmp_path, partitions=1)
+    topic.configs |= {"headwater.latest.enable": "true"}
+    bad = b"{not json"
+    topic.produce_pairs(0, (b"old", bad), (b"gone", bad), (b"first", {"a": 1}), (b"lone", bad))
+    topic.produce_pairs(0, (b"old", {"a": 2}), (b"gone", None), (b"first", bad))
+    topic.tier()
+    topic.follow()
+    assert replayed(topic).admitted == 4
+    latest = {row["key"]: row["a"] for row in rows(topic, Kind.LATEST)}
+    assert latest == {b"old": 2, b"first": 9, b"lone": 9}

@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from uuid import UUID
 
+from headwater.client.blocking.broker_metadata import Topic
 from headwater.errors import HeadwaterError
 from headwater_tier.catalog.open import CatalogOptions, OpenCatalog
 from headwater_tier.catalog.writer import CatalogStatus
@@ -21,7 +21,7 @@ REOPEN_S = 5.0
 
 
 class CatalogKeeper:
-    """Ticks a writer until `close`. Other threads may ask `has_topic` and `status`."""
+    """Ticks a writer until `close`. Other threads may ask `admits` and `status`."""
 
     def __init__(
         self,
@@ -33,16 +33,21 @@ class CatalogKeeper:
         self._stop = threading.Event()
         self._opened: OpenCatalog | None = None
         self._problem = "the catalog is not open yet"
+        self._has_failed = False
         self._thread = threading.Thread(target=self._run, name="catalog", daemon=True)
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
 
-    def has_topic(self, topic: str, topic_id: UUID) -> bool:
-        """True once the topic's row is committed: its first log commit waits for it."""
+    def admits(self, topic: Topic) -> bool:
+        """True once the topic's row is committed: its first log commit waits for it. A catalog that
+        cannot be written stops no tiering: its status says so."""
         opened = self._opened
-        return opened is not None and opened.writer.has_topic(topic, topic_id)
+        if opened is None or self._problem:
+            return self._has_failed
+        writer = opened.writer
+        return writer.has_topic(topic.name, topic.uuid) or bool(writer.last_error)
 
     @property
     def status(self) -> CatalogStatus:
@@ -68,5 +73,8 @@ class CatalogKeeper:
                 text = " ".join(str(error).split())
                 if text != self._problem:
                     logger.warning("the catalog is not kept: %s", text)
-                self._problem = text
+                self._problem, self._has_failed = text, True
+            except Exception as error:
+                logger.exception("the catalog is not kept")
+                self._problem, self._has_failed = repr(error), True
             self._stop.wait(REOPEN_S)

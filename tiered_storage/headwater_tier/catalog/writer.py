@@ -126,6 +126,11 @@ class CatalogWriter:
             self._error,
         )
 
+    @property
+    def last_error(self) -> str:
+        """Why the last tick did not commit all; empty if it did."""
+        return self._error
+
     def has_topic(self, topic: str, topic_id: UUID) -> bool:
         """True once the topic's row is committed: its first log commit waits for it."""
         row = self._catalog.get((Kind.TOPIC, f"/brokers/topics/{topic}"))

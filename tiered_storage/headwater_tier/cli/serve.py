@@ -10,16 +10,22 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from types import FrameType
 
 import click
 
-from headwater.cli.command_config import client_credentials
-from headwater.cli.options import bootstrap_options, bootstrap_servers
+from headwater.cli.command_config import (
+    client_credentials,
+    client_properties,
+    client_security,
+)
+from headwater.cli.options import BOOTSTRAP_VARIABLE, bootstrap_options, bootstrap_servers
 from headwater.errors import HeadwaterError, UsageError
 from headwater.system import SystemClock, SystemEntropy
+from headwater_tier.cli.catalog_options import catalog_options, catalog_settings
 from headwater_tier.cli.storage_options import storage_options
 from headwater_tier.service.options import ServiceOptions
 from headwater_tier.service.service_properties import table_properties
@@ -48,6 +54,7 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
     metavar="FILE",
     help="Properties of tables, as brokers have them: headwater.tables.uri and .option.KEY.",
 )
+@catalog_options
 @click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics there.")
 @click.option("--once", is_flag=True, help="Stop when all records committed by now are tiered.")
 @click.option("--supervised", is_flag=True, hidden=True)
@@ -58,6 +65,9 @@ def serve(
     tables_uri: str | None,
     storage: tuple[str, ...],
     tables_config: str | None,
+    zookeeper: str | None,
+    zookeeper_config: str | None,
+    key_file: str | None,
     metrics: str | None,
     once: bool,
     supervised: bool,
@@ -75,7 +85,17 @@ def serve(
         tables_uri or uri,
         (*options, *storage_options(storage)),
         schema_registry or "",
+        client_properties(),
         metrics or "",
+        instance_id=f"supervised-{socket.gethostname()}" if supervised else None,
+        catalog=catalog_settings(
+            directory,
+            zookeeper,
+            zookeeper_config,
+            key_file,
+            client_security(),
+            by_directory=not (bootstrap_server or os.environ.get(BOOTSTRAP_VARIABLE)),
+        ),
     )
     stop = stop_on_signals()
     if supervised:
@@ -95,6 +115,7 @@ def run_service(options: ServiceOptions, stop: threading.Event, *, once: bool) -
     engine = build(options, SystemClock(), SystemEntropy())
     engine.run(stop, once=once)
     failed = {name: s.error for name, s in engine.service.topics.items() if s.error}
+    failed |= engine.derived.problems()
     for name, error in failed.items():
         click.echo(f"{name}: {error}", err=True)
     return 1 if once and failed else 0

@@ -8,13 +8,19 @@ from typing import Any, TypeVar
 
 import click
 
+from headwater.cli.command_config import client_properties
 from headwater.cli.options import echo_json
 from headwater.errors import UsageError
 from headwater.system import SystemClock, SystemEntropy
 from headwater_tier.cli.table_options import table_and_configs, table_location, table_options
+from headwater_tier.delta import table_exists
+from headwater_tier.plan import TableLocation
 from headwater_tier.typed.decoding import SchemaSource
+from headwater_tier.typed.derived_table import DerivedTable
 from headwater_tier.typed.follow import FollowResult, follow_topic
 from headwater_tier.typed.formats.factory import decoder_for
+from headwater_tier.typed.names import Kind, derived
+from headwater_tier.typed.registry_client import RegistryClient
 from headwater_tier.typed.replay import replay
 from headwater_tier.typed.retype import retype
 from headwater_tier.typed.tables_state import TypedState, typed_state
@@ -33,9 +39,7 @@ def registry_option(function: F) -> F:
 
 def schema_source(url: str | None) -> SchemaSource:
     """The registry at a URL, or one that says how to name it."""
-    if url is not None:
-        raise UsageError(f"--schema-registry {url!r} cannot be used yet")
-    return WithoutRegistry()
+    return WithoutRegistry() if url is None else RegistryClient(url, client_properties())
 
 
 @click.command("typed")
@@ -49,10 +53,7 @@ def typed_tables(
     """Show TOPIC's typed table: rows, offsets behind the log table, records in quarantine."""
     location, configs = table_and_configs(at)
     if accept:
-        table = current_generation(location, checked=False)
-        if table is None:
-            raise UsageError(f"topic {location.topic} has no typed table to accept")
-        table.accept()
+        _accept(location)
     if follow:
         schemas = schema_source(schema_registry)
         while True:
@@ -118,6 +119,17 @@ def retype_topic(schema_registry: str | None, as_json: bool, **at: Any) -> int:
             f"{done.quarantined} quarantined: {done.uri}"
         )
     return 0
+
+
+def _accept(location: TableLocation) -> None:
+    typed = current_generation(location, checked=False)
+    if typed is None:
+        raise UsageError(f"topic {location.topic} has no typed table to accept")
+    typed.accept()
+    for kind in (Kind.QUARANTINE, Kind.LATEST):
+        place = derived(location, kind, typed.derived.generation)
+        if table_exists(place.place):
+            DerivedTable(place, checked=False).accept()
 
 
 def _progress(turn: FollowResult) -> None:

@@ -20,12 +20,12 @@ from headwater.local.zk_nodes import ZooKeeperNodes
 from headwater.security.sealed import Sealer, read_key
 from headwater.system import SystemClock, SystemEntropy
 from headwater.wire.restore_names import RESTORE_CLIENT_ID
-from headwater_tier.catalog.command import zookeeper_security_of
+from headwater_tier.cli.catalog_options import zookeeper_security_of
+from headwater_tier.cli.storage_options import storage_options
 from headwater_tier.restore import plan
 from headwater_tier.restore.groups import GroupRestore, GroupsReport
 from headwater_tier.restore.local_cluster import LocalTarget, local_spec, running
 from headwater_tier.restore.metadata import MetadataReport, MetadataRestore, Source, State
-from headwater_tier.verify_command import storage_options
 
 NAMES_SHOWN_MAX = 10
 

@@ -20,6 +20,7 @@ from headwater.local.daemon import prepare_directory
 from headwater.local.data_folders import data_folders, replicas
 from headwater.local.manager import Progress
 from headwater.local.secure_cluster import client_properties_of
+from headwater.local.stop import end_leftovers
 from headwater.local.supervisor import Supervisor
 from headwater.local.zk_client import ZooKeeperSecurity
 from headwater.security.client_keys import security_properties
@@ -81,6 +82,7 @@ def running(spec: ClusterSpec, before: Before, progress: Progress) -> Iterator[A
     lock = cluster_file.DirectoryLock(spec.directory)
     lock.acquire()
     try:
+        end_leftovers(spec.directory)
         supervisor = Supervisor(
             spec,
             SystemClock(),

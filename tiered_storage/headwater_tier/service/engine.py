@@ -14,14 +14,22 @@ from dataclasses import dataclass
 from headwater.clock import Clock
 from headwater.columnar.decode import warm_up
 from headwater.entropy import Entropy
+from headwater_tier.catalog.keeper import CatalogKeeper
+from headwater_tier.catalog.open import CatalogOptions
+from headwater_tier.service.derived import DerivedTables
 from headwater_tier.service.file_writers import FileWriters
 from headwater_tier.service.maintenance import Maintenance
 from headwater_tier.service.membership import TierMember
+from headwater_tier.service.memory import limit_arenas, release
 from headwater_tier.service.options import ServiceOptions
 from headwater_tier.service.reports import Reporter
 from headwater_tier.service.service import TieringService
+from headwater_tier.typed.decoding import SchemaSource
+from headwater_tier.typed.registry_client import RegistryClient
+from headwater_tier.typed.without_registry import WithoutRegistry
 
-ONCE_TIMEOUT_S = 3600.0
+IDLE_AFTER_S = 10.0
+"""After so long without a commit unused memory is given back."""
 
 
 @dataclass(slots=True)
@@ -32,30 +40,53 @@ class Engine:
     member: TierMember
     maintenance: Maintenance
     reporter: Reporter
+    clock: Clock
+    derived: DerivedTables
+    catalog: CatalogKeeper | None = None
+    _commits: int = -1
+    _commits_at: float = 0.0
+    _is_released: bool = False
 
     def run(self, stop: threading.Event, *, once: bool = False) -> None:
         """Run until `stop`; with `once`, until every topic's committed records are in its table or
         its tiering has failed."""
         self.maintenance.start()
+        self.derived.start()
+        if self.catalog is not None:
+            self.catalog.start()
         self.service.schedule.is_draining = once
         try:
             while not stop.is_set():
                 self.service.step()
                 self.reporter.tick(self.service.topics, self.service.schedule.topics)
+                self._release_when_idle()
                 if once and self._is_done():
                     break
         finally:
             self.service.close()
+            self.derived.close()
             self.reporter.tick(self.service.topics, self.service.schedule.topics, force=True)
             self.member.close()
             self.maintenance.close()
+            if self.catalog is not None:
+                self.catalog.close()
+
+    def _release_when_idle(self) -> None:
+        """Give memory back, once in each pause of all topics."""
+        commits = sum(state.commits for state in self.service.topics.values())
+        now = self.clock.monotonic()
+        if commits != self._commits:
+            self._commits, self._commits_at, self._is_released = commits, now, False
+        elif not self._is_released and now - self._commits_at >= IDLE_AFTER_S:
+            self._is_released = True
+            release()
 
     def _is_done(self) -> bool:
         service = self.service
         if service.problem or not service.topics:
             return False
         schedules = service.schedule.topics
-        return all(
+        return self.derived.is_idle and all(
             state.error
             or (
                 state.planned is not None
@@ -69,17 +100,45 @@ class Engine:
 
 def build(options: ServiceOptions, clock: Clock, entropy: Entropy) -> Engine:
     """The parts, connected; nothing runs yet but the table thread."""
+    limit_arenas()
     warm_up()
-    member = TierMember(options.bootstrap_servers, clock, options.credentials)
+    member = TierMember(options.bootstrap_servers, clock, options.credentials, options.instance_id)
     maintenance = Maintenance(lambda: service.tables, options.brokers(), clock, entropy)
+    derived = DerivedTables(_schemas(options, clock), clock)
     brokers = options.brokers()
+    catalog = _catalog(options)
     service = TieringService(
         options.finder(brokers),
         brokers,
         FileWriters(options.client, clock, entropy),
         clock,
         member,
-        (maintenance,),
+        (maintenance, derived),
+        admits=(lambda _topic: True) if catalog is None else catalog.admits,
     )
-    reporter = Reporter(member.report, clock, f"{socket.gethostname()}:{os.getpid()}")
-    return Engine(service, member, maintenance, reporter)
+    process = f"{socket.gethostname()}:{os.getpid()}"
+    reporter = Reporter(member.report, clock, process, derived.status)
+    return Engine(service, member, maintenance, reporter, clock, derived, catalog)
+
+
+def _schemas(options: ServiceOptions, clock: Clock) -> SchemaSource:
+    if not options.schema_registry:
+        return WithoutRegistry()
+    return RegistryClient(options.schema_registry, options.registry_security, clock)
+
+
+def _catalog(options: ServiceOptions) -> CatalogKeeper | None:
+    found = options.catalog
+    if found is None:
+        return None
+    return CatalogKeeper(
+        CatalogOptions(
+            bootstrap_servers=options.bootstrap_servers,
+            zookeeper=found.zookeeper,
+            tables_uri=options.tables_uri,
+            storage_options=options.storage_options,
+            key_file=found.key_file,
+            security=found.security,
+            zookeeper_security=found.zookeeper_security,
+        )
+    )

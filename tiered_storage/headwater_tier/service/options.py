@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from headwater.client.blocking.broker_metadata import BrokerMetadata
 from headwater.client.blocking.record_client import RecordClient
+from headwater.client.security_options import SecurityOptions
+from headwater.local.zk_client import NO_SECURITY, ZooKeeperSecurity
 from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 from headwater_tier.service.topics import TopicFinder
 
@@ -13,6 +16,17 @@ CLIENT_ID = "headwater-tier"
 REQUEST_TIMEOUT_S = 15.0
 RETRY_TIMEOUT_S = 3.0
 """Short: a topic without a leader is tried again later, and others must not wait for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogSettings:
+    """Where the catalog's writer reads, beside the brokers."""
+
+    zookeeper: str
+    zookeeper_security: ZooKeeperSecurity = NO_SECURITY
+    key_file: str = ""
+    """Empty: the brokers' config names it, or SCRAM credentials are not kept."""
+    security: SecurityOptions = field(default_factory=SecurityOptions, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +39,14 @@ class ServiceOptions:
     """Base folder of tables where no config has one."""
     storage_options: tuple[tuple[str, str], ...] = ()
     schema_registry: str = ""
+    registry_security: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The client's properties, by which it logs in at the registry."""
     metrics_listener: str = ""
     """HOST:PORT of Prometheus metrics; empty: none."""
+    instance_id: str | None = None
+    """`group.instance.id`, of a service that its supervisor restarts."""
+    catalog: CatalogSettings | None = None
+    """None: no catalog is kept."""
 
     def client(self) -> RecordClient:
         """A new client for one thread."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import logging
 import queue
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from headwater.client.blocking.broker_metadata import BrokerMetadata
+from headwater.client.blocking.broker_metadata import BrokerMetadata, Topic
 from headwater.client.blocking.record_client import EARLIEST, LATEST
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError, KafkaError
@@ -78,7 +78,10 @@ class TieringService:
         clock: Clock,
         share: Share,
         observers: tuple[Observer, ...] = (),
+        admits: Callable[[Topic], bool] = lambda _topic: True,
     ) -> None:
+        """A topic is tiered once it is admitted: when the catalog has its row."""
+        self._admits = admits
         self.schedule = Schedule()
         self.topics: dict[str, TopicState] = {}
         self.unlocated: dict[str, TieredTopic] = {}
@@ -145,7 +148,11 @@ class TieringService:
 
     def _share_out(self) -> None:
         """Follow the topics that are this service's now."""
-        mine = self._share.mine(self._found)
+        mine = {
+            name
+            for name in self._share.mine(self._found)
+            if name in self.topics or self._admits(self._found[name].topic)
+        }
         self.unlocated = {n: t for n, t in self._found.items() if t.location is None and n in mine}
         wanted = {n: t for n, t in self._found.items() if t.location is not None and n in mine}
         for name, state in list(self.topics.items()):
@@ -247,6 +254,7 @@ class TieringService:
         now = self._clock.monotonic()
         if isinstance(event, Failed):
             state.in_flight = max(0, state.in_flight - (event.since is not None))
+            state.ends = dict(event.ends or state.ends)
             self._fail(state, event.error, since=event.since)
             return
         state.facts, state.ends = event.facts, dict(event.ends)

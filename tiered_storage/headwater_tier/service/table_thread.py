@@ -16,7 +16,7 @@ from headwater.clock import Clock
 from headwater.errors import HeadwaterError, UsageError
 from headwater_tier.commit import commit_to
 from headwater_tier.data_files import make_durable
-from headwater_tier.delta import CommitUnknownError, LogTable, Snapshot
+from headwater_tier.delta import CommitUnknownError, LogTable, Snapshot, TableStateError
 from headwater_tier.plan import FileFacts, Outcome, TableLocation, TierRange
 from headwater_tier.service.table_facts import TableFacts, facts_of
 
@@ -57,6 +57,8 @@ class Failed:
     error: Exception
     since: float | None = None
     is_discarded: bool = False
+    ends: Mapping[int, int] | None = None
+    """The table's ends nevertheless, where only its state is refused."""
 
 
 Event = Opened | Committed | Failed
@@ -126,7 +128,8 @@ class TableThread:
             except (HeadwaterError, OSError) as error:
                 self._tables.pop(location, None)
                 is_discarded = isinstance(error, OvertakenError)
-                return Failed(location.topic, location, error, since, is_discarded)
+                ends = _refused_ends(location) if isinstance(error, TableStateError) else None
+                return Failed(location.topic, location, error, since, is_discarded, ends)
 
         self._jobs.put(guarded)
 
@@ -174,3 +177,13 @@ class TableThread:
             facts_of(snapshot),
             snapshot,
         )
+
+
+def _refused_ends(location: TableLocation) -> Mapping[int, int] | None:
+    """The ends of a table that a foreign commit changed, for its status; None if it cannot be
+    read."""
+    try:
+        return dict(LogTable(location, checked=False).snapshot.ends)
+    except (HeadwaterError, OSError) as error:
+        logger.info("the ends of %s are not known: %s", location.uri, error)
+        return None

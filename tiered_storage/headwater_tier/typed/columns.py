@@ -15,6 +15,8 @@ import pyarrow as pa
 
 SOURCE = "headwater.source"
 """Metadata of a field: `value/NAME` or `key/NAME` at the top, the name alone below it."""
+VARIANT_MARK = {b"headwater.type": b"variant"}
+"""Metadata of a VARIANT column, which decoders and tables hold as a struct of two binaries."""
 TOMBSTONE = "is_tombstone"
 KEY = "key"
 WHOLE = ("key", "value")
@@ -62,7 +64,8 @@ def known(table: pa.Schema, part: Part) -> pa.Schema:
     for field in table:
         source = source_of(field)
         if source is not None and source.part is part:
-            fields.append(pa.field(source.name, _decoders_type(field.type)))
+            mark = VARIANT_MARK if is_variant(field) else None
+            fields.append(pa.field(source.name, _decoders_type(field.type), metadata=mark))
     return pa.schema(fields)
 
 
@@ -82,13 +85,22 @@ def grown(table: pa.Schema, keys: pa.Schema, values: pa.Schema) -> pa.Schema:
             at = places.get(source)
             if at is not None:
                 old = fields[at]
+                if is_variant(old):
+                    continue
                 fields[at] = old.with_type(_grown_type(old.type, field.type))
                 continue
             name = _free(_table_name(source), taken)
-            metadata = {SOURCE: f"{part.value}/{field.name}"}
+            metadata = {SOURCE.encode(): f"{part.value}/{field.name}".encode()}
+            if is_variant(field):
+                metadata |= VARIANT_MARK
             new = _grown_type(None, field.type)
             fields.append(pa.field(name, new, metadata=metadata))
     return pa.schema(fields)
+
+
+def is_variant(field: pa.Field) -> bool:
+    """True for a VARIANT column; a struct that only looks like one is none."""
+    return bool(VARIANT_MARK.items() <= (field.metadata or {}).items())
 
 
 def conform(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:

@@ -26,6 +26,7 @@ from headwater_tier.delta import (
     TableStateError,
     table_exists,
 )
+from headwater_tier.typed.columns import is_variant
 from headwater_tier.typed.names import Derived
 
 USERS_OPERATIONS = frozenset(
@@ -234,6 +235,9 @@ class DerivedTable:
 
     def grow(self, schema: pa.Schema) -> None:
         """Add columns by an empty append. Raises CommitUnknownError; call `refresh` after."""
+        if any(is_variant(column) for column in schema):
+            self._add_columns(schema)
+            return
         with self._unknown():
             write_deltalake(
                 self._table,
@@ -289,6 +293,22 @@ class DerivedTable:
         if since <= 0:
             return []
         return [info for info in self.history(since) if COMMIT_KIND not in info]
+
+    def _add_columns(self, schema: pa.Schema) -> None:
+        """`grow` for a table with a VARIANT, which an append would turn into a struct."""
+        own = set(self.schema.names)
+        new = [column for column in schema if column.name not in own]
+        if pa.schema([c for c in schema if c.name in own]) != self.schema:
+            raise TableStateError(
+                f"table {self.uri}: a struct of the key has new fields, which a table with a "
+                "VARIANT cannot get: rebuild it with `headwater tier retype "
+                f"{self.derived.place.topic}`"
+            )
+        with self._unknown():
+            self._table.alter.add_columns(
+                Schema.from_arrow(pa.schema(new)).fields,
+                commit_properties=self._commit_properties("grow", {}),
+            )
 
     def _by_partition(self, name: Any, partitions: int) -> dict[int, int]:
         found = {p: self.version_of(name(p)) for p in range(partitions)}
@@ -383,4 +403,9 @@ def _merge_without_inserts(info: Mapping[str, Any]) -> bool:
 
 
 def _delta_schema(schema: pa.Schema) -> Schema:
-    return Schema.from_arrow(schema)
+    """Delta's schema; Arrow has no type of its own for a VARIANT."""
+    found = json.loads(Schema.from_arrow(schema).to_json())
+    for column, row in zip(schema, found["fields"], strict=True):
+        if is_variant(column):
+            row["type"] = "variant"
+    return Schema.from_json(json.dumps(found))

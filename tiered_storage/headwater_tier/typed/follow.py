@@ -21,13 +21,21 @@ from headwater_tier.delta import CommitUnknownError, TableAccessError
 from headwater_tier.plan import TableLocation
 from headwater_tier.reader import TableReader
 from headwater_tier.typed.columns import grown
+from headwater_tier.typed.compaction import compact_typed
 from headwater_tier.typed.declarations import Declaration, TopicTables, declared_tables
 from headwater_tier.typed.decoding import DecoderFor, SchemaSource
 from headwater_tier.typed.derived_files import write_derived
 from headwater_tier.typed.derived_table import DerivedChange, DerivedTable
 from headwater_tier.typed.formats.factory import decoder_for
 from headwater_tier.typed.latest import Latest, MergeResult
-from headwater_tier.typed.log_rows import BYTES_MAX, ROWS_MAX, LogRows, pending_ranges, rows_above
+from headwater_tier.typed.log_rows import (
+    BYTES_MAX,
+    COLUMNS,
+    ROWS_MAX,
+    LogRows,
+    pending_ranges,
+    rows_above,
+)
 from headwater_tier.typed.quarantine import CatchUp, Quarantine
 from headwater_tier.typed.record_decoder import DecodedRecords, RecordDecoder
 from headwater_tier.typed.typed_table import (
@@ -131,7 +139,7 @@ class TopicFollower:
         self._clock = clock
         self._entropy = entropy
         self._decoder_for = decoder_for
-        self._log = TableReader(location)
+        self._log = TableReader(location, COLUMNS)
         self._typed = building
         self._is_building = building is not None
         self._quarantine: Quarantine | None = None
@@ -158,7 +166,21 @@ class TopicFollower:
                 rows = self._resolved(typed, version, error)
         quarantined, trouble = self._quarantined(typed, quarantine, wanted, found, decoded)
         result = self._result(rows, quarantined, discarded, problem, trouble)
-        return self._with_latest(result, typed, wanted)
+        return self._compacted(self._with_latest(result, typed, wanted), typed, wanted)
+
+    def _compacted(
+        self, result: FollowResult, typed: DerivedTable, wanted: TopicTables
+    ) -> FollowResult:
+        """Rewrite small files if that is due; what goes wrong is told, and tried again."""
+        if result.discarded:
+            return result
+        try:
+            compact_typed(typed, wanted.cluster, clock=self._clock, entropy=self._entropy)
+        except CommitUnknownError:
+            typed.refresh()  # another commit came first
+        except HeadwaterError as error:
+            return replace(result, problem=result.problem or str(error))
+        return result
 
     def _with_latest(
         self, result: FollowResult, typed: DerivedTable, wanted: TopicTables

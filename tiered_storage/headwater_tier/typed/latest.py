@@ -86,6 +86,23 @@ class Latest:
             self._merged_at = self._clock.monotonic()
         return MergeResult(rows.num_rows, changed, behind - done)
 
+    def admit(self, typed: DerivedTable, admitted: pa.Table, partitions: int) -> int:
+        """Merge rows that a replay brought below the `end`s, if they are their keys' newest.
+
+        `admitted` names them by partition and offset. A key that a later record deleted stays so.
+        """
+        table = self._opened(typed, partitions)
+        below = {p: (0, end) for p, end in table.ends(partitions).items()}
+        keys = key_columns(typed.schema)
+        late = events(_at(typed_rows(typed, _spans(admitted, below)), admitted), keys)
+        if not late.num_rows:
+            return 0
+        own = late.select(keys).group_by(keys).aggregate([])
+        rivals = events(typed_rows(typed, below, among=own), keys)
+        growths = growths_from_property(table.properties.get(GROWTHS))
+        newest = _at(newest_rows(rivals, keys, growths), admitted)
+        return self._upserted(table, newest, keys, growths, {}) if newest.num_rows else 0
+
     def _opened(self, typed: DerivedTable, partitions: int) -> DerivedTable:
         """The table at its newest version, with the typed table's columns."""
         wanted = derived(self._location, Kind.LATEST, typed.derived.generation)
@@ -142,8 +159,23 @@ class Latest:
         found = newest_rows(rows, keys, growths)
         if not table.files():
             return self._filled(table, found, keys, versions)
+        if found.num_rows:
+            return self._upserted(table, found, keys, growths, versions)
+        table.commit(DerivedChange("merge", self._clock.now_ms(), versions=versions))
+        table.refresh()
+        return 0
+
+    def _upserted(
+        self,
+        table: DerivedTable,
+        found: pa.Table,
+        keys: Sequence[str],
+        growths: Sequence[Growth],
+        versions: Mapping[str, int],
+    ) -> int:
+        """MERGE one row per key; the fence moves with the last MERGE. The rows that changed."""
         changed = 0
-        groups = by_nulls(found, keys) if found.num_rows else []
+        groups = by_nulls(found, keys)
         for nulls, part in groups:
             last = part is groups[-1][1]
             merge = _merge(part, table.schema, keys, nulls, growths)
@@ -153,9 +185,6 @@ class Latest:
                 int(metrics.get(f"num_target_rows_{what}", 0))
                 for what in ("inserted", "updated", "deleted")
             )
-        if not groups:
-            table.commit(DerivedChange("merge", self._clock.now_ms(), versions=versions))
-            table.refresh()
         return changed
 
     def _filled(
@@ -232,8 +261,13 @@ def events(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     return rows.filter(keep)
 
 
-def typed_rows(typed: DerivedTable, spans: Mapping[int, tuple[int, int]]) -> pa.Table:
-    """The typed table's rows in offset ranges, in (partition, offset) order."""
+def typed_rows(
+    typed: DerivedTable, spans: Mapping[int, tuple[int, int]], *, among: pa.Table | None = None
+) -> pa.Table:
+    """The typed table's rows in offset ranges, in (partition, offset) order.
+
+    `among` keeps those that have one of its rows in its columns.
+    """
     typed.require_whole_files()
     schema = typed.schema
     found = [schema.empty_table()]
@@ -246,9 +280,36 @@ def typed_rows(typed: DerivedTable, spans: Mapping[int, tuple[int, int]]) -> pa.
         offsets = rows.column("offset").to_numpy()
         for partition, (start, end) in spans.items():
             wanted |= (partitions == partition) & (offsets >= start) & (offsets < end)
-        found.append(_in_schema(rows.filter(pa.array(wanted)), schema))
+        rows = in_schema(rows.filter(pa.array(wanted)), schema)
+        found.append(rows if among is None else _matching(rows, among))
     rows = pa.concat_tables(found)
     return rows.sort_by([("partition", "ascending"), ("offset", "ascending")])
+
+
+def _matching(rows: pa.Table, among: pa.Table) -> pa.Table:
+    """The rows that have a row of `among` in its columns."""
+    keys = among.schema.names
+    numbered = rows.select(keys).append_column("__row", pa.array(np.arange(rows.num_rows)))
+    return rows.take(numbered.join(among, keys, join_type="left semi").column("__row"))
+
+
+def _spans(rows: pa.Table, within: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+    """The offset range per partition of rows, cut to ranges."""
+    found = {}
+    partitions, offsets = rows.column("partition").to_numpy(), rows.column("offset").to_numpy()
+    for partition, (start, end) in within.items():
+        mine = offsets[partitions == partition]
+        mine = mine[(mine >= start) & (mine < end)]
+        if len(mine):
+            found[partition] = (int(mine.min()), int(mine.max()) + 1)
+    return found
+
+
+def _at(rows: pa.Table, places: pa.Table) -> pa.Table:
+    """The rows whose partition and offset are among `places`."""
+    wanted = set(zip(places["partition"].to_pylist(), places["offset"].to_pylist(), strict=True))
+    found = zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True)
+    return rows.filter(pa.array([place in wanted for place in found], pa.bool_()))
 
 
 def by_nulls(rows: pa.Table, keys: Sequence[str]) -> list[tuple[tuple[str, ...], pa.Table]]:
@@ -314,7 +375,7 @@ def _without_placeholders(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _in_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def in_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """A file's rows in the table's schema of today; columns that it lacks are null."""
     columns = []
     for field in schema:

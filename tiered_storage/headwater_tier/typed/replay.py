@@ -18,11 +18,13 @@ from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater_tier.delta import CommitUnknownError, TableAccessError, table_exists
 from headwater_tier.plan import TableLocation
+from headwater_tier.reader import TableReader
 from headwater_tier.typed.columns import grown
 from headwater_tier.typed.declarations import Declaration
 from headwater_tier.typed.decoding import DecoderFor, Reason, SchemaSource
 from headwater_tier.typed.derived_files import read_derived, write_derived
 from headwater_tier.typed.derived_table import DerivedChange, DerivedFile, DerivedTable
+from headwater_tier.typed.latest import Latest
 from headwater_tier.typed.names import Kind, derived
 from headwater_tier.typed.quarantine import held_offsets
 from headwater_tier.typed.record_decoder import (
@@ -65,7 +67,7 @@ def replay(
         return ReplayResult()
     quarantine = DerivedTable(place)
     quarantine.require_whole_files()
-    job = _Replay(typed, quarantine, schemas, clock, decoder_for, entropy)
+    job = _Replay(location, typed, quarantine, schemas, clock, decoder_for, entropy)
     result = ReplayResult()
     for live in quarantine.files():
         result += job.file(live)
@@ -77,6 +79,7 @@ class _Replay:
 
     def __init__(
         self,
+        location: TableLocation,
         typed: DerivedTable,
         quarantine: DerivedTable,
         schemas: SchemaSource,
@@ -84,6 +87,8 @@ class _Replay:
         decoder_for: DecoderFor,
         entropy: Entropy,
     ) -> None:
+        self._location = location
+        self._partitions = TableReader(location).snapshot.partitions
         self._typed = typed
         self._quarantine = quarantine
         self._schemas = schemas
@@ -101,6 +106,8 @@ class _Replay:
             except CommitUnknownError:
                 self._typed.refresh()
                 continue
+            if fits.any():
+                self._tell_latest(rows.filter(pa.array(fits)))
             admitted = int(np.count_nonzero(new))
             count = int(np.count_nonzero(fits))
             if count and not self._rewritten(live, rows.filter(pa.array(~fits))):
@@ -128,6 +135,20 @@ class _Replay:
             self._typed.commit(DerivedChange("replay", self._clock.now_ms(), adds))
             self._typed.refresh()
         return fits, new
+
+    def _tell_latest(self, admitted: pa.Table) -> None:
+        """Before the rows leave the quarantine, so that a killed replay tells it when repeated."""
+        generation = self._typed.derived.generation
+        if not table_exists(derived(self._location, Kind.LATEST, generation).place):
+            return
+        for _ in range(ATTEMPTS_MAX):
+            latest = Latest(self._location, self._clock, self._entropy)
+            try:
+                latest.admit(self._typed, admitted, self._partitions)
+                return
+            except CommitUnknownError:
+                continue
+        raise TableAccessError(f"{ATTEMPTS_MAX} merges of {self._location.topic}_latest failed")
 
     def _declaration(self) -> Declaration:
         return declarations_of(self._typed)[-1].declaration

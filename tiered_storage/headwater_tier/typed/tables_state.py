@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headwater.errors import UsageError
 from headwater_tier.delta import table_exists
 from headwater_tier.plan import TableLocation
 from headwater_tier.reader import TableReader
@@ -66,6 +67,21 @@ def typed_state(location: TableLocation) -> TypedState | None:
         foreign_commits=tuple(_sentence(info) for info in typed.foreign_commits()),
         latest_rows=_rows_of(location, Kind.LATEST, generation),
     )
+
+
+def derived_uri(location: TableLocation, kind: str) -> str | None:
+    """Where the derived table of a kind is, of the generation in place; None without one.
+
+    Raises UsageError for a kind that there is none of.
+    """
+    kinds = [known.value for known in Kind]
+    if kind not in kinds:
+        raise UsageError(f"kind {kind!r} of table is unknown: use log, {', '.join(kinds)}")
+    typed = current_generation(location, checked=False)
+    if typed is None:
+        return None
+    place = derived(location, Kind(kind), typed.derived.generation).place
+    return place.uri if table_exists(place) else None
 
 
 def _rows_of(location: TableLocation, kind: Kind, generation: int) -> int | None:

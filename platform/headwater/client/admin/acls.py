@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from headwater.client.cluster import Cluster
 from headwater.client.errors import kafka_error
 from headwater.errors import ErrorCode
+from headwater.ports.authorizer import Operation
 from headwater.security.acl import AclBinding, AclFilter
 from headwater.security.acl_requests import (
     creation,
@@ -16,11 +17,28 @@ from headwater.security.acl_requests import (
     from_deleted,
     from_described,
 )
+from headwater.wire.apis.k03_metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 from headwater.wire.apis.k29_describe_acls import DescribeAclsResponse
 from headwater.wire.apis.k30_create_acls import CreateAclsRequest, CreateAclsResponse
 from headwater.wire.apis.k31_delete_acls import DeleteAclsRequest, DeleteAclsResponse
+from headwater.wire.apis.k60_describe_cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
 
 T = TypeVar("T")
+
+
+class TopicRights(NamedTuple):
+    """What the caller may do with a topic. `exists` None: it may not even be described."""
+
+    operations: frozenset[Operation]
+    exists: bool | None
 
 
 class AclCalls:
@@ -67,6 +85,47 @@ class AclCalls:
 
         return await self._cluster.retrying("delete ACLs", attempt)
 
+    async def topic_operations(self, topics: list[str]) -> dict[str, TopicRights]:
+        """Metadata with the authorized operations of these topics (KIP-430)."""
+        request = MetadataRequest(
+            topics=tuple(MetadataRequestTopic(name=name) for name in topics),
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=True,
+        )
+
+        async def attempt() -> dict[str, TopicRights]:
+            node = await self._cluster.any_node()
+            reply = await self._cluster.call(node, request, MetadataResponse)
+            return {t.name: _rights(t) for t in reply.topics if t.name is not None}
+
+        return await self._cluster.retrying("describe rights on topics", attempt)
+
+    async def cluster_operations(self) -> frozenset[Operation]:
+        """DescribeCluster with the authorized operations of the cluster (KIP-430)."""
+        request = DescribeClusterRequest(include_cluster_authorized_operations=True)
+
+        async def attempt() -> frozenset[Operation]:
+            node = await self._cluster.any_node()
+            reply = await self._cluster.call(node, request, DescribeClusterResponse)
+            _check(reply.error_code, reply.error_message)
+            return _operations(reply.cluster_authorized_operations)
+
+        return await self._cluster.retrying("describe rights on the cluster", attempt)
+
+
+def _rights(topic: MetadataResponseTopic) -> TopicRights:
+    if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return TopicRights(frozenset(), exists=None)
+    exists = topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return TopicRights(_operations(topic.topic_authorized_operations), exists)
+
+
+def _operations(bits: int) -> frozenset[Operation]:
+    """Operations of a bit field; the lowest integer stands for none."""
+    if bits < 0:
+        return frozenset()
+    return frozenset(o for o in Operation if bits >> o & 1)
+
 
 def _check(code: int, text: str | None) -> None:
     if code != ErrorCode.NONE:
@@ -96,3 +155,13 @@ class AclAdmin:
     def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
         """Delete what the filters select; the deleted ACLs, sorted. Raises KafkaError."""
         return self._call(self._acls.delete(list(filters)))
+
+    def topic_operations(self, topics: Iterable[str]) -> dict[str, TopicRights]:
+        """What the caller itself may do with each topic; of a topic that does not exist no
+        operations are told (KIP-430)."""
+        names = list(topics)
+        return self._call(self._acls.topic_operations(names)) if names else {}
+
+    def cluster_operations(self) -> frozenset[Operation]:
+        """What the caller itself may do with the cluster (KIP-430)."""
+        return self._call(self._acls.cluster_operations())

@@ -10,6 +10,7 @@ import fastavro
 import pyarrow as pa
 
 from headwater_tier.typed.formats.avro_check import AvroCheck
+from headwater_tier.typed.formats.avro_fast import AvroFast
 from headwater_tier.typed.formats.avro_schema import (
     AvroSchema,
     check_size,
@@ -44,9 +45,9 @@ class AvroSource:
         self._check = AvroCheck(self.schema)
         self._mark = SINGLE_OBJECT_MARK + self.schema.fingerprint
 
-    def fast(self) -> None:
+    def fast(self) -> AvroFast | None:
         """See the port."""
-        return
+        return AvroFast(self.schema) if self.is_record else None
 
     def reader(self, schema: pa.Schema) -> Read:
         """See the port."""

@@ -13,6 +13,7 @@ from headwater_tier.typed.decoding import (
 )
 from headwater_tier.typed.formats.columns import normal_schema, widened_schema
 from headwater_tier.typed.formats.confluent import ConfluentDecoder, ConfluentRows
+from headwater_tier.typed.formats.connect_json import ConnectRows
 from headwater_tier.typed.formats.json_fast import JsonFast
 from headwater_tier.typed.formats.json_rows import JsonRows
 from headwater_tier.typed.formats.misfit import UnsupportedSchemaError
@@ -37,6 +38,8 @@ def decoder_for(declared: DeclaredFormat, known: pa.Schema, schemas: SchemaSourc
     if declared.format == "confluent":
         return _confluent(declared, known, schemas)
     if declared.format == "json" and declared.schema in ("", INFER):
+        if declared.envelope:
+            return RowsDecoder(ConnectRows(known))
         return RowsDecoder(JsonRows(known, grows=True), JsonFast())
     if declared.format not in SCHEMA_TYPES:
         named = ", ".join([*SCHEMA_TYPES, "confluent"])

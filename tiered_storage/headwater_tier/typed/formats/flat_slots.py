@@ -76,6 +76,13 @@ class Slots:
         """1 for rows that a kernel has decoded."""
         self._words: list[bytes] = []
 
+    def flat(self) -> tuple[Array, Array, Array]:
+        """Values, sizes and validity: one column's slots behind the other's.
+
+        A kernel indexes them by column * rows + row: a slice per value would cost more than it.
+        """
+        return self.values.reshape(-1), self.sizes.reshape(-1), self.is_valid.reshape(-1)
+
     def add_words(self, words: bytes) -> int:
         """Keep the decoder's own texts; the position of the first byte, in slots -1 - position."""
         self._words.append(words)

@@ -38,7 +38,7 @@ class JsonFast:
         decode_objects(
             blobs.data, blobs.begins, blobs.ends, rows,
             self._names, self._offsets, self._kinds,
-            slots.values, slots.values.view(np.float64), slots.sizes, slots.is_valid, slots.is_done,
+            *slots.flat(), slots.is_done,
         )  # fmt: skip
 
     def _compile(self, schema: pa.Schema) -> None:

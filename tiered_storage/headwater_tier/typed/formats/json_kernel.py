@@ -51,6 +51,7 @@ FALSE_REST = np.frombuffer(b"alse", np.uint8)
 EXPONENT_CHARS_MAX = 3
 SIGN_BIT = np.uint64(1 << 63)
 NOT_PROVEN = -1
+NOTHING = np.int64(0)
 Array = Any  # a numpy array: numba infers the type
 Int64 = Any  # int for Python, np.int64 for the kernels
 
@@ -76,17 +77,17 @@ def digits_from(data: Array, at: int, end: int, value: Int64) -> tuple[Int64, In
 
 
 @kernel
-def integer(data: Array, at: int, end: int, values: Array, row: int) -> int:
-    """Decode an integer into its slot; the position behind it, or NOT_PROVEN."""
+def integer(data: Array, at: int, end: int) -> tuple[Int64, Int64]:
+    """(an integer, the position behind it or NOT_PROVEN)."""
     is_negative = data[at] == MINUS
     if is_negative:
         at += 1
     begin = at
     value, at = digits_from(data, at, min(end, begin + INTEGER_DIGITS_MAX), np.int64(0))
     if at == begin or (data[begin] == ZERO and at - begin > 1):
-        return NOT_PROVEN
-    values[row] = -value if is_negative else value
-    return at  # what follows a number is no digit, point or exponent: the caller checks
+        return NOTHING, NOT_PROVEN
+    # What follows a number is no digit, point or exponent: the caller checks.
+    return -value if is_negative else value, at
 
 
 @kernel
@@ -102,15 +103,21 @@ def exponent_at(data: Array, at: int, end: int) -> tuple[Int64, Int64]:
 
 
 @kernel
-def double(data: Array, at: int, end: int, values: Array, doubles: Array, row: int) -> int:
-    """Decode a number into the slot of a double; the position behind it, or NOT_PROVEN."""
+def double_bits(value: Any) -> Int64:
+    """The bits of a double, as an integer."""
+    return np.float64(value).view(np.int64)
+
+
+@kernel
+def double(data: Array, at: int, end: int) -> tuple[Int64, Int64]:
+    """(the bits of a double, the position behind it or NOT_PROVEN)."""
     is_negative = data[at] == MINUS
     if is_negative:
         at += 1
     begin, limit = at, min(end, at + FRACTION_DIGITS_MAX)
     digits, at = digits_from(data, at, limit, np.int64(0))
     if at == begin or (data[begin] == ZERO and at - begin > 1):
-        return NOT_PROVEN
+        return NOTHING, NOT_PROVEN
     exponent, is_integer = np.int64(0), True
     if at < end and data[at] == POINT:
         point = at
@@ -119,29 +126,27 @@ def double(data: Array, at: int, end: int, values: Array, doubles: Array, row: i
         digits, at = digits_from(data, at + 1, limit, digits)
         exponent, is_integer = np.int64(point + 1 - at), False
         if exponent == 0:
-            return NOT_PROVEN
+            return NOTHING, NOT_PROVEN
         if digits >= 100_000_000_000_000_000:
-            return NOT_PROVEN  # an 18th digit
+            return NOTHING, NOT_PROVEN  # an 18th digit
     if at < end and (data[at] == SMALL_E or data[at] == LARGE_E):
         power, at = exponent_at(data, at + 1, end)
         if at < 0:
-            return NOT_PROVEN
+            return NOTHING, NOT_PROVEN
         exponent, is_integer = exponent + power, False
     if is_integer and (digits > CLINGER_DIGITS_MAX or (is_negative and digits == 0)):
-        return NOT_PROVEN
+        return NOTHING, NOT_PROVEN
     if digits <= CLINGER_DIGITS_MAX and -CLINGER_EXPONENT_MAX <= exponent <= CLINGER_EXPONENT_MAX:
         value = np.float64(digits)
         if exponent < 0:
             value = value / POWERS_OF_TEN[-exponent]
         else:
             value = value * POWERS_OF_TEN[exponent]
-        doubles[row] = -value if is_negative else value
-        return at
+        return double_bits(-value if is_negative else value), at
     if digits == 0:
-        return NOT_PROVEN
+        return NOTHING, NOT_PROVEN
     is_sure, bits = nearest_bits(np.uint64(digits), exponent)
-    values[row] = np.int64(bits | SIGN_BIT if is_negative else bits)
-    return at if is_sure else NOT_PROVEN
+    return np.int64(bits | SIGN_BIT if is_negative else bits), at if is_sure else NOT_PROVEN
 
 
 @kernel
@@ -186,57 +191,43 @@ def column_of(data: Array, at: int, end: int, names: Array, offsets: Array, expe
 
 
 @kernel
-def value_at(
-    data: Array,
-    at: int,
-    end: int,
-    kind: int,
-    row: int,
-    values: Array,
-    doubles: Array,
-    sizes: Array,
-    is_valid: Array,
-) -> int:
-    """Decode the value of a column at `at` into its slot; the position behind it, or NOT_PROVEN."""
+def value_at(data: Array, at: int, end: int, kind: int) -> tuple[Int64, Int64]:
+    """(what goes into the slot of a column of this kind, the position behind the value or
+    NOT_PROVEN)."""
     byte = data[at]
-    if byte == LETTER_N:
-        return literal(data, at, end, NULL_REST)
-    is_valid[row] = 1
-    if kind == KIND_TEXT:
-        if byte != QUOTE:
-            return NOT_PROVEN
+    if kind == KIND_TEXT and byte == QUOTE:
         close = plain_text(data, at + 1, end)
-        values[row], sizes[row] = at + 1, close - at - 1
-        return close + 1 if close >= 0 else NOT_PROVEN
+        return np.int64(at + 1), close + 1 if close >= 0 else NOT_PROVEN
     if kind == KIND_BIGINT:
-        return integer(data, at, end, values, row)
+        return integer(data, at, end)
     if kind == KIND_DOUBLE:
-        return double(data, at, end, values, doubles, row)
+        return double(data, at, end)
     if kind == KIND_BOOLEAN and byte == LETTER_T:
-        values[row] = 1
-        return literal(data, at, end, TRUE_REST)
+        return np.int64(1), literal(data, at, end, TRUE_REST)
     if kind == KIND_BOOLEAN and byte == LETTER_F:
-        values[row] = 0
-        return literal(data, at, end, FALSE_REST)
-    return NOT_PROVEN
+        return NOTHING, literal(data, at, end, FALSE_REST)
+    return NOTHING, NOT_PROVEN
 
 
 @kernel
-def object_at(
+def object_at(  # noqa: C901 - the grammar of an object, in one pass
     data: Array,
     at: int,
     end: int,
     row: int,
+    stride: int,
     names: Array,
     offsets: Array,
     kinds: Array,
     values: Array,
-    doubles: Array,
     sizes: Array,
     is_valid: Array,
     seen: Array,
 ) -> bool:
-    """Decode one object; False when it is not proven. `seen`: the last row that had a column."""
+    """Decode one object; False when it is not proven. `seen`: the last row that had a column.
+
+    A column's slots begin at its number times `stride`.
+    """
     at = skip_space(data, at, end)
     if at >= end or data[at] != OPEN_OBJECT:
         return False
@@ -255,8 +246,15 @@ def object_at(
         at = skip_space(data, at + 1, end)
         if at >= end:
             return False
-        at = value_at(data, at, end, kinds[column], row, values[column], doubles[column],
-                      sizes[column], is_valid[column])  # fmt: skip
+        begin = at
+        if data[at] == LETTER_N:
+            at = literal(data, at, end, NULL_REST)
+        else:
+            slot, kind = column * stride + row, kinds[column]
+            values[slot], at = value_at(data, at, end, kind)
+            is_valid[slot] = 1
+            if kind == KIND_TEXT:
+                sizes[slot] = at - begin - 2
         if at < 0:
             return False
         at = skip_space(data, at, end)
@@ -281,20 +279,20 @@ def decode_objects(
     offsets: Array,
     kinds: Array,
     values: Array,
-    doubles: Array,
     sizes: Array,
     is_valid: Array,
     is_done: Array,
 ) -> None:
     """Decode the rows of these numbers into their slots; one that is not done has none valid."""
+    stride = len(is_done)
     seen = np.full(len(kinds), -1, np.int64)
     for row in rows:
         if object_at(
-            data, begins[row], ends[row], row, names, offsets, kinds, values, doubles, sizes,
-            is_valid, seen
+            data, begins[row], ends[row], row, stride, names, offsets, kinds, values,
+            sizes, is_valid, seen
         ):  # fmt: skip
             is_done[row] = 1
         else:
             for column in range(len(kinds)):
-                is_valid[column, row] = 0
-                sizes[column, row] = 0
+                is_valid[column * stride + row] = 0
+                sizes[column * stride + row] = 0

@@ -42,16 +42,22 @@ class JsonRows:
         """The row, by column. Raises NotFittingError; the schema is then as before."""
         if is_simple(np.frombuffer(blob, np.uint8), 0, len(blob)):
             try:
-                return self._row(fast_value(blob))
+                return self.row_of(fast_value(blob))
             except NeedsExactError:
                 return self.read_exact(blob)
         return self.read_exact(blob)
 
     def read_exact(self, blob: bytes) -> dict[str, Any]:
         """`read` without orjson's short cut: slower, for any text."""
-        return self._row(exact_value(blob))
+        return self.row_of(exact_value(blob))
 
-    def _row(self, value: Any) -> dict[str, Any]:
+    def adopt(self, schema: pa.Schema) -> None:
+        """Go on with a schema that adds to the present one."""
+        self._schema = schema
+        self._fit = fit_of(pa.struct(list(schema)), "", self._grows)
+
+    def row_of(self, value: Any) -> dict[str, Any]:
+        """The row of a parsed text. Raises NotFittingError, NeedsExactError."""
         is_object = type(value) is dict
         if is_object if self._grows else self._is_record:
             record = value
@@ -76,6 +82,5 @@ class JsonRows:
         except UnknownKeyError:  # a key below a column of another type: it has no room
             row = fit_of(pa.struct(list(schema)), "", False)(record)
         if not schema.equals(self._schema):
-            self._schema = schema
-            self._fit = fit_of(pa.struct(list(schema)), "", True)
+            self.adopt(schema)
         return row

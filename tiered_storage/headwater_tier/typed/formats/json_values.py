@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 import orjson
 
 from headwater_tier.typed.decoding import Reason
-from headwater_tier.typed.formats.columns import lookup_key
 from headwater_tier.typed.formats.misfit import NotFittingError, malformed, shown
 
 INTEGER_CHARS_MAX = 40
@@ -56,6 +55,11 @@ def json_text(value: Value) -> str:
     return str(value) if isinstance(value, Decimal) else json.dumps(value)
 
 
+def cache_key(value: Value) -> bytes:
+    """The same bytes for the same value, quickly; not for reading."""
+    return orjson.dumps(value, default=str)
+
+
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
@@ -67,16 +71,6 @@ def _object(pairs: list[tuple[str, Value]]) -> dict[str, Value]:
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise NotFittingError(Reason.DUPLICATE_KEY, f"the key {shown(twice)} is there twice")
     return found
-
-
-def one_column_each(keys: list[str]) -> str | None:
-    """A key that has another key's column; None when each key has a column of its own."""
-    seen: set[str] = set()
-    for key in keys:
-        if lookup_key(key) in seen:
-            return key
-        seen.add(lookup_key(key))
-    return None
 
 
 def _integer(literal: str) -> int | Decimal:

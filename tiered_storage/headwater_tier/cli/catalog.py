@@ -5,37 +5,29 @@ from __future__ import annotations
 import signal
 import time
 from dataclasses import asdict
-from pathlib import Path
 
 import click
 
 from headwater.cli.command_config import client_security
 from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
-from headwater.config.java_properties import read_java_properties
 from headwater.errors import HeadwaterError, UsageError
-from headwater.local import cluster_file
-from headwater.local.secure_cluster import SECRETS
-from headwater.local.security_folder import FOLDER
-from headwater.local.zk_client import NO_SECURITY, ZooKeeperSecurity
-from headwater.local.zk_properties import security_of_properties
 from headwater_tier.catalog.open import CatalogOptions, OpenCatalog
 from headwater_tier.catalog.writer import CatalogStatus
-from headwater_tier.verify_command import storage_options
+from headwater_tier.cli.catalog_options import (
+    catalog_options,
+    zookeeper_of,
+    zookeeper_security_of,
+)
+from headwater_tier.cli.storage_options import storage_options
 
 TICK_S = 0.3
 
 
 @click.command()
 @bootstrap_options
-@click.option("--zookeeper", metavar="HOST:PORT,...", help="Default: of the cluster of --dir.")
-@click.option(
-    "--zookeeper-config",
-    metavar="FILE",
-    help="Properties with the brokers' headwater.zookeeper.digest and zookeeper.ssl.*.",
-)
+@catalog_options
 @click.option("--tables-uri", metavar="URI", help="Base folder of tables when no config has one.")
 @click.option("--storage-option", "storage", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
-@click.option("--key-file", metavar="FILE", help="Seals SCRAM keys; default: the brokers' config.")
 @click.option("--once", is_flag=True, help="Commit what differs now, and end.")
 @json_option
 def catalog(
@@ -56,7 +48,7 @@ def catalog(
     servers = bootstrap_servers(bootstrap_server, directory)
     options = CatalogOptions(
         bootstrap_servers=servers,
-        zookeeper=zookeeper or zookeeper_of(directory),
+        zookeeper=zookeeper or _zookeeper(directory),
         tables_uri=tables_uri or "",
         storage_options=storage_options(storage),
         key_file=key_file or "",
@@ -93,22 +85,11 @@ def warnings(status: CatalogStatus) -> list[str]:
     return lines
 
 
-def zookeeper_of(directory: str) -> str:
-    """The ensemble of the cluster in a folder. Raises UsageError."""
-    known = cluster_file.load(Path(directory).expanduser().resolve())
-    if known is None:
+def _zookeeper(directory: str) -> str:
+    found = zookeeper_of(directory)
+    if not found:
         raise UsageError(f"which ZooKeeper? {directory} holds no cluster: give --zookeeper")
-    return known.zookeeper
-
-
-def zookeeper_security_of(directory: str, config: str | None) -> ZooKeeperSecurity:
-    """The credentials in a properties file, else in the folder of a secure cluster."""
-    if config is not None:
-        return security_of_properties(read_java_properties(config, "--zookeeper-config"))
-    secrets = Path(directory).expanduser() / FOLDER / SECRETS
-    if not secrets.exists():
-        return NO_SECURITY
-    return security_of_properties(read_java_properties(str(secrets), "--dir"))
+    return found
 
 
 def _run(opened: OpenCatalog) -> int:

@@ -1,0 +1,43 @@
+"""`ServiceSpec`: a process that runs beside a cluster's brokers, as tiering does."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+TIERING = "tiering"
+HEADWATER_COMMAND = (sys.executable, "-P", "-m", "headwater")
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSpec:
+    """A child of the supervisor, which starts it after the brokers, restarts it when it ends, and
+    stops it before them.
+
+    It gets the options `--bootstrap-server` and, in a secure cluster, `--command-config`, by which
+    it logs in as a principal of its own, `User:NAME`. It prints a JSON line with `"ready": true`
+    once it works, and ends at end of file on its stdin.
+    """
+
+    name: str
+    """Of its process, its log and its principal."""
+    command: tuple[str, ...]
+    settings_prefix: str = ""
+    """Brokers' properties with this prefix are given to it in a private file..."""
+    settings_option: str = ""
+    """...by this option."""
+    takes_zookeeper: bool = False
+    """True: it gets --zookeeper and, in a secure cluster, --zookeeper-config."""
+    awaits_ready: bool = False
+    """True: the cluster is up only when this service is ready."""
+
+
+def tiering_service() -> ServiceSpec | None:
+    """`headwater tier serve`; None where its libraries are not installed."""
+    if find_spec("deltalake") is None or find_spec("headwater_tier") is None:
+        return None
+    command = (*HEADWATER_COMMAND, "tier", "serve", "--supervised")
+    return ServiceSpec(
+        TIERING, command, "headwater.tables.", "--tables-config", takes_zookeeper=True
+    )

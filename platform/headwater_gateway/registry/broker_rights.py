@@ -1,0 +1,251 @@
+"""Rights by the brokers: each user's own connection asks what the user may do.
+
+The password of an Authorization header is the SASL password of a connection to the brokers, which
+check it; the registry keeps a digest to know it again, for some minutes. What the user may do is
+what the brokers tell that connection (KIP-430).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Protocol, TypeVar
+
+from headwater.client.admin.acls import TopicRights
+from headwater.client.admin.client import Admin
+from headwater.client.errors import AuthorizationError
+from headwater.client.security_options import security_keywords
+from headwater.client.values import NewTopic
+from headwater.clock import Clock
+from headwater.entropy import Entropy
+from headwater.errors import ErrorCode, HeadwaterError, KafkaError, UsageError
+from headwater.ports.authorizer import Operation
+from headwater.security.secret import is_reference
+from headwater_gateway.registry.errors import STORE_ERROR, RegistryError
+from headwater_gateway.registry.rights import Right
+from headwater_gateway.registry.subjects import parse_subject, topic_of
+
+T = TypeVar("T")
+PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISM_DEFAULT = "SCRAM-SHA-512"
+LOGINS_MAX = 200
+LOGIN_S = 300.0
+"""After this time the brokers check the password again."""
+ANSWER_S = 5.0
+"""A change of ACLs is in force after this time."""
+LOGIN_TIMEOUT_MS = 10_000
+BASIC = "basic "
+_NEEDED = {
+    Right.READ: {Operation.READ, Operation.DESCRIBE},
+    Right.WRITE: {Operation.WRITE, Operation.ALTER},
+    Right.CONFIGURE: {Operation.ALTER, Operation.ALTER_CONFIGS},
+}
+"""One of these is enough."""
+
+
+class BrokerConnection(Protocol):
+    """What a user's connection answers (`Admin`)."""
+
+    def topic_operations(self, topics: Iterable[str]) -> dict[str, TopicRights]:
+        """What the user may do with topics."""
+        ...
+
+    def cluster_operations(self) -> frozenset[Operation]:
+        """What the user may do with the cluster."""
+        ...
+
+    def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool) -> None:
+        """With `validate_only` it asks whether the user may create them."""
+        ...
+
+    def close(self) -> None:
+        """End the connection."""
+        ...
+
+
+Connect = Callable[[str, str], BrokerConnection]
+"""User and password -> a connection that has logged in. Raises KafkaError, UsageError."""
+
+
+def connector(servers: str, properties: Mapping[str, str]) -> Connect:
+    """Connections with the registry's own security properties, but the user's login."""
+    own = properties.get("sasl.mechanism", "").upper()
+    mechanism = own if own in PASSWORD_MECHANISMS else MECHANISM_DEFAULT
+    shared = {
+        name: text
+        for name, text in properties.items()
+        if not name.startswith(("sasl.", "ssl.keystore.", "ssl.key."))
+    }
+
+    def connect(user: str, password: str) -> BrokerConnection:
+        login = {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
+        return Admin(
+            servers,
+            client_id="headwater-registry-user",
+            bootstrap_timeout_ms=LOGIN_TIMEOUT_MS,
+            default_api_timeout_ms=LOGIN_TIMEOUT_MS,
+            **security_keywords({**shared, **login}),
+        )
+
+    return connect
+
+
+@dataclass(slots=True)
+class LoggedIn:
+    """A user with a connection, and what it was told of late."""
+
+    name: str
+    connection: BrokerConnection
+    since_s: float
+    topics: dict[str, tuple[TopicRights, float]] = field(default_factory=dict)
+
+
+class BrokerRights:
+    """`Rights` of a cluster with logins. Any thread may call it."""
+
+    def __init__(self, connect: Connect, clock: Clock, entropy: Entropy) -> None:
+        self._connect = connect
+        self._clock = clock
+        self._salt = entropy.randbytes(32)
+        self._logins: OrderedDict[bytes, LoggedIn] = OrderedDict()
+        self._lock = Lock()
+
+    def close(self) -> None:
+        """End all connections."""
+        with self._lock:
+            logins, self._logins = list(self._logins.values()), OrderedDict()
+        for login in logins:
+            login.connection.close()
+
+    def log_in(self, authorization: str) -> LoggedIn:
+        """The user of a Basic header. Raises RegistryError (401)."""
+        user, password = _basic(authorization)
+        digest = hashlib.blake2b(f"{user}\0{password}".encode(), key=self._salt).digest()
+        now = self._clock.monotonic()
+        with self._lock:
+            found = self._logins.get(digest)
+            if found is not None and now - found.since_s < LOGIN_S:
+                self._logins.move_to_end(digest)
+                return found
+        login = LoggedIn(user, self._connected(user, password), now)
+        self._keep(digest, login)
+        return login
+
+    def _connected(self, user: str, password: str) -> BrokerConnection:
+        try:
+            return self._connect(user, password)
+        except UsageError as error:
+            raise unauthorized() from error
+        except KafkaError as error:
+            if error.code in (
+                ErrorCode.SASL_AUTHENTICATION_FAILED,
+                ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+            ):
+                raise unauthorized() from error
+            raise RegistryError(500, STORE_ERROR, f"the brokers do not answer: {error}") from error
+
+    def _keep(self, digest: bytes, login: LoggedIn) -> None:
+        with self._lock:
+            gone = [self._logins.pop(digest, None)]
+            self._logins[digest] = login
+            if len(self._logins) > LOGINS_MAX:
+                gone.append(self._logins.popitem(last=False)[1])
+        for old in gone:
+            if old is not None:
+                old.connection.close()
+
+    def check(self, user: LoggedIn, right: Right, subject: str) -> None:
+        """Raises RegistryError (403) without the right."""
+        name = parse_subject(subject).subject
+        if not name:  # of all, or of a context
+            if right is not Right.READ and not self._cluster(user) & _NEEDED[right]:
+                raise denied(user, right, "the cluster")
+            return
+        topic = topic_of(subject)
+        told = self._topics(user, {topic})[topic]
+        if not self._has(user, right, topic, told):
+            raise denied(user, right, f"topic {topic}")
+
+    def readable(self, user: LoggedIn, subjects: Iterable[str]) -> set[str]:
+        """Those whose topics the user may describe."""
+        topics = {subject: topic_of(subject) for subject in subjects}
+        told = self._topics(user, set(topics.values()))
+        return {s for s, t in topics.items() if self._has(user, Right.READ, t, told[t])}
+
+    def _has(self, user: LoggedIn, right: Right, topic: str, told: TopicRights) -> bool:
+        if right is Right.READ:
+            return told.exists is False or bool(told.operations & _NEEDED[right])
+        return (
+            self._may_create(user, topic)
+            if told.exists is False
+            else bool(told.operations & _NEEDED[right])
+        )
+
+    def _topics(self, user: LoggedIn, topics: set[str]) -> dict[str, TopicRights]:
+        now = self._clock.monotonic()
+        fresh = {t: row[0] for t, row in list(user.topics.items()) if now - row[1] < ANSWER_S}
+        missing = sorted(t for t in topics if t not in fresh)
+        if missing:
+            told = self._asked(lambda: user.connection.topic_operations(missing))
+            answers = {t: told.get(t, NOTHING) for t in missing}
+            user.topics = {t: row for t, row in user.topics.items() if t in fresh} | {
+                t: (row, now) for t, row in answers.items()
+            }
+            fresh |= answers
+        return fresh
+
+    def _cluster(self, user: LoggedIn) -> frozenset[Operation]:
+        return self._asked(user.connection.cluster_operations)
+
+    def _may_create(self, user: LoggedIn, topic: str) -> bool:
+        def ask() -> bool:
+            try:
+                user.connection.create_topics([NewTopic(topic)], validate_only=True)
+            except AuthorizationError:
+                return False
+            except KafkaError as error:
+                if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                    return False
+                raise
+            return True
+
+        return bool(self._asked(ask))
+
+    def _asked(self, question: Callable[[], T]) -> T:
+        try:
+            return question()
+        except HeadwaterError as error:
+            raise RegistryError(500, STORE_ERROR, f"the brokers do not answer: {error}") from error
+
+
+NOTHING = TopicRights(frozenset(), exists=None)
+
+
+def _basic(authorization: str) -> tuple[str, str]:
+    if authorization[: len(BASIC)].lower() != BASIC:
+        raise unauthorized()
+    try:
+        text = base64.b64decode(authorization[len(BASIC) :].strip(), validate=True).decode()
+    except (binascii.Error, ValueError) as error:
+        raise unauthorized() from error
+    user, mark, password = text.partition(":")
+    # A password such as file:/etc/passwd is a reference to the SDK, which would read the file.
+    if not mark or not user or not password or is_reference(user) or is_reference(password):
+        raise unauthorized()
+    return user, password
+
+
+def unauthorized() -> RegistryError:
+    """Nobody has logged in."""
+    return RegistryError(401, 40101, "Unauthorized: give user and password of the brokers (Basic)")
+
+
+def denied(user: LoggedIn, right: Right, what: str) -> RegistryError:
+    """The brokers' ACLs do not allow it."""
+    needed = " or ".join(sorted(o.name.capitalize() for o in _NEEDED[right]))
+    return RegistryError(403, 40301, f"User Denied Operation: {user.name} needs {needed} on {what}")

@@ -1,0 +1,173 @@
+"""Rights on subjects are rights on topics, by what the brokers tell the user's own connection."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from headwater.client.admin.acls import TopicRights
+from headwater.client.errors import AuthorizationError
+from headwater.client.values import NewTopic
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.authorizer import Operation
+from headwater.testing.clocks import ManualClock, SeededEntropy
+from headwater_gateway.registry.broker_rights import BrokerRights
+from headwater_gateway.registry.errors import RegistryError
+from unit.registry.registries import Registry
+
+READER, WRITER, OWNER = {"Read"}, {"Write", "Describe"}, {"Alter", "Describe"}
+
+
+class Brokers:
+    """Users by name: their password is their name; topic -> names of operations."""
+
+    def __init__(self, **rights: dict[str, set[str]]) -> None:
+        self.rights = rights
+        self.existing = {"t", "u"}
+        self.logins: list[str] = []
+        self.closed: list[str] = []
+
+    def connect(self, user: str, password: str) -> Connection:
+        self.logins.append(user)
+        if password != user:
+            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "no")
+        return Connection(self, user)
+
+    def operations(self, user: str, what: str) -> frozenset[Operation]:
+        names = self.rights.get(user, {}).get(what, set())
+        return frozenset(Operation[name.upper()] for name in names)
+
+
+class Connection:
+    """One user's."""
+
+    def __init__(self, brokers: Brokers, user: str) -> None:
+        self.brokers, self.user = brokers, user
+
+    def topic_operations(self, topics: Iterable[str]) -> dict[str, TopicRights]:
+        told = {}
+        for topic in topics:
+            found = self.brokers.operations(self.user, topic)
+            if not found:
+                told[topic] = TopicRights(found, exists=None)
+            elif topic not in self.brokers.existing:
+                told[topic] = TopicRights(frozenset(), exists=False)
+            else:
+                told[topic] = TopicRights(found, exists=True)
+        return told
+
+    def cluster_operations(self) -> frozenset[Operation]:
+        return self.brokers.operations(self.user, "cluster")
+
+    def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool) -> None:
+        assert validate_only
+        for topic in topics:
+            if Operation.CREATE not in self.brokers.operations(self.user, topic.name):
+                raise AuthorizationError(topic.name)
+
+    def close(self) -> None:
+        self.brokers.closed.append(self.user)
+
+
+class Guarded:
+    """A registry whose users are those of the brokers."""
+
+    def __init__(self, brokers: Brokers) -> None:
+        self.clock = ManualClock()
+        self.rights = BrokerRights(brokers.connect, self.clock, SeededEntropy())
+        self.registry = Registry(rights=self.rights)
+
+    def ask(self, user: str, method: str, path: str, body: Any = None, password: str = "") -> Any:
+        token = base64.b64encode(f"{user}:{password or user}".encode()).decode()
+        return self.registry.ask(method, path, body, authorization=f"Basic {token}")
+
+    def register(self, user: str, subject: str) -> Any:
+        reply = self.ask(user, "POST", f"/subjects/{subject}/versions", {"schema": '"int"'})
+        return reply["id"] if isinstance(reply, dict) else reply[:2]
+
+
+def test_without_a_login_or_with_a_wrong_password_nothing_is_told() -> None:
+    guarded = Guarded(Brokers())
+    reply = guarded.registry.client.get("/subjects")
+    assert (reply.status_code, reply.json()["error_code"]) == (401, 40101)
+    assert reply.headers["www-authenticate"].startswith("Basic")
+    assert guarded.ask("ann", "GET", "/subjects", password="wrong")[:2] == [401, 40101]
+    for header in ("Basic !", "Bearer x", "Basic " + base64.b64encode(b"ann").decode()):
+        assert guarded.registry.ask("GET", "/subjects", authorization=header)[0] == 401
+
+
+def test_a_password_that_the_sdk_would_look_up_is_no_password() -> None:
+    brokers = Brokers()
+    guarded = Guarded(brokers)
+    assert guarded.ask("ann", "GET", "/subjects", password="file:/etc/passwd")[0] == 401
+    assert brokers.logins == []
+
+
+def test_a_subject_is_written_by_those_who_write_its_topic() -> None:
+    guarded = Guarded(Brokers(ann={"t": WRITER}, bob={"t": READER}, eve={}))
+    assert guarded.register("ann", "t-value") == 1
+    assert guarded.register("ann", "u-value") == [403, 40301]
+    assert guarded.register("bob", "t-value") == [403, 40301]
+    assert guarded.ask("bob", "GET", "/subjects/t-value/versions") == [1]
+    assert guarded.ask("eve", "GET", "/subjects/t-value/versions")[:2] == [403, 40301]
+    assert guarded.ask("bob", "DELETE", "/subjects/t-value")[:2] == [403, 40301]
+    assert guarded.ask("ann", "DELETE", "/subjects/t-value") == [1]
+
+
+def test_a_schema_is_read_by_those_who_read_one_of_its_subjects() -> None:
+    guarded = Guarded(Brokers(ann={"t": WRITER, "u": WRITER}, bob={"u": READER}, eve={}))
+    guarded.register("ann", "t-value")
+    assert guarded.ask("bob", "GET", "/schemas/ids/1")[:2] == [403, 40301]
+    guarded.register("ann", "u-key")
+    guarded.clock.advance(6_000)
+    assert guarded.ask("bob", "GET", "/schemas/ids/1")["schema"] == '"int"'
+    assert guarded.ask("bob", "GET", "/schemas/ids/1/subjects") == ["u-key"]
+    assert guarded.ask("bob", "GET", "/subjects") == ["u-key"]
+    assert guarded.ask("eve", "GET", "/subjects") == []
+    assert guarded.ask("eve", "GET", "/schemas/ids/1")[:2] == [403, 40301]
+
+
+def test_before_the_topic_is_there_the_right_to_create_it_decides() -> None:
+    guarded = Guarded(Brokers(ann={"new": {"Create", "Describe"}}, bob={"new": WRITER}))
+    assert guarded.register("ann", "new-value") == 1
+    assert guarded.register("bob", "new-value") == [403, 40301]
+
+
+def test_settings_need_alter_on_the_topic_or_on_the_cluster() -> None:
+    guarded = Guarded(Brokers(ann={"t": OWNER}, bob={"t": WRITER}, root={"cluster": {"Alter"}}))
+    level = {"compatibility": "FULL"}
+    assert guarded.ask("bob", "PUT", "/config/t-value", level)[:2] == [403, 40301]
+    assert guarded.ask("ann", "PUT", "/config/t-value", level) == level
+    assert guarded.ask("ann", "PUT", "/config", level)[:2] == [403, 40301]
+    assert guarded.ask("ann", "PUT", "/config/:.c:", level)[:2] == [403, 40301]
+    assert guarded.ask("root", "PUT", "/config", level) == level
+    assert guarded.ask("ann", "GET", "/config") == {"compatibilityLevel": "FULL"}
+
+
+def test_logins_and_answers_are_kept_for_a_while() -> None:
+    brokers = Brokers(ann={"t": WRITER})
+    guarded = Guarded(brokers)
+    guarded.register("ann", "t-value")
+    brokers.rights["ann"] = {}
+    assert guarded.register("ann", "t-value") == 1
+    guarded.clock.advance(6_000)
+    assert guarded.register("ann", "t-value") == [403, 40301]
+    assert brokers.logins == ["ann"]
+    guarded.clock.advance(300_000)
+    guarded.ask("ann", "GET", "/subjects")
+    assert (brokers.logins, brokers.closed) == (["ann", "ann"], ["ann"])
+    guarded.rights.close()
+    assert brokers.closed == ["ann", "ann"]
+
+
+def test_brokers_out_of_reach_are_no_wrong_password() -> None:
+    def connect(_user: str, _password: str) -> Connection:
+        raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "down")
+
+    rights = BrokerRights(connect, ManualClock(), SeededEntropy())
+    with pytest.raises(RegistryError, match="down") as failed:
+        rights.log_in("Basic " + base64.b64encode(b"a:b").decode())
+    assert (failed.value.status, failed.value.code) == (500, 50001)

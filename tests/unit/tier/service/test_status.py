@@ -1,0 +1,94 @@
+"""The status of a topic as metadata of an offset, and the rows of `headwater tier status`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+from headwater.client.blocking.broker_metadata import Topic
+from headwater.client.core.assignors import Subscription
+from headwater.client.values import OffsetAndMetadata, TopicPartition
+from headwater_tier.cli.status import NO_SERVICE, SILENT_AFTER_MS, status_rows
+from headwater_tier.plan import Limits, TableLocation
+from headwater_tier.service.membership import assign_topics
+from headwater_tier.service.status import (
+    METADATA_BYTES_MAX,
+    DerivedStatus,
+    TopicStatus,
+    from_metadata,
+)
+from headwater_tier.service.topics import TieredTopic
+
+STATUS = TopicStatus(
+    topic="t",
+    state="tiering",
+    table="file:///t",
+    rows=10,
+    size_bytes=1000,
+    files=2,
+    version=3,
+    behind=1,
+    behind_ms=500,
+    asked_ms=3000,
+    achieved_ms=2900,
+    committed_ms=77,
+    error="",
+    error_ms=None,
+    reported_ms=1_000_000,
+    service="h:1",
+    derived={"typed": DerivedStatus(9, 1, "no schema")},
+)
+
+
+def tiered(partitions: int = 2) -> dict[str, TieredTopic]:
+    at = TableLocation("file:///t", "t", UUID(int=1))
+    topic = Topic("t", "AA", UUID(int=1), partitions, False, (0, 0))
+    return {"t": TieredTopic(topic, at, 3.0, Limits(), {})}
+
+
+def test_a_status_survives_its_text() -> None:
+    assert from_metadata(STATUS.to_metadata()) == STATUS
+
+
+def test_a_long_error_is_cut_so_that_brokers_take_it() -> None:
+    derived = {"typed": DerivedStatus(9, 1, "y" * 5000)}
+    text = replace(STATUS, error="x" * 9000, derived=derived).to_metadata()
+    assert len(text) <= METADATA_BYTES_MAX
+    found = from_metadata(text)
+    assert found is not None and found.error.startswith("xxx")
+
+
+def test_other_metadata_is_no_status() -> None:
+    for text in ("", "consumed by x", "[]", '{"format":2}', '{"format":1,"topic":"t"}'):
+        assert from_metadata(text) is None
+
+
+def test_behind_is_computed_from_offsets_and_log_ends() -> None:
+    offsets = {
+        TopicPartition("t", 0): OffsetAndMetadata(7, STATUS.to_metadata()),
+        TopicPartition("t", 1): OffsetAndMetadata(5, ""),
+    }
+    ends = {("t", 0): 10, ("t", 1): 5}
+    [row] = status_rows(tiered(), ends, offsets, now_ms=STATUS.reported_ms + 1000)
+    assert (row.state, row.behind, row.document()["rows"]) == ("tiering", 3, 10)
+
+
+def test_a_silent_or_absent_service_is_told() -> None:
+    ends = {("t", 0): 10, ("t", 1): 5}
+    [row] = status_rows(tiered(), ends, {}, now_ms=0)
+    assert (row.state, row.behind) == (NO_SERVICE, None)
+    offsets = {TopicPartition("t", 0): OffsetAndMetadata(7, STATUS.to_metadata())}
+    [row] = status_rows(tiered(), ends, offsets, STATUS.reported_ms + SILENT_AFTER_MS + 1)
+    assert row.state == NO_SERVICE
+
+
+def test_topics_are_assigned_whole_and_few_move_when_a_service_joins() -> None:
+    counts = {f"topic-{i}": 3 for i in range(300)}
+    two = assign_topics({m: Subscription(()) for m in ("a", "b")}, counts)
+    three = assign_topics({m: Subscription(()) for m in ("a", "b", "c")}, counts)
+    for assignment in (two, three):
+        owners = {tp.topic: member for member, rows in assignment.items() for tp in rows}
+        assert len(owners) == 300 and sum(map(len, assignment.values())) == 900
+        assert all(len(rows) > 900 / len(assignment) / 2 for rows in assignment.values())
+    kept = {tp for m in ("a", "b") for tp in three[m] if tp in two[m]}
+    assert kept == {tp for m in ("a", "b") for tp in three[m]}  # only the new one gained

@@ -1,0 +1,69 @@
+"""Options of `headwater tier serve` about the catalog: ZooKeeper, credentials there, the key."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from headwater.client.security_options import SecurityOptions
+from headwater.config.java_properties import read_java_properties
+from headwater.local import cluster_file
+from headwater.local.secure_cluster import SECRETS
+from headwater.local.security_folder import FOLDER
+from headwater.local.zk_client import NO_SECURITY, ZooKeeperSecurity
+from headwater.local.zk_properties import security_of_properties
+from headwater_tier.service.options import CatalogSettings
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def catalog_options(function: F) -> F:
+    """`--zookeeper`, `--zookeeper-config`, `--key-file`."""
+    for option in (
+        click.option("--key-file", metavar="FILE", help="Seals SCRAM keys in the catalog; default: "
+                     "the brokers' headwater.catalog.key.file."),
+        click.option("--zookeeper-config", metavar="FILE", help="Properties with the brokers' "
+                     "headwater.zookeeper.digest and zookeeper.ssl.*."),
+        click.option("--zookeeper", metavar="HOST:PORT,...", help="For the catalog. Default: of "
+                     "the cluster of --dir."),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def catalog_settings(
+    directory: str,
+    zookeeper: str | None,
+    zookeeper_config: str | None,
+    key_file: str | None,
+    security: SecurityOptions,
+    *,
+    by_directory: bool,
+) -> CatalogSettings | None:
+    """None without any ZooKeeper: then no catalog is kept. `by_directory`: the cluster was found by
+    its folder, which names the ensemble."""
+    servers = zookeeper or (zookeeper_of(directory) if by_directory else "")
+    if not servers:
+        return None
+    found = zookeeper_security_of(directory, zookeeper_config)
+    return CatalogSettings(servers, found, key_file or "", security)
+
+
+def zookeeper_of(directory: str) -> str:
+    """The ensemble of the cluster in a folder; empty if there is no cluster."""
+    known = cluster_file.load(Path(directory).expanduser().resolve())
+    return "" if known is None else known.zookeeper
+
+
+def zookeeper_security_of(directory: str, config: str | None) -> ZooKeeperSecurity:
+    """The credentials in a properties file, else in the folder of a secure cluster."""
+    if config is not None:
+        return security_of_properties(read_java_properties(config, "--zookeeper-config"))
+    secrets = os.path.join(os.path.expanduser(directory), FOLDER, SECRETS)
+    if not os.path.exists(secrets):
+        return NO_SECURITY
+    return security_of_properties(read_java_properties(secrets, "--dir"))

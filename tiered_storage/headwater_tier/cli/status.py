@@ -1,0 +1,171 @@
+"""`headwater tier status`: every tiered topic, as its service reported it and as brokers see it.
+
+A topic's rows, bytes, error and intervals are its service's report, which it keeps as the metadata
+of its committed offset; how far the table is behind is computed from that offset and the log end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import click
+
+from headwater.cli.command_config import client_credentials
+from headwater.cli.console_tables import Column, console, fitting_table
+from headwater.cli.options import (
+    bootstrap_options,
+    bootstrap_servers,
+    echo_json,
+    json_option,
+    open_admin,
+)
+from headwater.client.blocking.record_client import LATEST
+from headwater.client.values import OffsetAndMetadata, TopicPartition
+from headwater.errors import EXIT_FAILED, ErrorCode, KafkaError, UsageError
+from headwater.system import SystemClock
+from headwater_tier.service.options import ServiceOptions
+from headwater_tier.service.status import TIER_GROUP, TopicStatus, from_metadata
+from headwater_tier.service.topics import TieredTopic
+
+SILENT_AFTER_MS = 90_000
+"""A service reports at least each 30 s: an older report is of none that runs."""
+NO_SERVICE = "no service"
+COLUMNS = (
+    Column("topic"),
+    Column("state"),
+    Column(">rows", 3),
+    Column(">bytes", 4),
+    Column(">records behind"),
+    Column(">s behind"),
+    Column("last commit", 2),
+    Column("interval asked", 5),
+    Column("achieved", 1),
+    Column("error"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRow:
+    """One topic. `behind`: committed offsets that are not in the table; None: not known."""
+
+    topic: str
+    state: str
+    behind: int | None
+    report: TopicStatus | None
+
+    def document(self) -> dict[str, Any]:
+        """The row for --json."""
+        report = {} if self.report is None else asdict(self.report)
+        return {**report, "topic": self.topic, "state": self.state, "behind": self.behind}
+
+
+@click.command()
+@click.argument("topics", nargs=-1)
+@bootstrap_options
+@json_option
+def status(
+    topics: tuple[str, ...], bootstrap_server: str | None, directory: str, as_json: bool
+) -> int:
+    """Show TOPICS, or all topics with remote.storage.enable=true, and their tables.
+
+    The exit code is 1 when a topic's tiering has failed or no service runs.
+    """
+    options = ServiceOptions(bootstrap_servers(bootstrap_server, directory), client_credentials())
+    brokers = options.brokers()
+    try:
+        found = options.finder(brokers).find()
+        for name in topics:
+            if name not in found:
+                raise UsageError(
+                    f"topic {name} is not tiered: it does not exist, or lacks "
+                    "remote.storage.enable=true"
+                )
+        shown = {n: t for n, t in found.items() if not topics or n in topics}
+        partitions = [(n, p) for n, t in shown.items() for p in range(t.topic.partitions)]
+        ends = brokers.list_offsets(dict.fromkeys(partitions, LATEST), "read_committed")
+    finally:
+        brokers.close()
+    with open_admin(bootstrap_server, directory) as admin:
+        try:
+            offsets = admin.list_group_offsets(TIER_GROUP)
+        except KafkaError as error:
+            if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+            offsets = {}
+    rows = status_rows(shown, ends, offsets, SystemClock().now_ms())
+    if as_json:
+        echo_json({"group": TIER_GROUP, "topics": [row.document() for row in rows]})
+    else:
+        _print(rows, SystemClock().now_ms())
+    return EXIT_FAILED if any(row.state in ("failed", NO_SERVICE) for row in rows) else 0
+
+
+def status_rows(
+    topics: Mapping[str, TieredTopic],
+    ends: Mapping[tuple[str, int], int],
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    now_ms: int,
+) -> list[StatusRow]:
+    """The rows of these topics, by name. `ends` are the last stable offsets. Pure."""
+    rows = []
+    for name, topic in sorted(topics.items()):
+        at = offsets.get(TopicPartition(name, 0))
+        report = None if at is None else from_metadata(at.metadata or "")
+        behind = 0
+        for p in range(topic.topic.partitions):
+            tiered = offsets.get(TopicPartition(name, p))
+            behind += max(0, ends[name, p] - (0 if tiered is None else tiered.offset))
+        state = NO_SERVICE if report is None else report.state
+        if report is not None and now_ms - report.reported_ms > SILENT_AFTER_MS:
+            state = NO_SERVICE
+        if topic.location is None:
+            state = "failed"
+        rows.append(StatusRow(name, state, None if at is None else behind, report))
+    return rows
+
+
+def _print(rows: list[StatusRow], now_ms: int) -> None:
+    if not rows:
+        click.echo("no topic has remote.storage.enable=true")
+        return
+    out = console()
+    lines = [_cells(row, now_ms) for row in rows]
+    out.print(fitting_table(f"tiering (group {TIER_GROUP})", COLUMNS, lines, out.width))
+    for row in rows:
+        if row.report is not None:
+            for kind, derived in row.report.derived.items():
+                problem = f": {derived.error}" if derived.error else ""
+                out.print(
+                    f"{row.topic}_{kind}: {derived.rows:,} rows, {derived.behind:,} behind{problem}"
+                )
+
+
+def _cells(row: StatusRow, now_ms: int) -> tuple[str, ...]:
+    report = row.report
+    behind = "" if row.behind is None else f"{row.behind:,}"
+    if report is None:
+        return (row.topic, row.state, "", "", behind, "", "", "", "", "")
+    committed = "" if report.committed_ms is None else f"{_age(now_ms - report.committed_ms)} ago"
+    achieved = "" if report.achieved_ms is None else f"{report.achieved_ms / 1000:.1f} s"
+    waits = f"{report.behind_ms / 1000:.1f}" if row.behind else "0"
+    return (
+        row.topic,
+        row.state,
+        f"{report.rows:,}",
+        f"{report.size_bytes:,}",
+        behind,
+        waits,
+        committed,
+        f"{report.asked_ms / 1000:g} s",
+        achieved,
+        report.error,
+    )
+
+
+def _age(ms: int) -> str:
+    seconds = max(0, ms) / 1000
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

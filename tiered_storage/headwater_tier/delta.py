@@ -340,6 +340,25 @@ class LogTable:
         return "Its history names no foreign commit any more."
 
 
+class LogHistory:
+    """The versions of a log table that its log still has, and their tiered ends. Reads only."""
+
+    def __init__(self, location: TableLocation) -> None:
+        """Open the newest version. Raises TableAccessError without a table."""
+        self.location = location
+        with _access_errors(location, "opening"):
+            self._table = DeltaTable(location.uri, storage_options=dict(location.storage_options))
+            found = self._table.history()
+        self.committed_ms = {row["version"]: int(row["timestamp"]) for row in reversed(found)}
+        """Version -> time of its commit, oldest first."""
+
+    def end_at(self, version: int, partition: int) -> int:
+        """The tiered end in this version; 0 without one. Raises TableAccessError."""
+        with _access_errors(self.location, f"opening version {version} of"):
+            self._table.load_as_version(version)
+            return self._table.transaction_version(end_txn(self.location.topic_id, partition)) or 0
+
+
 class UsersTable:
     """A table of a user's own, to be read only: its rows, and what its commits say."""
 

@@ -156,7 +156,7 @@ def _catalog(options: ServiceOptions) -> CatalogKeeper | None:
             tables_uri=options.tables_uri,
             storage_options=options.storage_options,
             key_file=found.key_file,
-            security=found.security,
+            credentials=options.credentials,
             zookeeper_security=found.zookeeper_security,
         )
     )

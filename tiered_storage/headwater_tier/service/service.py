@@ -235,7 +235,7 @@ class TieringService:
             at.saw(0, self._clock.monotonic())
             return
         try:
-            written = self._writers.write(state.location, ranges)
+            written = self._writers.write(state.location, ranges, at.bytes_per_offset)
         except (HeadwaterError, OSError) as error:
             self._fail(state, error)
             return

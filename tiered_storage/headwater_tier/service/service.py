@@ -33,10 +33,6 @@ REREAD_EVERY_S = 60.0
 PAUSE_S_MAX = 0.5
 COMMIT_QUEUE_MAX = 16
 """Commits of all topics that wait for the table thread."""
-UNLOCATED = (
-    "no config says where its table is: set the topic's config headwater.table.uri or the brokers' "
-    "config headwater.tables.uri"
-)
 
 
 class Share(Protocol):

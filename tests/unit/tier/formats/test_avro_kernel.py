@@ -95,10 +95,10 @@ def test_ordinary_records_are_all_the_kernels() -> None:
                            "x": b"xyz", "e": "LONGER", "nl": None, "sn": "n", "ne": ("E", "A"),
                            "z": None, "ms": 1, "us": 2, "day": 3}  # fmt: skip
     data = blobs_of(pa.array([datum(row)] * 3, pa.binary()))
-    slots = Slots(len(SOURCE.columns), 3)
+    slots = Slots(SOURCE.columns, 3)
     AvroFast(SOURCE.schema).fill(data, np.arange(3), slots, SOURCE.columns)
     assert slots.is_done.all()
-    arrays = slots.arrays(SOURCE.columns, data.data)
+    arrays = slots.arrays(data.data)
     table = pa.Table.from_arrays(arrays, schema=SOURCE.columns)
     expected = {**row, "ne": "A"}
     del expected["z"], expected["ms"], expected["us"], expected["day"]

@@ -71,7 +71,7 @@ class RowsDecoder:
             self._idle_blocks = max(0, self._idle_blocks - 1)
             return self._slow(block, np.arange(len(block)), first, misfits)
         blobs = blobs_of(block)
-        slots = Slots(len(schema), len(block))
+        slots = Slots(schema, len(block))
         slots.is_done[:] = blobs.is_null
         self._fast.fill(blobs, np.flatnonzero(blobs.is_null == 0), slots, schema)
         left = np.flatnonzero(slots.is_done == 0)
@@ -79,7 +79,7 @@ class RowsDecoder:
             self._idle_blocks = IDLE_BLOCKS
         if len(left) == len(block):
             return self._slow(block, left, first, misfits)
-        proven = plain_table(slots.arrays(schema, blobs.data), schema, len(block))
+        proven = plain_table(slots.arrays(blobs.data), schema, len(block))
         if not len(left):
             return proven
         order = np.arange(len(block))

@@ -191,7 +191,7 @@ def column_of(
     first: Int64,
     count: Int64,
     expected: Int64,
-) -> int:
+) -> Int64:
     """The column, of `count` from `first` on, whose name is the key at `at`; the expected one is
     tried first. NOT_PROVEN if none."""
     column = expected

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from headwater_tier.typed.decoding import DeclaredFormat
 from headwater_tier.typed.formats.exact_doubles import nearest_bits
-from headwater_tier.typed.formats.flat_slots import Slots, blobs_of
 from headwater_tier.typed.formats.json_fast import JsonFast
 from headwater_tier.typed.formats.json_rows import JsonRows
 from headwater_tier.typed.formats.misfit import NotFittingError
 from headwater_tier.typed.formats.rows import RowsDecoder
+from headwater_tier.typed.formats.slots import Slots, blobs_of
 from unit.tier.formats.format_rows import decode, rows_of
 
 FLAT = pa.schema(

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headwater_tier.typed.formats.flat_slots import (
+from headwater_tier.typed.formats.json_kernel import decode_objects
+from headwater_tier.typed.formats.slots import (
     KIND_BIGINT,
     KIND_BOOLEAN,
     KIND_DOUBLE,
@@ -19,7 +20,6 @@ from headwater_tier.typed.formats.flat_slots import (
     Slots,
     columns_of,
 )
-from headwater_tier.typed.formats.json_kernel import decode_objects
 
 _KINDS = (KIND_BIGINT, KIND_BOOLEAN, KIND_DOUBLE, KIND_TEXT, KIND_STRUCT)
 

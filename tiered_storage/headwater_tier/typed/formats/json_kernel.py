@@ -19,13 +19,6 @@ from headwater_tier.typed.formats.exact_doubles import (
     POWERS_OF_TEN,
     nearest_bits,
 )
-from headwater_tier.typed.formats.flat_slots import (
-    KIND_BIGINT,
-    KIND_BOOLEAN,
-    KIND_DOUBLE,
-    KIND_STRUCT,
-    KIND_TEXT,
-)
 from headwater_tier.typed.formats.json_scan import (
     BACKSLASH,
     CLOSE_OBJECT,
@@ -43,6 +36,13 @@ from headwater_tier.typed.formats.json_scan import (
     SMALL_E,
     ZERO,
     skip_space,
+)
+from headwater_tier.typed.formats.slots import (
+    KIND_BIGINT,
+    KIND_BOOLEAN,
+    KIND_DOUBLE,
+    KIND_STRUCT,
+    KIND_TEXT,
 )
 
 AT_KIND, AT_FIRST, AT_COUNT = range(3)

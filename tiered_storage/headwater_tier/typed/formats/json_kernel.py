@@ -34,6 +34,7 @@ from headwater_tier.typed.formats.json_scan import (
     POINT,
     QUOTE,
     SMALL_E,
+    SPACE,
     ZERO,
     skip_space,
 )
@@ -47,7 +48,6 @@ from headwater_tier.typed.formats.slots import (
 
 AT_KIND, AT_FIRST, AT_COUNT = range(3)
 """Of a row of the tree of columns: its kind; of a struct, where its fields are."""
-SPACE = 0x20
 LETTER_N, LETTER_T, LETTER_F = 0x6E, 0x74, 0x66
 NULL_REST = np.frombuffer(b"ull", np.uint8)
 TRUE_REST = np.frombuffer(b"rue", np.uint8)
@@ -222,28 +222,6 @@ def value_at(data: Array, at: int, end: int, kind: int) -> tuple[Int64, Int64]:
 
 
 @kernel
-def key_at(
-    data: Array,
-    at: int,
-    end: int,
-    names: Array,
-    offsets: Array,
-    first: Int64,
-    count: Int64,
-    near: Int64,
-) -> tuple[Int64, Int64]:
-    """(column of the key whose quote is at `at`, position of its value or NOT_PROVEN)."""
-    column = column_of(data, at + 1, end, names, offsets, first, count, near)
-    if column < 0:
-        return NOTHING, NOT_PROVEN
-    at = skip_space(data, at + 2 + offsets[column + 1] - offsets[column], end)
-    if at >= end or data[at] != COLON:
-        return NOTHING, NOT_PROVEN
-    at = skip_space(data, at + 1, end)
-    return np.int64(column), at if at < end else NOT_PROVEN
-
-
-@kernel
 def object_at(  # noqa: C901 - the grammar of an object, in one pass
     data: Array,
     at: int,
@@ -285,8 +263,14 @@ def object_at(  # noqa: C901 - the grammar of an object, in one pass
             at = skip_space(data, at + 1, end)
         if at >= end or data[at] != QUOTE:
             return NOT_PROVEN
-        column, at = key_at(data, at, end, names, offsets, first, count, near)
-        if at < 0 or seen[column] == row:
+        column = column_of(data, at + 1, end, names, offsets, first, count, near)
+        if column < 0 or seen[column] == row:
+            return NOT_PROVEN
+        at = skip_space(data, at + 2 + offsets[column + 1] - offsets[column], end)
+        if at >= end or data[at] != COLON:
+            return NOT_PROVEN
+        at = skip_space(data, at + 1, end)
+        if at >= end:
             return NOT_PROVEN
         seen[column] = row
         near = column + 1 if column + 1 < first + count else first

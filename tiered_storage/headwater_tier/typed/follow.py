@@ -21,7 +21,7 @@ from headwater_tier.delta import CommitUnknownError, TableAccessError
 from headwater_tier.plan import TableLocation
 from headwater_tier.reader import TableReader
 from headwater_tier.typed.columns import grown
-from headwater_tier.typed.compaction import compact_typed
+from headwater_tier.typed.compaction import compact_derived
 from headwater_tier.typed.declarations import Declaration, TopicTables, declared_tables
 from headwater_tier.typed.decoding import DecoderFor, SchemaSource
 from headwater_tier.typed.derived_files import write_derived
@@ -185,7 +185,7 @@ class TopicFollower:
         if result.discarded:
             return result
         try:
-            compact_typed(typed, wanted.cluster, clock=self._clock, entropy=self._entropy)
+            compact_derived(typed, wanted.cluster, clock=self._clock, entropy=self._entropy)
         except CommitUnknownError:
             typed.refresh()  # another commit came first
         except HeadwaterError as error:

@@ -20,8 +20,9 @@ from headwater_tier.delta import TableStateError, table_exists
 from headwater_tier.plan import TableLocation
 from headwater_tier.schema import PARTITIONS
 from headwater_tier.typed.columns import KEY, TOMBSTONE, Part, source_of
+from headwater_tier.typed.compaction import compact_derived
 from headwater_tier.typed.decoding import DeclarationError
-from headwater_tier.typed.derived_files import read_derived, stats_columns, write_derived
+from headwater_tier.typed.derived_files import in_schema, read_derived, stats_columns, write_derived
 from headwater_tier.typed.derived_table import DerivedChange, DerivedTable, Merge
 from headwater_tier.typed.names import Kind, derived
 from headwater_tier.typed.newest import (
@@ -40,6 +41,8 @@ from headwater_tier.typed.typed_table import STATS_PROPERTY, base_properties
 
 FILE_BYTES = 32 << 20
 """A MERGE rewrites the files that it touches: small ones cost less."""
+SMALL_FILES_MAX = 16
+"""Each MERGE leaves a file of new rows; so many are rewritten, sorted by key."""
 MERGE_ROWS_MAX = 500_000
 CHANGED_SHARE = 100
 """A merge is due early when the new rows are a hundredth of the table's."""
@@ -81,6 +84,14 @@ class Latest:
         spans = {p: (start, min(end, start + share)) for p, (start, end) in spans.items()}
         rows = typed_rows(typed, spans)
         changed = self._merged(typed, table, rows, {p: end for p, (_, end) in spans.items()})
+        compact_derived(
+            table,
+            key_columns(typed.schema),
+            clock=self._clock,
+            entropy=self._entropy,
+            files_min=SMALL_FILES_MAX,
+            bytes_target=FILE_BYTES,
+        )
         done = sum(end - start for start, end in spans.values())
         if done == behind:
             self._merged_at = self._clock.monotonic()
@@ -373,19 +384,3 @@ def _without_placeholders(rows: pa.Table) -> pa.Table:
                 at, field, pc.if_else(unknown, pa.scalar(None, field.type), column)
             )
     return rows
-
-
-def in_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """A file's rows in the table's schema of today; columns that it lacks are null."""
-    columns = []
-    for field in schema:
-        if field.name not in rows.schema.names:
-            columns.append(pa.nulls(rows.num_rows, field.type))
-            continue
-        column = rows.column(field.name)
-        columns.append(column if column.type == field.type else _widened(column, field.type))
-    return pa.table(columns, schema=schema)
-
-
-def _widened(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    return pa.chunked_array([c.cast(type_) for c in column.chunks], type_)

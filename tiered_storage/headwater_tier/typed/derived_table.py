@@ -53,6 +53,7 @@ USERS_OPERATIONS = frozenset(
     }
 )
 """Operations of others that lose and double nothing unasked."""
+RETENTION_PROPERTY = "delta.setTransactionRetentionDuration"
 _STORAGE_ERRORS = (DeltaError, OSError, ValueError)
 
 
@@ -183,7 +184,8 @@ class DerivedTable:
 
     def version_of(self, app_id: str) -> int | None:
         """The version of an application transaction; None without one."""
-        return self._table.transaction_version(app_id)
+        with self._errors("reading the log of"):
+            return self._table.transaction_version(app_id)
 
     def ends(self, partitions: int) -> dict[int, int]:
         """The fence: next offset to read per partition, of partitions that have one."""
@@ -334,6 +336,17 @@ class DerivedTable:
                 f"table {self.uri}: property delta.columnMapping.mode is {mode!r}, which Headwater "
                 "cannot write: drop the feature (ALTER TABLE ... DROP FEATURE columnMapping)"
             )
+        topic = self.derived.place.topic
+        if RETENTION_PROPERTY in self.properties:
+            raise TableStateError(
+                f"table {self.uri}: property {RETENTION_PROPERTY} erases the offsets that it is "
+                "filled up to: unset it (ALTER TABLE ... UNSET TBLPROPERTIES)"
+            )
+        if self.version_of(self.derived.version_txn) is None:
+            raise TableStateError(
+                f"table {self.uri}: its log has lost the offsets that it is filled up to: rebuild "
+                f"it from the log table with `headwater tier retype {topic}`"
+            )
         for info in self.foreign_commits():
             operation = str(info.get("operation", "unknown"))
             if operation not in USERS_OPERATIONS and not _merge_without_inserts(info):
@@ -341,8 +354,7 @@ class DerivedTable:
                     f"table {self.uri}: version {info.get('version')} was committed by someone "
                     f"else: {operation} ({info.get('engineInfo', 'unknown engine')}), which may "
                     "have doubled or lost rows: rebuild it from the log table with `headwater tier "
-                    f"retype {self.derived.place.topic}`, or accept it with `headwater tier typed "
-                    f"{self.derived.place.topic} --accept`"
+                    f"retype {topic}`, or accept it with `headwater tier typed {topic} --accept`"
                 )
 
     def _options(self) -> dict[str, str]:

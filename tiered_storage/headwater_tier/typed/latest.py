@@ -220,10 +220,8 @@ class Latest:
 
         Raises TableStateError for a topic of several partitions, whose order is unknown.
         """
-        if OP not in rows.schema.names:
-            return rows
-        at = np.flatnonzero(pc.equal(rows.column(OP), "t").to_numpy(zero_copy_only=False))
-        if not len(at):
+        left, is_truncated = after_truncate(rows)
+        if not is_truncated:
             return rows
         if int(table.properties.get(PARTITIONS, "1")) > 1:
             raise TableStateError(
@@ -235,7 +233,15 @@ class Latest:
         if live:
             table.commit(DerivedChange("truncate", self._clock.now_ms(), removes=live))
             table.refresh()
-        return rows.slice(int(at[-1]) + 1)
+        return left
+
+
+def after_truncate(rows: pa.Table) -> tuple[pa.Table, bool]:
+    """The rows after the last TRUNCATE of Debezium, and whether there was one."""
+    if OP not in rows.schema.names:
+        return rows, False
+    at = np.flatnonzero(pc.equal(rows.column(OP), "t").to_numpy(zero_copy_only=False))
+    return (rows.slice(int(at[-1]) + 1), True) if len(at) else (rows, False)
 
 
 def latest_schema(typed: pa.Schema) -> pa.Schema:

@@ -122,6 +122,7 @@ class DerivedTable:
         """Open the newest version. Raises TableAccessError, TableStateError (unless unchecked)."""
         self.derived = derived
         self._checked = checked
+        self._listed: tuple[int, tuple[DerivedFile, ...]] | None = None
         with self._errors("opening"):
             self._table = DeltaTable(self.uri, storage_options=self._options())
         if checked:
@@ -197,6 +198,16 @@ class DerivedTable:
 
     def files(self) -> tuple[DerivedFile, ...]:
         """The live files."""
+        if self._listed is None or self._listed[0] != self.version:
+            self._listed = (self.version, self._list())
+        return self._listed[1]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows, by the files' statistics."""
+        return sum(live.rows or 0 for live in self.files())
+
+    def _list(self) -> tuple[DerivedFile, ...]:
         with self._errors("reading the log of"):
             adds = pa.table(self._table.get_add_actions(flatten=True))
         return tuple(

@@ -70,6 +70,11 @@ class Latest:
         self._table: DerivedTable | None = None
         self._merged_at: float | None = None
 
+    @property
+    def rows(self) -> int | None:
+        """The number of keys, as of the last turn; None before it."""
+        return None if self._table is None else self._table.rows
+
     def turn(
         self, typed: DerivedTable, partitions: int, interval_ms: int, *, rows_max: int = 0
     ) -> MergeResult:
@@ -158,7 +163,7 @@ class Latest:
             return True
         if (self._clock.monotonic() - self._merged_at) * 1000 >= interval_ms:
             return True
-        return behind * CHANGED_SHARE >= sum(file.rows or 0 for file in table.files())
+        return behind * CHANGED_SHARE >= table.rows
 
     def _merged(
         self, typed: DerivedTable, table: DerivedTable, rows: pa.Table, ends: Mapping[int, int]

@@ -18,8 +18,10 @@ from headwater.cli.options import (
     json_option,
     open_admin,
     timeout_option,
+    within,
 )
 from headwater.cli.partition_arguments import expand
+from headwater.cli.table_versions import offsets_of_versions
 from headwater.client.admin.client import EARLIEST, LATEST, Admin
 from headwater.client.values import (
     GroupDescription,
@@ -28,7 +30,9 @@ from headwater.client.values import (
     TopicPartition,
 )
 from headwater.errors import EXIT_FAILED, ErrorCode, KafkaError, UsageError
+from headwater.wire.primitives import INT64_MAX
 
+DELTA_TARGETS = ("to_delta_version", "to_delta_timestamp")
 DEAD = "Dead"
 STATES = (
     "Stable", "PreparingRebalance", "CompletingRebalance", "Empty", DEAD, "Assigning", "Reconciling"
@@ -49,6 +53,10 @@ def _datetime(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
     if found < 0:  # in ListOffsets, -1 and lower are names of offsets
         raise click.BadParameter(f"{text!r}: records have no time before 1970")
     return found
+
+
+def _moment(timestamp_ms: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(timestamp_ms / 1000, dt.UTC)
 
 
 @click.group()
@@ -199,6 +207,10 @@ def _hint(error: KafkaError) -> str:
 @click.option("--shift-by", type=int, metavar="N", help="Forward by N, or back if N is negative.")
 @click.option("--to-datetime", callback=_datetime, metavar="ISO",
               help="To the first record at or after a time: 2026-11-21T10:00:00Z.")  # fmt: skip
+@click.option("--to-delta-version", type=int, callback=within(0, INT64_MAX), metavar="N",
+              help="To the first record after version N of the topic's table.")  # fmt: skip
+@click.option("--to-delta-timestamp", callback=_datetime, metavar="ISO",
+              help="To the first record after the tables' versions at a time.")  # fmt: skip
 @dry_run_option("the new offsets")
 @click.option("--execute", is_flag=True, help="Commit the new offsets.")
 @timeout_option
@@ -255,7 +267,7 @@ def reset_offsets(
 
 def _only_target(targets: dict[str, Any]) -> tuple[str, Any]:
     """The name and value of the one option that names the new offset. Raises UsageError."""
-    given = [(name, value) for name, value in targets.items() if value not in (None, False)]
+    given = [(n, v) for n, v in targets.items() if v is not None and v is not False]
     if len(given) != 1:
         names = ", ".join("--" + name.replace("_", "-") for name in targets)
         raise UsageError(f"to which offsets? Give exactly one of {names}")
@@ -278,6 +290,10 @@ def _new_offsets(
     elif target == "to_datetime":
         found = _offsets(admin, rows, int(value))
         choose = lambda tp: found[tp] if found[tp] >= 0 else end[tp]  # noqa: E731
+    elif target in DELTA_TARGETS:
+        at = int(value) if target == "to_delta_version" else _moment(int(value))
+        after = offsets_of_versions(admin, rows, at)
+        choose = lambda tp: after.get(tp, first[tp])  # noqa: E731
     else:
         step = int(value) if target == "shift_by" else 0
         choose = lambda tp: committed.get(tp, end[tp]) + step  # noqa: E731

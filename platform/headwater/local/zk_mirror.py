@@ -6,7 +6,7 @@ A lost connection loses watches: then the whole copy is read again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
@@ -25,13 +25,18 @@ class ZooKeeperMirror:
     """Reports the changed nodes of trees. One thread at a time."""
 
     def __init__(
-        self, servers: str, roots: Mapping[str, int], security: ZooKeeperSecurity = NO_SECURITY
+        self,
+        servers: str,
+        roots: Mapping[str, int],
+        security: ZooKeeperSecurity = NO_SECURITY,
+        connect: Callable[..., Any] = kazoo_client,
     ) -> None:
-        """`roots`: path -> levels of children to follow. `servers`: `host:port,.../chroot`."""
+        """`roots`: path -> levels of children to follow. `servers`: `host:port,.../chroot`.
+        `connect` is for tests."""
         hosts, slash, chroot = servers.partition("/")
         self._servers, self._prefix = servers, slash + chroot
         self._roots = dict(roots)
-        self._client = kazoo_client(hosts, security, timeout=SESSION_TIMEOUT_S)
+        self._client = connect(hosts, security, timeout=SESSION_TIMEOUT_S)
         self._started = False
         self._lock = threading.Lock()
         self._dirty: set[str] = set()

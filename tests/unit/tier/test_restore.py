@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from catalog_doubles import CLUSTER, A, B, KilledError, MemoryNodes, a_cluster
+from headwater.columnar.schema import LOG_TABLE_SCHEMA
 from headwater.errors import UsageError
 from headwater.security.sealed import Sealer
 from headwater.testing.clocks import ManualClock, SeededEntropy
@@ -76,6 +79,19 @@ def test_each_log_starts_above_every_offset_known(lost: Lost) -> None:
 def test_a_table_that_is_ahead_of_the_last_observed_end_counts(lost: Lost) -> None:
     LogTable(lost.location).commit(Change("tier", 0, ends={0: 90_000}))
     assert lost.restore(MemoryNodes()).first_offsets["tiered"][0] == 90_000 + GAP
+
+
+def test_a_table_that_somebody_changed_is_named_before_anything_is_written(lost: Lost) -> None:
+    rows = pa.Table.from_pylist(
+        [{"partition": 0, "offset": 20, "timestamp_type": 0}], schema=LOG_TABLE_SCHEMA
+    )
+    write_deltalake(lost.location.uri, rows, mode="append")
+    nodes = MemoryNodes()
+    with pytest.raises(UsageError, match=r"1 tables fail .* committed by someone else.*--repair"):
+        lost.restore(nodes)
+    assert not [path for path in nodes.nodes if path.startswith("/headwater/restored")]
+    MetadataRestore(nodes, lost.source, lost.clock, None, GAP, repairs=True).run()
+    assert lost.ends()[1] == {0: 600 + GAP, 1: 5 + GAP}
 
 
 def test_topics_keep_id_configs_and_replicas_and_epochs_rise(lost: Lost) -> None:

@@ -4,93 +4,114 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-from headwater.client.admin.client import Admin
-from headwater.client.blocking.record_client import LATEST
-from headwater.client.values import (
-    OffsetAndMetadata,
-    OffsetAndTimestamp,
-    TopicDescription,
-    TopicPartition,
-)
-from headwater.errors import HeadwaterError
+from headwater.client.blocking.record_client import LATEST, RecordClient
+from headwater.client.core.metadata import NO_LEADER
+from headwater.client.errors import kafka_error
+from headwater.errors import KafkaError
 from headwater.ids import id_text
-from headwater_tier.catalog.rows import COORDINATOR_TOPICS, Key, Kind, dump
+from headwater.wire.apis.k09_offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+)
+from headwater.wire.apis.k16_list_groups import ListGroupsRequest, ListGroupsResponse
+from headwater_tier.catalog.rows import COORDINATOR_TOPICS, NOT_KEPT_GROUPS, Key, Kind, dump
 
 logger = logging.getLogger(__name__)
 
-NO_LEADER = -1
-
-
-class BrokerView(Protocol):
-    """The calls of `Admin` that the observer makes."""
-
-    def list_topics(self, *, include_internal: bool = False) -> list[str]: ...
-
-    def describe_topics(self, topics: Any) -> dict[str, TopicDescription]: ...
-
-    def list_offsets(self, wanted: Any) -> dict[TopicPartition, OffsetAndTimestamp]: ...
-
-    def list_groups(self) -> list[Any]: ...
-
-    def list_group_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]: ...
+NAMES_OFFSET_FETCH_VERSION = 9
+"""The last OffsetFetch version with topic names; later ones have topic ids."""
+GROUPS_AT_ONCE = 100
+"""Groups of one OffsetFetch: a broker answers others meanwhile."""
 
 
 class BrokerObserver:
     """Reads from brokers by public requests. What does not answer keeps its former row."""
 
-    def __init__(self, admin: Admin | BrokerView) -> None:
-        self._admin = admin
+    def __init__(self, client: RecordClient) -> None:
+        self._client = client
+        self._groups: dict[Key, str] = {}
 
     def ends(self) -> dict[Key, str]:
         """Topic -> its id, and per partition (log end, leader epoch); partitions without a leader
         are left out."""
-        names = [
-            name
-            for name in self._admin.list_topics(include_internal=True)
+        topics = {
+            name: topic
+            for name, topic in self._client.metadata(None).items()
             if name not in COORDINATOR_TOPICS
-        ]
-        topics = self._admin.describe_topics(names) if names else {}
+        }
         led = {
-            TopicPartition(name, p.partition): p.leader_epoch
+            (name, p.partition): p.leader_epoch
             for name, topic in topics.items()
             for p in topic.partitions
             if p.leader != NO_LEADER
         }
-        found = self._admin.list_offsets(dict.fromkeys(led, LATEST)) if led else {}
-        rows: dict[Key, str] = {}
-        for name, topic in topics.items():
-            ends = {
-                str(p.partition): [found[key].offset, led[key]]
-                for p in topic.partitions
-                if (key := TopicPartition(name, p.partition)) in found
-            }
-            rows[Kind.ENDS, name] = dump({"id": id_text(topic.topic_id), "ends": ends})
-        return rows
+        found = self._client.list_offsets(dict.fromkeys(led, LATEST)) if led else {}
+        ends: dict[str, dict[str, list[int]]] = {name: {} for name in topics}
+        for (name, partition), epoch in led.items():
+            ends[name][str(partition)] = [found[name, partition].offset, epoch]
+        return {
+            (Kind.ENDS, name): dump({"id": id_text(topic.topic_id), "ends": ends[name]})
+            for name, topic in topics.items()
+        }
 
     def groups(self) -> dict[Key, str]:
-        """Group -> its committed offsets."""
+        """Group -> its committed offsets. A group that cannot be read now is as it was: its
+        coordinator may be loading."""
         rows: dict[Key, str] = {}
-        for listing in self._admin.list_groups():
+        for broker_id in self._client.broker_ids:
             try:
-                offsets = self._admin.list_group_offsets(listing.group_id)
-            except HeadwaterError as error:
-                logger.info("offsets of group %s are not read: %s", listing.group_id, error)
-                continue
-            if offsets:
-                rows[Kind.GROUP, listing.group_id] = dump({"offsets": _by_topic(offsets)})
+                names = self._listed(broker_id)
+            except (KafkaError, OSError) as error:
+                logger.info("groups of broker %d are not read now: %s", broker_id, error)
+                names = []
+            for chunk in _chunks(names, GROUPS_AT_ONCE):
+                rows.update(self._offsets(broker_id, chunk))
+        self._groups = rows
         return rows
 
+    def _listed(self, broker_id: int) -> list[str]:
+        """The groups that this broker coordinates."""
+        reply = self._client.call_broker(broker_id, ListGroupsRequest(), ListGroupsResponse)
+        if reply.error_code:
+            raise kafka_error(reply.error_code, f"groups of broker {broker_id}")
+        return [g.group_id for g in reply.groups if g.group_id not in NOT_KEPT_GROUPS]
 
-def _by_topic(
-    offsets: Mapping[TopicPartition, OffsetAndMetadata],
-) -> dict[str, dict[str, list[Any]]]:
-    found: dict[str, dict[str, list[Any]]] = {}
-    for (topic, partition), at in offsets.items():
-        found.setdefault(topic, {})[str(partition)] = [at.offset, at.metadata]
-    return found
+    def _offsets(self, broker_id: int, groups: list[str]) -> Iterator[tuple[Key, str]]:
+        asked = tuple(OffsetFetchRequestGroup(group_id=name, topics=None) for name in groups)
+        request = OffsetFetchRequest(groups=asked, require_stable=False)
+        reply = self._client.call_broker(
+            broker_id, request, OffsetFetchResponse, cap=NAMES_OFFSET_FETCH_VERSION
+        )
+        for row in reply.groups:
+            key = (Kind.GROUP, row.group_id)
+            if row.error_code:
+                if key in self._groups:
+                    yield key, self._groups[key]
+            elif offsets := _by_topic(row):
+                yield key, dump({"offsets": offsets})
+
+
+def _by_topic(group: OffsetFetchResponseGroup) -> dict[str, dict[str, list[Any]]]:
+    found = {
+        topic.name: {
+            str(row.partition_index): [row.committed_offset, row.metadata or ""]
+            for row in topic.partitions
+            if not row.error_code and row.committed_offset >= 0
+        }
+        for topic in group.topics
+    }
+    return {name: rows for name, rows in found.items() if rows}
+
+
+def _chunks(names: Iterable[str], size: int) -> Iterator[list[str]]:
+    every = sorted(names)
+    for at in range(0, len(every), size):
+        yield every[at : at + size]
 
 
 def merged_ends(former: str | None, now: str) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 
-from headwater.client.admin.client import Admin
-from headwater.client.security_options import SecurityOptions
+from headwater.client.blocking.broker_metadata import BrokerMetadata
+from headwater.client.blocking.record_client import RecordClient
 from headwater.errors import UsageError
 from headwater.local.zk_client import NO_SECURITY, ZooKeeperSecurity
 from headwater.local.zk_mirror import ZooKeeperMirror
+from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 from headwater.security.sealed import Sealer, read_key
 from headwater.system import SystemClock, SystemEntropy
 from headwater_tier.catalog.observer import BrokerObserver
@@ -20,8 +21,9 @@ from headwater_tier.catalog.writer import CatalogWriter
 from headwater_tier.locate import BROKER_URI_KEY
 
 KEY_FILE = "headwater.catalog.key.file"
-CALL_TIMEOUT_MS = 5_000
-"""Of requests to brokers: the catalog tries again at a later tick."""
+REQUEST_TIMEOUT_S = 10.0
+RETRY_TIMEOUT_S = 3.0
+"""Short: what does not answer is asked again at a later tick."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +35,7 @@ class CatalogOptions:
     tables_uri: str = ""
     storage_options: tuple[tuple[str, str], ...] = ()
     key_file: str = ""
-    security: SecurityOptions = field(default_factory=SecurityOptions, repr=False)
+    credentials: Credentials = NO_CREDENTIALS
     zookeeper_security: ZooKeeperSecurity = NO_SECURITY
 
 
@@ -44,14 +46,15 @@ class OpenCatalog:
     def __init__(self, options: CatalogOptions) -> None:
         """Raises UsageError, NoBrokersAvailableError, TableAccessError."""
         clock, entropy = SystemClock(), SystemEntropy()
-        self._admin = Admin(
+        self._client = RecordClient(
             options.bootstrap_servers,
             client_id="headwater-catalog",
-            default_api_timeout_ms=CALL_TIMEOUT_MS,
-            **options.security,
+            request_timeout_s=REQUEST_TIMEOUT_S,
+            retry_timeout_s=RETRY_TIMEOUT_S,
+            credentials=options.credentials,
         )
         try:
-            configs = _broker_configs(self._admin)
+            configs = self._configs(options.bootstrap_servers)
             base = options.tables_uri or configs.get(BROKER_URI_KEY, "")
             if not base:
                 raise UsageError(
@@ -62,11 +65,11 @@ class OpenCatalog:
             sealer = Sealer(read_key(key_file, KEY_FILE), entropy) if key_file else None
             table = CatalogTable.create(catalog_uri(base), dict(options.storage_options))
         except BaseException:
-            self._admin.close()
+            self._client.close()
             raise
         levels = {root: levels for root, (_, levels) in ROOTS.items()}
         self._mirror = ZooKeeperMirror(options.zookeeper, levels, options.zookeeper_security)
-        observer = BrokerObserver(self._admin)
+        observer = BrokerObserver(self._client)
         self.writer = CatalogWriter(table, self._mirror, observer, clock, entropy, sealer)
 
     def __enter__(self) -> OpenCatalog:
@@ -83,10 +86,10 @@ class OpenCatalog:
     def close(self) -> None:
         """Close every connection."""
         self._mirror.close()
-        self._admin.close()
+        self._client.close()
 
-
-def _broker_configs(admin: Admin) -> Mapping[str, str]:
-    brokers = admin.describe_cluster().brokers
-    found = admin.describe_configs("broker", str(brokers[0].node_id))
-    return {name: entry.value for name, entry in found.items() if entry.value}
+    def _configs(self, servers: str) -> Mapping[str, str]:
+        """What any broker says of tables and key."""
+        self._client.metadata(())
+        brokers = BrokerMetadata(servers, self._client)
+        return brokers.broker_configs(self._client.broker_ids[0], (BROKER_URI_KEY, KEY_FILE))

@@ -69,6 +69,8 @@ ROOTS: Mapping[str, tuple[Kind, int]] = {
 ZNODE_KINDS = frozenset(kind for kind, _ in ROOTS.values()) | {Kind.SCRAM}
 COORDINATOR_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 """Not kept: a restored cluster makes them anew, out of the groups' rows."""
+NOT_KEPT_GROUPS = frozenset({"__headwater_tier"})
+"""The tier services' own: its offsets are reports, which change all the time."""
 SCRAM_PREFIX = "SCRAM-"
 
 Key = tuple[Kind, str]

@@ -21,7 +21,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 from headwater.entropy import Entropy
 from headwater.errors import HeadwaterError
 from headwater_tier.catalog.rows import CatalogRow, Key, Kind, newest
-from headwater_tier.delta import COMMIT_KIND, TableAccessError, filesystem
+from headwater_tier.delta import COMMIT_KIND, TableAccessError, TableStateError, filesystem
 from headwater_tier.plan import TableLocation
 
 FOLDER = "_headwater_catalog"
@@ -38,7 +38,10 @@ SCHEMA = pa.schema(
         pa.field("time", pa.timestamp("us", tz="UTC"), nullable=False),
     ]
 )
+FORMAT = "headwater.format"
+FORMAT_VERSION = 1
 PROPERTIES = {
+    FORMAT: str(FORMAT_VERSION),
     "delta.appendOnly": "true",
     "delta.checkpointInterval": "100",
     "delta.logRetentionDuration": "interval 2 days",
@@ -46,6 +49,7 @@ PROPERTIES = {
 }
 FILES_MAX = 500
 """More files are rewritten as one: a commit of every change adds one."""
+KINDS = frozenset(kind.value for kind in Kind)
 _ERRORS = (DeltaError, OSError, ValueError)
 
 
@@ -67,6 +71,16 @@ class CatalogTable:
         self._options = dict(storage_options)
         with self._access_errors("opening"):
             self._table = DeltaTable(uri, version=at, storage_options=self._options)
+        self._check_format()
+
+    def _check_format(self) -> None:
+        with self._access_errors("opening"):
+            text = self._table.metadata().configuration.get(FORMAT) or str(FORMAT_VERSION)
+        if not text.isdecimal() or int(text) > FORMAT_VERSION:
+            raise TableStateError(
+                f"the catalog {self.uri} has format {text}, this Headwater reads up to"
+                f" {FORMAT_VERSION}: run the newer Headwater that wrote it"
+            )
 
     @classmethod
     def create(cls, uri: str, storage_options: Mapping[str, str]) -> CatalogTable:
@@ -82,6 +96,7 @@ class CatalogTable:
                     configuration=PROPERTIES,
                     storage_options=options,
                     commit_properties=CommitProperties(custom_metadata={COMMIT_KIND: "create"}),
+                    raise_if_key_not_exists=False,
                 )
         except _ERRORS as error:
             if not DeltaTable.is_deltatable(uri, options):  # else another writer created it
@@ -94,11 +109,14 @@ class CatalogTable:
         return int(self._table.version())
 
     def rows(self) -> list[CatalogRow]:
-        """All rows, oldest first."""
+        """All rows, oldest first, without those of kinds that a newer release has added."""
+        return [_row(values) for values in self._stored() if values["kind"] in KINDS]
+
+    def _stored(self) -> list[dict[str, Any]]:
         with self._access_errors("reading"):
             found = self._table.to_pyarrow_table()
-        ordered = found.sort_by([("version", "ascending"), ("kind", "ascending")])
-        return [_row(values) for values in ordered.to_pylist()]
+        rows: list[dict[str, Any]] = found.sort_by([("version", "ascending")]).to_pylist()
+        return rows
 
     def catalog(self) -> dict[Key, CatalogRow]:
         """The newest row of each thing that is not deleted."""
@@ -127,7 +145,9 @@ class CatalogTable:
     def fold(self, entropy: Entropy, now_ms: int) -> None:
         """Rewrite the table as one file with the newest row of each thing. Raises as `append`."""
         following = self._next()
-        data = _arrow(list(self.catalog().values()), following)
+        newest = {(row["kind"], row["name"]): row for row in self._stored()}
+        kept = [{**row, "version": following} for row in newest.values() if not row["deleted"]]
+        data = pa.Table.from_pylist(kept, schema=SCHEMA)
         with self._access_errors("folding"):
             adds = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
             path = f"folded-{entropy.uuid()}.parquet"
@@ -175,7 +195,10 @@ class CatalogTable:
         try:
             yield
         except TableNotFoundError as error:
-            raise TableAccessError(f"there is no catalog at {self.uri}") from error
+            raise TableAccessError(
+                f"there is no catalog at {self.uri}: name the base folder of the tables, and see"
+                " docs/restore.md"
+            ) from error
         except _ERRORS as error:
             raise TableAccessError(f"{doing} {self.uri} failed: {error}") from error
 

@@ -111,6 +111,8 @@ class CatalogWriter:
         self._observed_at = float("-inf")
         self._committed_at = float("-inf")
         self._committed_ms = 0
+        self._is_settled = False
+        """All that was read is committed."""
         self._error = ""
 
     @property
@@ -156,29 +158,36 @@ class CatalogWriter:
         return rows
 
     def _tick(self) -> int:
-        self._take_nodes(self._nodes.changed())
+        changed = self._nodes.changed()
         now = self._clock.monotonic()
+        is_due = now - self._observed_at >= OBSERVE_EVERY_S
+        if not (changed or is_due) and self._is_settled:
+            return 0
+        self._is_settled = False
+        self._take_nodes(changed)
         silent: HeadwaterError | None = None
-        if now - self._observed_at >= OBSERVE_EVERY_S:
+        if is_due:
             self._observed_at = now
             try:
                 self._take_observed()
             except HeadwaterError as error:  # the changes of nodes are committed nevertheless
                 silent = error
-        rows = self._difference()
-        is_beat = now - self._committed_at >= HEARTBEAT_EVERY_S and Kind.CLUSTER in {
-            kind for kind, _ in self._catalog
-        }
-        if not rows and is_beat:
-            beat = self._catalog[Kind.CLUSTER, CLUSTER_ID]
-            rows = [replace(beat, time_ms=self._clock.now_ms())]
-        if rows:
-            self._commit(rows)
+        rows = self._difference() or self._beat(now)
+        is_known = self._commit(rows) if rows else True
+        if rows:  # by this writer or another one
             self._committed_at = now
         if silent is not None:
             raise silent
         self._committed_ms = self._clock.now_ms()
+        self._is_settled = is_known
         return len(rows)
+
+    def _beat(self, now: float) -> list[CatalogRow]:
+        """A row without news each minute: how old the catalog is, also of an idle cluster."""
+        row = self._catalog.get((Kind.CLUSTER, CLUSTER_ID))
+        if row is None or now - self._committed_at < HEARTBEAT_EVERY_S:
+            return []
+        return [replace(row, time_ms=self._clock.now_ms())]
 
     def _take_nodes(self, changed: Mapping[str, Znode | None]) -> None:
         for path, node in changed.items():
@@ -267,17 +276,19 @@ class CatalogWriter:
         number = int(epoch.json) if epoch and epoch.json.isdecimal() else 0
         return replace(row, controller_epoch=number, time_ms=self._clock.now_ms())
 
-    def _commit(self, rows: list[CatalogRow]) -> None:
+    def _commit(self, rows: list[CatalogRow]) -> bool:
+        """False when another writer committed first: then all is compared again."""
         self._check_cluster()
         try:
             self._table.append(rows)
         except CatalogOvertakenError as error:
             logger.info("%s: comparing again", error)
             self._catalog = self._table.catalog()
-            return
+            return False
         self._catalog = newest([*self._catalog.values(), *rows])
         if self._table.files > FILES_MAX:
             self._table.fold(self._entropy, self._clock.now_ms())
+        return True
 
     def _check_cluster(self) -> None:
         key = (Kind.CLUSTER, CLUSTER_ID)

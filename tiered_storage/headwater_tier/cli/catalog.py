@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import click
 
-from headwater.cli.command_config import client_security
+from headwater.cli.command_config import client_credentials
 from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
 from headwater.errors import HeadwaterError, UsageError
 from headwater_tier.catalog.open import CatalogOptions, OpenCatalog
@@ -52,7 +52,7 @@ def catalog(
         tables_uri=tables_uri or "",
         storage_options=storage_options(storage),
         key_file=key_file or "",
-        security=client_security(),
+        credentials=client_credentials(),
         zookeeper_security=zookeeper_security_of(directory, zookeeper_config),
     )
     with OpenCatalog(options) as opened:

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import click
 
-from headwater.client.security_options import SecurityOptions
 from headwater.config.java_properties import read_java_properties
 from headwater.local import cluster_file
 from headwater.local.secure_cluster import SECRETS
@@ -40,7 +39,6 @@ def catalog_settings(
     zookeeper: str | None,
     zookeeper_config: str | None,
     key_file: str | None,
-    security: SecurityOptions,
     *,
     by_directory: bool,
 ) -> CatalogSettings | None:
@@ -50,7 +48,7 @@ def catalog_settings(
     if not servers:
         return None
     found = zookeeper_security_of(directory, zookeeper_config)
-    return CatalogSettings(servers, found, key_file or "", security)
+    return CatalogSettings(servers, found, key_file or "")
 
 
 def zookeeper_of(directory: str) -> str:

@@ -20,7 +20,6 @@ import click
 from headwater.cli.command_config import (
     client_credentials,
     client_properties,
-    client_security,
 )
 from headwater.cli.options import BOOTSTRAP_VARIABLE, bootstrap_options, bootstrap_servers
 from headwater.errors import HeadwaterError, UsageError
@@ -93,7 +92,6 @@ def serve(
             zookeeper,
             zookeeper_config,
             key_file,
-            client_security(),
             by_directory=not (bootstrap_server or os.environ.get(BOOTSTRAP_VARIABLE)),
         ),
     )

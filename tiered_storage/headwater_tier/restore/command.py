@@ -58,6 +58,9 @@ NAMES_SHOWN_MAX = 10
     metavar="N",
     help="Offsets left out in each partition, as they may have been given after the last look.",
 )
+@click.option(
+    "--repair-tables", "repairs", is_flag=True, help="Accept tables that somebody else has changed."
+)
 @json_option
 def restore(
     base: str,
@@ -71,6 +74,7 @@ def restore(
     key_file: str | None,
     storage: tuple[str, ...],
     offset_gap: int,
+    repairs: bool,
     as_json: bool,
 ) -> int:
     """Rebuild a cluster whose disks and ZooKeeper are gone, from its tables and their catalog.
@@ -83,7 +87,7 @@ def restore(
     source = Source(_base(base), storage_options(storage))
     entropy = SystemEntropy()
     sealer = Sealer(read_key(key_file, "--key-file"), entropy) if key_file else None
-    halves = _Halves(source, sealer, offset_gap)
+    halves = _Halves(source, sealer, offset_gap, repairs=repairs)
     if zookeeper is None:
         if bootstrap_server is not None:
             raise UsageError("--bootstrap-server goes with --zookeeper: give both, or neither")
@@ -107,21 +111,26 @@ def restore(
 class _Halves:
     """Both halves of a restore, with what they need."""
 
-    def __init__(self, source: Source, sealer: Sealer | None, gap: int) -> None:
-        self.source, self._sealer, self._gap = source, sealer, gap
+    def __init__(self, source: Source, sealer: Sealer | None, gap: int, *, repairs: bool) -> None:
+        self.source, self._sealer, self._gap, self._repairs = source, sealer, gap, repairs
         self.clock = SystemClock()
 
     def metadata(self, nodes: ZooKeeperNodes) -> MetadataReport:
         """Tables and ZooKeeper."""
-        open_sealed = self._sealer.open if self._sealer else None
-        return MetadataRestore(nodes, self.source, self.clock, open_sealed, self._gap).run()
+        return self._first(nodes).run()
+
+    def _first(self, nodes: ZooKeeperNodes) -> MetadataRestore:
+        opened = self._sealer.open if self._sealer else None
+        return MetadataRestore(
+            nodes, self.source, self.clock, opened, self._gap, repairs=self._repairs
+        )
 
     def groups(self, admin: Admin, report: MetadataReport, nodes: ZooKeeperNodes) -> GroupsReport:
         """Groups' offsets; then the restore is done."""
         second = GroupRestore(admin, self.source, report, self.clock)
         done = second.run()
         second.admit_groups()
-        MetadataRestore(nodes, self.source, self.clock, None, self._gap).set_state(State.DONE)
+        self._first(nodes).set_state(State.DONE)
         return done
 
 

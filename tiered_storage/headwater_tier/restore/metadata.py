@@ -37,11 +37,13 @@ from headwater_tier.delta import (
     CommitUnknownError,
     LogTable,
     TableAccessError,
+    TableStateError,
     table_exists,
 )
 from headwater_tier.plan import TableLocation
 from headwater_tier.restore import plan
 from headwater_tier.restore.plan import Node, Open, RestoredTopic
+from headwater_tier.table_maintenance import repair
 from headwater_tier.table_names import table_uri
 
 MARKER = "/headwater/restore"
@@ -113,9 +115,18 @@ class MetadataRestore:
     """Restores tables and ZooKeeper. `run` may be repeated until the restore is done."""
 
     def __init__(
-        self, nodes: Nodes, source: Source, clock: Clock, open_sealed: Open | None, gap: int
+        self,
+        nodes: Nodes,
+        source: Source,
+        clock: Clock,
+        open_sealed: Open | None = None,
+        gap: int = plan.OFFSET_GAP,
+        *,
+        repairs: bool = False,
     ) -> None:
-        """Without `open_sealed` no SCRAM user is restored. `gap`: offsets left out per log."""
+        """Without `open_sealed` no SCRAM user is restored. `gap`: offsets left out per log.
+        `repairs`: accept the rows of tables that somebody else has changed."""
+        self._repairs = repairs
         self._nodes, self._source, self._clock = nodes, source, clock
         self._open, self._gap = open_sealed, gap
 
@@ -126,6 +137,7 @@ class MetadataRestore:
         pinned = self._source.catalog(at=int(marker["catalog_version"]))
         catalog = pinned.catalog()
         topics = plan.topics(catalog)
+        self._check_tables(topics)
         first = {topic.name: self._decide(topic) for topic in topics}
         if marker["state"] == State.METADATA.value:
             self._check_no_broker()
@@ -195,6 +207,27 @@ class MetadataRestore:
             raise UsageError(
                 f"brokers run on ZooKeeper at {self._nodes.servers} before its topics are restored:"
                 " stop them, run this command again, then start them"
+            )
+
+    def _check_tables(self, topics: list[RestoredTopic]) -> None:
+        """Raise UsageError for tables that fail their checks, before anything is decided."""
+        problems = []
+        for topic in topics:
+            location = self._source.table(topic)
+            if not topic.is_tiered or not table_exists(location):
+                continue
+            try:
+                LogTable(location)
+            except TableStateError as error:
+                if self._repairs:
+                    repair(location, clock=self._clock)
+                else:
+                    problems.append(str(error).partition(" Tiering of this topic")[0])
+        if problems:
+            raise UsageError(
+                f"{len(problems)} tables fail their checks. {problems[0]} Run again with"
+                " --repair-tables to accept their rows as they are, or restore a version of the"
+                " table before that"
             )
 
     def _decide(self, topic: RestoredTopic) -> dict[int, int]:

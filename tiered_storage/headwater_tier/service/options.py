@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from headwater.client.blocking.broker_metadata import BrokerMetadata
 from headwater.client.blocking.record_client import RecordClient
-from headwater.client.security_options import SecurityOptions
 from headwater.local.zk_client import NO_SECURITY, ZooKeeperSecurity
 from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 from headwater_tier.service.topics import TopicFinder
@@ -26,7 +25,6 @@ class CatalogSettings:
     zookeeper_security: ZooKeeperSecurity = NO_SECURITY
     key_file: str = ""
     """Empty: the brokers' config names it, or SCRAM credentials are not kept."""
-    security: SecurityOptions = field(default_factory=SecurityOptions, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

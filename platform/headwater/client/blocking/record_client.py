@@ -150,6 +150,11 @@ class RecordClient:
         """The cluster's id, once metadata was fetched."""
         return self._cluster.cache.cluster_id
 
+    @property
+    def broker_ids(self) -> list[int]:
+        """The live brokers, as metadata last named them."""
+        return sorted(self._cluster.cache.brokers)
+
     def call_any(
         self,
         request: Message,
@@ -170,13 +175,20 @@ class RecordClient:
         return self._cluster.with_any(type(request).__name__, ask)
 
     def call_broker(
-        self, broker_id: int, request: Message, reply: type[R], *, timeout_s: float | None = None
+        self,
+        broker_id: int,
+        request: Message,
+        reply: type[R],
+        *,
+        timeout_s: float | None = None,
+        cap: int | None = None,
     ) -> R:
-        """Send a request to this broker, with retries for `timeout_s` if it is given."""
+        """Send a request to this broker, with retries for `timeout_s` if it is given; `cap` is the
+        highest version to use."""
         return self._cluster.with_broker(
             f"{type(request).__name__} to broker {broker_id}",
             broker_id,
-            lambda connection: connection.call(request, reply, timeout_s=timeout_s),
+            lambda connection: connection.call(request, reply, timeout_s=timeout_s, cap=cap),
             timeout_s,
         )
 

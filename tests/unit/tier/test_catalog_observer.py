@@ -1,0 +1,114 @@
+"""What the catalog reads from brokers: a silent coordinator makes no group vanish."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from headwater.client.core.metadata import TopicMetadata
+from headwater.client.values import OffsetAndTimestamp, PartitionDescription
+from headwater.errors import ErrorCode
+from headwater.wire.apis.k09_offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from headwater.wire.apis.k16_list_groups import ListGroupsRequest, ListGroupsResponse
+from headwater_tier.catalog.observer import GROUPS_AT_ONCE, BrokerObserver
+from headwater_tier.catalog.rows import NOT_KEPT_GROUPS, Kind
+from headwater_tier.service.status import TIER_GROUP
+
+ID = UUID(int=0xA)
+
+
+class Brokers:
+    """A `RecordClient` of two brokers, which coordinate the groups of their lists."""
+
+    broker_ids = (0, 1)
+
+    def __init__(self) -> None:
+        self.listed: dict[int, list[str]] = {0: ["app"], 1: ["job", TIER_GROUP]}
+        self.failing: set[str] = set()
+        self.fetches: list[OffsetFetchRequest] = []
+        self.leader = 0
+
+    def metadata(self, _names: object) -> dict[str, TopicMetadata]:
+        rows = (
+            PartitionDescription(0, self.leader, 3, (0, 1), (0,), ()),
+            PartitionDescription(1, 1, 4, (1, 0), (1,), ()),
+        )
+        names = ("t", "__consumer_offsets")
+        return {name: TopicMetadata(name, ID, False, rows) for name in names}
+
+    def list_offsets(self, wanted: dict[tuple[str, int], int]) -> dict[Any, OffsetAndTimestamp]:
+        return {tp: OffsetAndTimestamp(100 + tp[1], -1, 0) for tp in wanted}
+
+    def call_broker(self, broker: int, request: Any, _reply: Any, **_more: Any) -> Any:
+        if isinstance(request, ListGroupsRequest):
+            rows = [SimpleNamespace(group_id=name) for name in self.listed[broker]]
+            return SimpleNamespace(error_code=0, groups=rows, spec=ListGroupsResponse)
+        self.fetches.append(request)
+        return OffsetFetchResponse(groups=tuple(self._offsets(g.group_id) for g in request.groups))
+
+    def _offsets(self, group: str) -> OffsetFetchResponseGroup:
+        if group in self.failing:
+            code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return OffsetFetchResponseGroup(group_id=group, topics=(), error_code=code)
+        rows = tuple(
+            OffsetFetchResponsePartitions(
+                partition_index=p, committed_offset=at, metadata="m", error_code=0
+            )
+            for p, at in ((0, 42), (1, -1))
+        )
+        topic = OffsetFetchResponseTopics(name="t", partitions=rows)
+        return OffsetFetchResponseGroup(group_id=group, topics=(topic,), error_code=0)
+
+
+def observer(brokers: Brokers) -> BrokerObserver:
+    return BrokerObserver(brokers)  # type: ignore[arg-type]
+
+
+def test_ends_and_epochs_are_of_partitions_with_a_leader() -> None:
+    brokers = Brokers()
+    wanted = {"0": [100, 3], "1": [101, 4]}
+    assert observer(brokers).ends().keys() == {(Kind.ENDS, "t")}
+    (text,) = observer(brokers).ends().values()
+    assert f'"ends":{wanted}'.replace(" ", "").replace("'", '"') in text
+    brokers.leader = -1
+    (text,) = observer(brokers).ends().values()
+    assert '"ends":{"1":[101,4]}' in text
+
+
+def test_each_broker_is_asked_for_its_own_groups_at_once() -> None:
+    brokers = Brokers()
+    found = observer(brokers).groups()
+    assert found == {
+        (Kind.GROUP, "app"): '{"offsets":{"t":{"0":[42,"m"]}}}',
+        (Kind.GROUP, "job"): '{"offsets":{"t":{"0":[42,"m"]}}}',
+    }
+    assert len(brokers.fetches) == 2
+    assert not any(request.require_stable for request in brokers.fetches)
+
+
+def test_many_groups_are_asked_for_in_parts() -> None:
+    brokers = Brokers()
+    brokers.listed = {0: [f"g{n}" for n in range(GROUPS_AT_ONCE + 1)], 1: []}
+    assert len(observer(brokers).groups()) == GROUPS_AT_ONCE + 1
+    assert [len(request.groups) for request in brokers.fetches] == [GROUPS_AT_ONCE, 1]
+
+
+def test_a_group_whose_coordinator_is_loading_stays_as_it_was() -> None:
+    brokers = Brokers()
+    seen = observer(brokers)
+    before = seen.groups()
+    brokers.failing.add("app")
+    assert seen.groups() == before
+    brokers.listed[0] = []
+    assert (Kind.GROUP, "app") not in seen.groups(), "it was deleted"
+
+
+def test_the_tier_services_own_group_is_not_kept() -> None:
+    assert {TIER_GROUP} == NOT_KEPT_GROUPS

@@ -52,9 +52,10 @@ def serving(bootstrap: str, log: Path, *options: str) -> Iterator[RegistryProces
             _wait_ready(process, log)
             yield RegistryProcess(port, process)
         finally:
-            if process.poll() is None:
-                process.terminate()
-            process.wait(STOP_S)
+            was_killed = process.poll() is not None
+            process.terminate()
+            code = process.wait(STOP_S)
+            assert was_killed or code == 0, log.read_text()
 
 
 def _wait_ready(process: subprocess.Popen[str], log: Path) -> None:

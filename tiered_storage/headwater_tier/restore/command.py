@@ -12,7 +12,7 @@ import click
 from headwater.cli.command_config import client_security, command_config_option
 from headwater.cli.options import command_for, dir_option, echo_json, json_option
 from headwater.cli.settings import parse_settings
-from headwater.cli.up import check_ensemble, check_properties
+from headwater.cli.up import TABLE_OPTION, check_ensemble, check_properties
 from headwater.client.admin.client import Admin
 from headwater.errors import UsageError
 from headwater.local.zk_client import ZooKeeperSecurity
@@ -145,13 +145,14 @@ def _target(
     source: Source, directory: str, port: int | None, settings: tuple[str, ...], secure: bool
 ) -> LocalTarget:
     catalog = source.catalog().catalog()
+    options = {f"{TABLE_OPTION}{key}": value for key, value in source.storage_options}
     return LocalTarget(
         directory=directory,
         cluster_id=plan.cluster_id(catalog),
         broker_ids=plan.broker_ids(plan.topics(catalog)),
         base_port=port,
         tables_uri=source.base,
-        properties=check_properties(parse_settings(settings, "--set")),
+        properties={**options, **check_properties(parse_settings(settings, "--set"))},
         secure=secure,
     )
 

@@ -15,7 +15,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export HEADWATER_JARS := $(CURDIR)/.cache/jars
 
-.PHONY: help setup demo test check unit integration long sim soak fuzz docs docs-tools integrations suite-kafka-python suite-copier suite-clients suite-mechanisms suite-recipes suite-spark suite-rights suite-secrets bench-kafka bench-tier bench-source bench-spark bench-scale bench-transactions bench-tls bench-rights clean
+.PHONY: help setup demo test check unit integration long sim soak fuzz docs docs-tools integrations suite-kafka-python suite-copier suite-clients suite-mechanisms suite-recipes suite-spark suite-rights suite-registry suite-secrets bench-kafka bench-tier bench-typed bench-source bench-spark bench-scale bench-transactions bench-tls bench-rights clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,7 +42,8 @@ unit: setup ## Tests without processes, sockets or Spark (ARGS= to pytest, WORKE
 	  --ignore tests/tidy $(ARGS)
 
 integration: setup ## Tests with real processes, clients and Spark (ARGS= to pytest)
-	@$(BIN)/python -m pytest -q tests/integration -m "not long and not integrations" $(ARGS)
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests/integration \
+	  -m "not long and not integrations" $(ARGS)
 
 long: setup ## The tests that `make test` leaves out: minutes of kills under Spark, tiering races
 	@$(BIN)/python -m pytest -q tests/integration -m long $(ARGS)
@@ -72,6 +73,9 @@ suite-spark: setup ## Spark's exactly-once writes: a crash at each step (ARGS="-
 
 suite-rights: setup ## Every request with every right, against Apache Kafka and Headwater: replies that differ
 	@PYTHONPATH=tests:bench $(BIN)/python -m suites.rights_matrix $(ARGS)
+
+suite-registry: setup ## The same requests to Apicurio's registry and to ours (ARGS=--write: into the docs)
+	@PYTHONPATH=tests:bench $(BIN)/python -m suites.registry_oracle $(ARGS)
 
 suite-secrets: setup ## Search what a secure cluster leaves for its secrets (ARGS="--dir D --also FOLDER")
 	@PYTHONPATH=tests:bench $(BIN)/python -m suites.secret_search $(ARGS)
@@ -104,6 +108,9 @@ bench-rights: setup ## CPU time of a lone Produce and Fetch, without and with AC
 
 bench-tier: setup ## Topic to Delta against Spark's own Kafka-to-Delta stream
 	@$(BIN)/python bench/bench_spark.py tier $(ARGS)
+
+bench-typed: setup ## JSON topic to typed Delta table against Spark's from_json (ARGS="--rows 2000000")
+	@$(BIN)/python bench/bench_typed.py $(ARGS)
 
 bench-source: setup ## The Spark source against spark-sql-kafka
 	@$(BIN)/python bench/bench_spark.py source $(ARGS)

@@ -1,7 +1,7 @@
 """Spark on Headwater against Spark's own Kafka connector on Apache Kafka, same box, alternating.
 
 `make bench-source`: `sum(length(value))` over records of 100 B and 1 KB. `make bench-tier`: topic
-to Delta, by `headwater tier run` and by Spark's Kafka-to-Delta stream with availableNow. `make
+to Delta, by the tiering service and by Spark's Kafka-to-Delta stream with availableNow. `make
 bench-spark`: the source, the exactly-once sink against Spark's at-least-once Kafka sink, and the
 times of micro-batches and idle polls. One Spark session, local[2], both connectors in it; each pair
 back to back after a warm-up; ratios pair by pair. Exit 1 when a bar is missed.
@@ -12,9 +12,12 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import subprocess
 import sys
-import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from measures import python, show
 from peers import HeadwaterPeer, KafkaPeer, bench_folder, spark_kafka_jars
@@ -25,7 +28,6 @@ from spark_sink import bench_sink
 
 from headwater_spark.jars import delta_jars
 from headwater_spark.spark_session import session
-from headwater_spark.tiering.job import tier
 
 VALUE_BYTES = 100
 LARGE_BYTES = 1024
@@ -33,7 +35,8 @@ LARGE_ROWS_DIVISOR = 8
 SOURCE_BAR = 2.5
 SOURCE_VALUE_ONLY_BAR = 3.5
 SOURCE_LARGE_BAR = 1.3
-TIER_BAR = 5.0
+TIER_BAR = 10.0
+TIER_LARGE_BAR = 5.0
 LATENCY_BATCHES = 30
 TITLE = "Spark on Headwater against Spark's Kafka connector, medians"
 VALUE_ONLY = "value binary"
@@ -94,35 +97,79 @@ def stream_to_delta(spark: SparkSession, kafka: KafkaPeer, topic: str, folder: P
 def bench_tier(
     spark: SparkSession, kafka: KafkaPeer, headwater: HeadwaterPeer, options: argparse.Namespace
 ) -> list[dict[str, object]]:
-    """Topic to Delta; each round into a fresh table."""
-    fill(kafka, "tier", options.rows, VALUE_BYTES)
-    folder = bench_folder("tier-delta")
+    """Topic to Delta, values of 100 B and of 1 KB; each round into a fresh table."""
+    large_rows = options.rows // LARGE_ROWS_DIVISOR
+    rows = []
+    for name, size, count, bar in (
+        ("tier, topic to Delta, 100 B", VALUE_BYTES, options.rows, TIER_BAR),
+        ("tier, topic to Delta, 1 KB", LARGE_BYTES, large_rows, TIER_LARGE_BAR),
+    ):
+        with tier_service(headwater) as ours:
+            pairs = _tier_pairs(spark, kafka, headwater, ours, options, size, count)
+        rows.append(summary(name, pairs, count, bar))
+    return rows
+
+
+def _tier_pairs(
+    spark: SparkSession,
+    kafka: KafkaPeer,
+    headwater: HeadwaterPeer,
+    ours: Callable[[str], dict[str, Any]],
+    options: argparse.Namespace,
+    size: int,
+    count: int,
+) -> list[tuple[float, float]]:
+    source, folder = f"tier-{size}", bench_folder(f"tier-delta-{size}")
+    fill(kafka, source, count, size)
 
     def theirs(i: int) -> float:
         target = folder / str(i)
-        seconds = timed(lambda: stream_to_delta(spark, kafka, "tier", target))
+        seconds = timed(lambda: stream_to_delta(spark, kafka, source, target))
         found = spark.read.format("delta").load(str(target / "table")).count()
         shutil.rmtree(target)
-        if found != options.rows:
-            raise RuntimeError(f"Spark's stream wrote {found} rows, not {options.rows}")
+        if found != count:
+            raise RuntimeError(f"Spark's stream wrote {found} rows, not {count}")
         return seconds
 
-    def ours(i: int) -> float:
-        topic = f"tier-{i}"
-        fill(headwater, topic, options.rows, VALUE_BYTES)
-        start = time.monotonic()
-        found = tier(spark, topic, bootstrap_servers=headwater.bootstrap).rows
-        seconds = time.monotonic() - start
-        if found != options.rows:
-            raise RuntimeError(f"headwater tier wrote {found} rows, not {options.rows}")
-        return seconds
+    def own(i: int) -> float:
+        topic = f"tier-{size}-{i}"
+        fill(headwater, topic, count, size)
+        done = ours(topic)
+        if done["rows"] != count:
+            raise RuntimeError(f"the service wrote {done['rows']} rows, not {count}")
+        return float(done["seconds"])
 
     for i in range(options.warmup):
         theirs(1000 + i)
-        ours(1000 + i)
-    pairs = [(theirs(i), ours(i)) for i in range(options.rounds)]
+        own(1000 + i)
+    pairs = [(theirs(i), own(i)) for i in range(options.rounds)]
     shutil.rmtree(folder, ignore_errors=True)
-    return [summary("tier, topic to Delta", pairs, options.rows, TIER_BAR)]
+    return pairs
+
+
+@contextmanager
+def tier_service(headwater: HeadwaterPeer) -> Iterator[Callable[[str], dict[str, Any]]]:
+    """A process that tiers a topic when it is called with its name."""
+    script = Path(__file__).with_name("tier_service.py")
+    process = subprocess.Popen(
+        [sys.executable, str(script), headwater.bootstrap],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    given, answers = process.stdin, process.stdout
+
+    def ask(topic: str) -> dict[str, Any]:
+        print(topic, file=given, flush=True)
+        return dict(json.loads(answers.readline()))
+
+    try:
+        answers.readline()
+        yield ask
+    finally:
+        given.close()
+        process.wait()
 
 
 def run_benches(

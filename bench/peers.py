@@ -297,7 +297,8 @@ class HeadwaterPeer:
         """`headwater up` on a free port block; process ids from `headwater status`."""
         self.folder.mkdir(parents=True, exist_ok=True)
         port = free_port_block()
-        self._run("up", "--brokers", str(self.brokers), "--port", str(port))
+        brokers = ("--brokers", str(self.brokers))
+        self._run("up", *brokers, "--port", str(port), "--no-tiering")
         status = json.loads(self._run("status", "--json"))
         self.bootstrap = status["bootstrap_servers"]
         self.pids = self._broker_pids()

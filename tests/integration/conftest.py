@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,13 +17,23 @@ from headwater.local.zk_session import close_session
 from integration.cluster import LocalCluster
 from integration.jvm_tools import SHORT_LIVED_JVM
 
-# Each cluster takes base .. base+300. The range can be moved for runs side by side.
-PORTS_FROM = int(os.environ.get("HEADWATER_TEST_PORTS_FROM", "23000"))
+# Each cluster takes base .. base+400 and a few. The range can be moved for runs side by side.
+FIRST_PORT = int(os.environ.get("HEADWATER_TEST_PORTS_FROM", "23000"))
 PORTS_STEP = 10
 BASES_PER_BLOCK = 8
-BLOCK_PORTS = 400
-PORTS_END = 32_768
-"""Where the ephemeral range begins."""
+BLOCK_PORTS = 500
+END_PORT = 32_000
+"""From here on are the ports that some tests choose themselves, then the ephemeral ones."""
+
+
+def ports_of_worker(environment: Mapping[str, str]) -> tuple[int, int]:
+    """The ports from .. to of this process: pytest-xdist's workers share the range out."""
+    number = int(environment.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    ports = (END_PORT - FIRST_PORT) // int(environment.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    return FIRST_PORT + number * ports, FIRST_PORT + (number + 1) * ports
+
+
+PORTS_FROM, PORTS_END = ports_of_worker(os.environ)
 # No base twice in a run, if it can be helped: clients of an ended test would find the next cluster.
 BASES = [
     block + PORTS_STEP * number

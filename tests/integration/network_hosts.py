@@ -235,7 +235,8 @@ def _make(host: NetworkHost, bridge: str, stack: ExitStack) -> None:
 
 def _free_subnet() -> str:
     used = run("ip", "-o", "-4", "address", "show")
-    for subnet in SUBNETS:
+    first = os.getpid() % len(SUBNETS)  # two processes that look at once take different ones
+    for subnet in (*SUBNETS[first:], *SUBNETS[:first]):
         if f" {subnet}." not in used:
             return subnet
     raise NamespaceError("every subnet for test hosts is in use")

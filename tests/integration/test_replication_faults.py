@@ -122,7 +122,10 @@ def test_an_emptied_disk_never_wins(cluster: LocalCluster) -> None:
 
 
 def test_a_hanging_follower_leaves_the_isr_and_comes_back(start_cluster: Start) -> None:
-    cluster = start_cluster(brokers=3, replica_lag_time_max_ms="1500")
+    cluster = start_cluster(
+        brokers=3, replica_lag_time_max_ms="1500",
+        zookeeper_session_timeout_ms="6000",  # for when the follower is the controller, too
+    )  # fmt: skip
     cluster.create_topic("hangs", 1, 3, min_insync_replicas="2")
     with Workload(cluster.bootstrap, "hangs") as load:
         load.wait_acks(50)

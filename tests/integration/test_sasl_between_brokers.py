@@ -17,7 +17,7 @@ from integration.cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
 
-PORT = 32_300
+PORT = 32_030
 SESSION_MS = 2_000
 RUN_S = 3 * SESSION_MS / 1000
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"

@@ -21,8 +21,8 @@ from integration.jvm_tools import kafka_tool
 
 pytestmark = pytest.mark.integration
 
-PORT = 32_100
-SASL = "127.0.0.1:32190"
+PORT = 32_000
+SASL = "127.0.0.1:32090"
 MODULES = "org.apache.kafka.common.security"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PASSWORD = "s3cret=3D"
@@ -80,7 +80,8 @@ def kafka_python(mechanism: str, password: str) -> int:
         sasl_mechanism=mechanism,
         sasl_plain_username="alice",
         sasl_plain_password=password,
-        bootstrap_timeout_ms=5_000,  # it tries a wrong password for as long
+        # It tries a wrong password for as long.
+        bootstrap_timeout_ms=10_000 if password == PASSWORD else 1_000,
     )
     producer.send("t", b"x").get(10)
     producer.close()

@@ -20,8 +20,8 @@ from integration.jvm_tools import kafka_tool
 
 pytestmark = pytest.mark.integration
 
-PORT = 33_100
-SASL_PORT = 33_190
+PORT = 32_060
+SASL_PORT = 32_150
 SASL = f"127.0.0.1:{SASL_PORT}"
 MODULES = "org.apache.kafka.common.security"
 LISTENER = "listener.name.sasl_plaintext."
@@ -82,6 +82,11 @@ def test_a_token_logs_in_until_it_is_expired(cluster: LocalCluster) -> None:
     with Admin(**plain("alice")) as admin:
         made = admin.create_delegation_token(renewers=["User:bob"])
         assert made.owner == "User:alice" and made.max_timestamp > made.expiry_timestamp
+
+        def known() -> bool:  # brokers follow the tokens' change nodes
+            return bool(admin.describe_delegation_tokens(["User:alice"]))
+
+        cluster.wait_until(known, "the broker knows the token")
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
             options = by_token(made.token_id, made.password, mechanism)
             with Producer(**options) as producer:
@@ -96,6 +101,7 @@ def test_a_token_logs_in_until_it_is_expired(cluster: LocalCluster) -> None:
                 made.expiry_timestamp
             )
             renewer.expire_delegation_token(made.hmac)
+        cluster.wait_until(lambda: not known(), "the broker knows that it has expired")
         with pytest.raises(KafkaError, match="SASL_AUTHENTICATION_FAILED"):
             Admin(**by_token(made.token_id, made.password))
         with pytest.raises(KafkaError, match="DELEGATION_TOKEN_NOT_FOUND"):

@@ -138,6 +138,26 @@ def test_engines_agree_on_unsigned_numbers_above_bigint(spark: Any, tmp_path: Pa
     ]
 
 
+def test_spark_reads_a_variant_by_path(spark: Any, tmp_path: Path) -> None:
+    topic = TypedTopic(tmp_path, topic="free")
+    topic.configs["headwater.typed.variant"] = "true"
+    digits = "9" * 30
+    topic.produce(0, {"a": {"b": [1, "x"]}}, b'{"n": %s}' % digits.encode(), None, b"{broken")
+    typed, quarantine = followed(tmp_path, topic)
+    frame = spark.read.format("delta").load(typed).orderBy("offset")
+    rows = frame.selectExpr(
+        "variant_get(value, '$.a.b[1]', 'string') as b",
+        "variant_get(value, '$.n', 'decimal(38,0)') as n",
+        "value is null as missing",
+    ).collect()
+    assert [tuple(row) for row in rows] == [
+        ("x", None, False),
+        (None, Decimal(digits), False),
+        (None, None, True),
+    ]
+    assert spark.read.format("delta").load(quarantine).count() == 1
+
+
 def test_a_declared_topic_is_read_as_columns_by_one_line(
     spark: Any, shared_cluster: LocalCluster
 ) -> None:

@@ -15,6 +15,8 @@ from soak.world import HOOKS
 pytestmark = pytest.mark.integration
 
 HOUR_MS = 3_600_000
+SESSION_MS = "10000"
+"""The watchdog waits for as long, and never for less."""
 
 
 def test_a_leader_whose_loop_hangs_ends_and_others_lead(
@@ -23,7 +25,7 @@ def test_a_leader_whose_loop_hangs_ends_and_others_lead(
     roots = [str(HOOKS), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, roots)))
     monkeypatch.setenv("HEADWATER_SOAK_DISKS", str(tmp_path))
-    cluster = start_cluster(brokers=3)
+    cluster = start_cluster(brokers=3, zookeeper_session_timeout_ms=SESSION_MS)
     cluster.create_topic("hung", 1, 3, min_insync_replicas="2")
     with Workload(cluster.bootstrap, "hung") as load:
         load.wait_acks(50)

@@ -39,6 +39,12 @@ REGISTRY_CLIENTS = (
     "@confluentinc/schemaregistry@1.10.1",
 )
 APICURIO_SERDES = "io.apicurio:apicurio-registry-avro-serde-kafka:3.1.7"
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>headwater.test</groupId><artifactId>jars</artifactId><version>1</version>
+<dependencies><dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>
+<version>{version}</version></dependency></dependencies></project>
+"""
+"""Of a project whose dependencies are wanted."""
 APICURIO_VERSION = "3.3.3"
 APICURIO_JAVA = 25
 FETCH_S = 900.0
@@ -151,12 +157,16 @@ def registry_node() -> tuple[Sequence[str], dict[str, str]]:
 
 
 def apicurio_serdes() -> str:
-    """The class path of Apicurio's Avro serializers for Kafka."""
+    """The class path of Apicurio's Avro serializers for Kafka, with all that they need."""
     _program("java", "a Java runtime (17 or newer)")
-    try:
-        return f"{resolve_jars(CACHE / 'apicurio-serdes', (APICURIO_SERDES,))}/*"
-    except SystemExit as error:
-        raise MissingPartError(str(error)) from error
+    folder = CACHE / "apicurio-serdes"
+    with _once(folder, APICURIO_SERDES.replace(":", "-")) as is_missing:
+        if is_missing:
+            group, name, version = APICURIO_SERDES.split(":")
+            (folder / "pom.xml").write_text(POM.format(group=group, name=name, version=version))
+            copy = [_program("mvn", "Maven"), "-q", "dependency:copy-dependencies"]
+            _run([*copy, f"-DoutputDirectory={folder / 'jars'}", "-DincludeScope=runtime"], folder)
+    return f"{folder / 'jars'}/*"
 
 
 def apicurio_registry() -> tuple[Path, Path]:

@@ -25,6 +25,8 @@ from pyarrow import fs
 
 from headwater.errors import HeadwaterError
 from headwater_tier import schema
+from headwater_tier.live_files import LiveFile as LiveFile
+from headwater_tier.live_files import LiveFiles
 from headwater_tier.plan import FileFacts, TableLocation
 from headwater_tier.table_names import end_txn, rows_txn, start_txn
 
@@ -49,20 +51,6 @@ class CommitUnknownError(HeadwaterError):
 
 
 @dataclass(frozen=True, slots=True)
-class LiveFile:
-    """One file of a snapshot. `path` is relative to the table; missing statistics are None."""
-
-    path: str
-    size_bytes: int
-    rows: int | None
-    modified_ms: int
-    min_partition: int | None
-    max_partition: int | None
-    min_offset: int | None
-    max_offset: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class Snapshot:
     """A version of the table that passed every check."""
 
@@ -71,7 +59,8 @@ class Snapshot:
     ends: Mapping[int, int]
     starts: Mapping[int, int]
     rows: int
-    files: tuple[LiveFile, ...]
+    files: Sequence[LiveFile]
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +104,8 @@ class LogTable:
         self.location = location
         self._checked = checked
         self._table = self._opened()
+        self._own: Change | None = None
+        """The commit that was made against the snapshot, until the handle has moved to it."""
         if at is not None:
             self._travel(at)
         self._snapshot = self._read()
@@ -183,12 +174,31 @@ class LogTable:
             self._table.update_incremental()
             if self._table.version() == before:
                 return self._snapshot
-        self._snapshot = self._read()
+        own, self._own = self._own, None
+        if own is not None and self._table.version() == before + 1:
+            self._snapshot = self._after(own)
+        else:
+            self._snapshot = self._read()
         return self._snapshot
+
+    def _after(self, own: Change) -> Snapshot:
+        """The version of this handle's own commit, and of no other: it changed what it says. Asking
+        deltalake for each application transaction would cost milliseconds, for each partition."""
+        former = self._snapshot
+        with _access_errors(self.location, "reading the log of"):
+            files = LiveFiles(pa.table(self._table.get_add_actions(flatten=True)))
+        rows = files.total("num_records")
+        if rows != _rows_after(former, own):
+            return self._read()  # it finds and names what is wrong
+        ends = {**former.ends, **(own.ends or {})}
+        starts = {**former.starts, **(own.starts or {})}
+        count = max([former.partitions, *(p + 1 for p in ends)])
+        size_bytes = files.total("size_bytes")
+        return Snapshot(self._table.version(), count, ends, starts, rows, files, size_bytes)
 
     def reopen(self) -> Snapshot:
         """Forget what is known and open the newest version: after a commit of unknown outcome."""
-        self._table = self._opened()
+        self._table, self._own = self._opened(), None
         self._snapshot = self._read()
         return self._snapshot
 
@@ -204,9 +214,7 @@ class LogTable:
         version: call `refresh` afterwards.
         """
         table, topic_id = self._table, self.location.topic_id
-        rows = self._snapshot.rows + sum(f.rows for f in change.adds)
-        rows -= sum(f.rows or 0 for f in change.removes)
-        versions = [Transaction(rows_txn(topic_id), rows)]
+        versions = [Transaction(rows_txn(topic_id), _rows_after(self._snapshot, change))]
         versions += [Transaction(end_txn(topic_id, p), o) for p, o in (change.ends or {}).items()]
         versions += [
             Transaction(start_txn(topic_id, p), o) for p, o in (change.starts or {}).items()
@@ -234,6 +242,7 @@ class LogTable:
             raise CommitUnknownError(
                 f"committing version {table.version() + 1} of {self.location.uri}: {error}"
             ) from error
+        self._own = change
 
     def vacuum(self, retention_hours: int, keep_versions: Sequence[int]) -> list[str]:
         """Delete unreferenced files, orphans too; keeps the files of `keep_versions`."""
@@ -268,7 +277,7 @@ class LogTable:
                 f"log table {self.location.uri} has format {newer}, this Headwater reads up to "
                 f"{schema.FORMAT_VERSION}: run the newer Headwater that wrote it"
             )
-        files = tuple(_live_files(adds))
+        files = LiveFiles(adds)
         problem = (
             schema.properties_problem(properties, self.location.topic_id)
             or schema.protocol_problem(
@@ -282,7 +291,7 @@ class LogTable:
         partitions = _known_partitions(properties, files)
         ends = self._fences(end_txn, partitions)
         starts = self._fences(start_txn, partitions)
-        rows = sum(f.rows or 0 for f in files)
+        rows = files.total("num_records")
         problem = problem or self._rows_problem(files, rows, ends)
         if problem and self._checked:
             raise TableStateError(
@@ -291,7 +300,8 @@ class LogTable:
                 "(`headwater tier repair`)."
             )
         count = max([partitions, *(p + 1 for p in ends)])
-        return Snapshot(self._table.version(), count, ends, starts, rows, files)
+        size_bytes = files.total("size_bytes")
+        return Snapshot(self._table.version(), count, ends, starts, rows, files, size_bytes)
 
     def _fences(self, name: Any, partitions: int) -> dict[int, int]:
         """The fence's value per partition; partitions added later are found by asking on."""
@@ -305,23 +315,18 @@ class LogTable:
                 return found
             partition += 1
 
-    def _rows_problem(
-        self, files: Sequence[LiveFile], rows: int, ends: Mapping[int, int]
-    ) -> str | None:
-        without = [f.path for f in files if f.rows is None]
-        if without:
-            return f"file {without[0]} has no row count, so Headwater did not write it"
+    def _rows_problem(self, files: LiveFiles, rows: int, ends: Mapping[int, int]) -> str | None:
+        without = files.first_without_rows()
+        if without is not None:
+            return f"file {without} has no row count, so Headwater did not write it"
         counted = self.version_of(rows_txn(self.location.topic_id))
-        if counted is None and files:
+        if counted is None and len(files):
             return f"it holds {rows} rows, but its log has no row count of tiering"
         if counted is not None and counted != rows:
             return f"its files hold {rows} rows, tiering counted {counted}"
-        for live in files:
-            for partition in (live.min_partition, live.max_partition):
-                if partition is not None and partition not in ends:
-                    return (
-                        f"{live.path} holds rows of partition {partition}, which has no tiered end"
-                    )
+        for partition in sorted(files.partitions() - ends.keys()):
+            path = next(f.path for f in files if partition in (f.min_partition, f.max_partition))
+            return f"{path} holds rows of partition {partition}, which has no tiered end"
         return None
 
     def _foreign_commit(self) -> str:
@@ -391,9 +396,14 @@ class UsersTable:
             raise TableAccessError(f"{doing} {self.uri} failed: {error}") from error
 
 
-def _known_partitions(properties: Mapping[str, str], files: Sequence[LiveFile]) -> int:
+def _rows_after(snapshot: Snapshot, change: Change) -> int:
+    added = sum(f.rows for f in change.adds)
+    return snapshot.rows + added - sum(f.rows or 0 for f in change.removes)
+
+
+def _known_partitions(properties: Mapping[str, str], files: LiveFiles) -> int:
     created = properties.get(schema.PARTITIONS, "0")
-    largest = max((f.max_partition or 0 for f in files), default=-1)
+    largest = max(files.partitions(), default=-1)
     return max(int(created) if created.isdigit() else 0, largest + 1)
 
 
@@ -402,24 +412,6 @@ def _schema_problem(found: pa.Schema) -> str | None:
     if names != schema.LOG_TABLE_COLUMNS:
         return f"its columns are {list(names)}, not {list(schema.LOG_TABLE_COLUMNS)}"
     return None
-
-
-def _live_files(adds: pa.Table) -> Iterator[LiveFile]:
-    for row in adds.to_pylist():
-        yield LiveFile(
-            path=unquote(row["path"]),
-            size_bytes=row["size_bytes"],
-            rows=row.get("num_records"),
-            modified_ms=_milliseconds(row["modification_time"]),
-            min_partition=row.get("min.partition"),
-            max_partition=row.get("max.partition"),
-            min_offset=row.get("min.offset"),
-            max_offset=row.get("max.offset"),
-        )
-
-
-def _milliseconds(time: Any) -> int:
-    return time if isinstance(time, int) else int(time.timestamp() * 1000)
 
 
 def table_exists(location: TableLocation) -> bool:

@@ -22,6 +22,7 @@ from headwater_broker.telemetry import (
 )
 from headwater_broker.telemetry.consumer_lag import end_offsets, partitions_elsewhere
 from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
+from headwater_broker.telemetry.tiering import tier_metrics, tier_reports
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -75,6 +76,7 @@ class BrokerCollector(Collector):
         )
         end_offset = end_offsets(replicas, self._elsewhere.get)
         yield from process_metrics.group_metrics(services.groups.coordinated(), end_offset)
+        yield from tier_metrics(tier_reports(services.groups.coordinated()))
         transactions, now_ms = services.transactions, services.clock.now_ms()
         yield from transaction_metrics.coordinator_metrics(transactions.counts(), now_ms)
         yield from transaction_metrics.marker_metrics(transactions.markers.totals)

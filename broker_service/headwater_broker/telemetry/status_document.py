@@ -30,6 +30,7 @@ from headwater_broker.telemetry.open_transactions import (
     oldest,
 )
 from headwater_broker.telemetry.process_stats import rss_bytes
+from headwater_broker.telemetry.tiering import tier_reports
 
 FORMAT = 1
 SLICE_ROWS = 50
@@ -82,6 +83,7 @@ class StatusDocument:
 
         shown, left_out = shown_groups(services.groups.coordinated())
         groups = await _rows(describe_group, shown)
+        tiering = await _rows(dict, tier_reports(services.groups.coordinated()))
         counts = services.transactions.counts()
         open_here = oldest(t for shard in counts for t in shard.open.values())
         transactions = await _rows(describe_open, open_here)
@@ -92,7 +94,7 @@ class StatusDocument:
         rows = await _rows(row, (partition for _, partition in keys))
         return (
             f'{head[:-1]},"topics":[{topics}],"groups":[{groups}],"groups_left_out":{left_out},'
-            f'"transactions":[{transactions}],"blocked":[{blocked}],'
+            f'"tiering":[{tiering}],"transactions":[{transactions}],"blocked":[{blocked}],'
             f'"epochs":[{epochs}],'
             f'"hosted":{hosted[:-1]},"partitions":[{rows}]}}}}'
         )

@@ -100,6 +100,7 @@ def operation(function: Callable[..., int]) -> Callable[..., int]:
         directory: str,
         zookeeper: str | None,
         zookeeper_config: str | None,
+        servers: str | None,
         timeout_s: int,
         as_json: bool,
         **more: Any,
@@ -107,7 +108,8 @@ def operation(function: Callable[..., int]) -> Callable[..., int]:
         outside: Connections = click.get_current_context().obj or Connections()
         pacing = replace(outside.pacing, in_sync_s=timeout_s, stall_s=timeout_s)
         manager = outside.manager(directory, zookeeper, zookeeper_config)
-        admin = outside.admin or partial(Admin, **client_security())
+        open_admin = outside.admin or partial(Admin, **client_security())
+        admin = open_admin if servers is None else lambda _usual: open_admin(servers)
         operations = Operations(manager, admin, pacing, quiet=as_json)
         return function(operations, as_json=as_json, **more)
 
@@ -124,7 +126,12 @@ def operation(function: Callable[..., int]) -> Callable[..., int]:
         "--zookeeper-config", metavar="FILE",
         help="With --zookeeper of a secure cluster: its D/security/secrets.properties.",
     )  # fmt: skip
-    return dir_option(command_config_option(zookeeper(config(limit(json_option(command))))))
+    elsewhere = click.option(
+        "--bootstrap-server", "servers", metavar="HOST:PORT,...",
+        help="Brokers to ask, where --command-config is for another listener than the cluster's.",
+    )  # fmt: skip
+    reached = elsewhere(command_config_option(zookeeper(config(limit(json_option(command))))))
+    return dir_option(reached)
 
 
 python_option = click.option(

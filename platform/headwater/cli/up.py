@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from headwater.cli.options import command_for, dir_option, echo_json, json_option
+from headwater.cli.options import command_for, dir_option, echo_json, json_option, within
 from headwater.cli.settings import parse_settings
 from headwater.config.keys import broker_key
 from headwater.errors import HeadwaterError, UsageError
@@ -24,9 +24,11 @@ from headwater.local.daemon import UpOptions
 from headwater.local.data_folders import LOG_DIRS, parse_log_dirs
 from headwater.local.failed_start import undone_if_it_fails
 from headwater.local.processes import CLUSTER_DIR_VARIABLE
+from headwater.local.service_spec import REGISTRY_PORT
 from headwater.local.supervisor_socket import raise_failure
 
 STOP_WAIT_S = 60.0
+PORT_HIGHEST = 65_535
 SET_HELP = (
     "A property of every broker, kept for later starts; KEY= removes it. With log.dirs=A,B every "
     "broker N has the data folders A/broker-N and B/broker-N. May be repeated."
@@ -69,6 +71,16 @@ TABLE_OPTION = "headwater.tables.option."
     show_default=True,
     help="Tier topics with remote.storage.enable=true (`headwater tier serve`), at low priority.",
 )
+@click.option(
+    "--schema-registry",
+    "registry_port",
+    type=int,
+    is_flag=False,
+    flag_value=REGISTRY_PORT,
+    callback=within(1, PORT_HIGHEST),
+    metavar="[PORT]",
+    help=f"Run `headwater registry serve` too. [port: {REGISTRY_PORT}]",
+)
 @json_option
 def up(
     brokers: int | None,
@@ -80,6 +92,7 @@ def up(
     zookeeper: str | None,
     secure: bool,
     tiering: bool,
+    registry_port: int | None,
     as_json: bool,
 ) -> int:
     """Start the cluster of a folder.
@@ -91,14 +104,16 @@ def up(
     if zookeeper is not None:
         check_ensemble(zookeeper)
     properties = check_properties(parse_settings(settings, "--set"))
-    options = UpOptions(directory, brokers, port, spark, zookeeper, properties, secure, tiering)
+    options = UpOptions(
+        directory, brokers, port, spark, zookeeper, properties, secure, tiering, registry_port
+    )
     path = daemon.cluster_folder(directory)
     with undone_if_it_fails(path, data_roots(path, properties)):
         if foreground:
             return _foreground(options, as_json)
         daemon.prepare_directory(directory)
         servers = _start_detached(options, path, quiet=as_json)
-    _show_up(servers, directory, as_json)
+    _show_up(servers, options, as_json)
     return 0
 
 
@@ -178,7 +193,7 @@ def _foreground(options: UpOptions, as_json: bool) -> int:
         nonlocal is_up
         if event["event"] == "up":
             is_up = True
-            _show_up(event["bootstrap_servers"], options.directory, as_json)
+            _show_up(event["bootstrap_servers"], options, as_json)
         elif not as_json:
             click.echo(daemon.event_text(event), err=True)
 
@@ -188,10 +203,14 @@ def _foreground(options: UpOptions, as_json: bool) -> int:
     return code
 
 
-def _show_up(bootstrap_servers: str, directory: str, as_json: bool) -> None:
+def _show_up(bootstrap_servers: str, options: UpOptions, as_json: bool) -> None:
+    directory, port = options.directory, options.registry_port
+    registry = {} if port is None else {"schema_registry": f"http://127.0.0.1:{port}"}
     if as_json:
         folder = str(daemon.cluster_folder(directory))
-        echo_json({"bootstrap_servers": bootstrap_servers, "directory": folder})
+        echo_json({"bootstrap_servers": bootstrap_servers, "directory": folder, **registry})
         return
     click.echo(f"bootstrap servers: {bootstrap_servers}")
+    for url in registry.values():
+        click.echo(f"schema registry: {url}")
     click.echo(f"data and logs: {directory}   stop it: {command_for('down', directory)}")

@@ -30,7 +30,7 @@ from headwater.local.cluster_spec import ClusterSpec
 from headwater.local.data_folders import shut
 from headwater.local.manager import Launcher, Manager
 from headwater.local.processes import CLUSTER_DIR_VARIABLE
-from headwater.local.service_spec import ServiceSpec, tiering_service
+from headwater.local.service_spec import ServiceSpec, registry_service, tiering_service
 from headwater.local.stop import end_leftovers
 from headwater.local.supervisor import Supervisor
 from headwater.local.supervisor_socket import Report, SupervisorSocket, failure
@@ -63,6 +63,8 @@ class UpOptions:
     secure: bool = False
     tiering: bool = True
     """Run `headwater tier serve` beside the brokers."""
+    registry_port: int | None = None
+    """Run `headwater registry serve` beside the brokers, at this port."""
 
 
 class StopRequestedError(BaseException):
@@ -108,7 +110,12 @@ def run(options: UpOptions, report: Report, make_manager: MakeManager = manager_
 def services_of(options: UpOptions) -> tuple[ServiceSpec, ...]:
     """The processes that these options ask for beside the brokers."""
     tiering = tiering_service() if options.tiering else None
-    return () if tiering is None else (tiering,)
+    port = options.registry_port
+    registry = None if port is None else registry_service(port)
+    if tiering is not None and port is not None and not options.secure:
+        url = f"http://127.0.0.1:{port}"
+        tiering = replace(tiering, command=(*tiering.command, "--schema-registry", url))
+    return tuple(service for service in (registry, tiering) if service is not None)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from headwater.local.data_folders import read_properties
 from headwater.local.private_file import write_private
 from headwater.local.scram_bootstrap import ensure_scram_user
 from headwater.local.security_folder import FOLDER, SecurityFolder
-from headwater.local.service_spec import TIERING
+from headwater.local.service_spec import REGISTRY, TIERING
 from headwater.local.zk_client import NO_SECURITY, ZooKeeperSecurity
 from headwater.security.jaas import LoginModule, parse_jaas
 from headwater.security.scram_credential import ScramMechanism
@@ -34,7 +34,7 @@ SECURE = "SECURE"
 INTERNAL = "INTERNAL"
 ADMIN = "admin"
 BROKER_PRINCIPAL = "broker"
-SERVICE_PRINCIPALS = (TIERING,)
+SERVICE_PRINCIPALS = (TIERING, REGISTRY)
 """Services that may do everything, as tiering reads every topic."""
 INTERNAL_RULES = (
     f"RULE:^CN=broker-[0-9]+$/{BROKER_PRINCIPAL}/,"

@@ -6,7 +6,13 @@ import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from headwater.errors import UsageError
+from headwater.extras import install_hint
+
 TIERING = "tiering"
+REGISTRY = "registry"
+REGISTRY_PORT = 8081
+"""Confluent's."""
 HEADWATER_COMMAND = (sys.executable, "-P", "-m", "headwater")
 
 
@@ -29,6 +35,8 @@ class ServiceSpec:
     """...by this option."""
     takes_zookeeper: bool = False
     """True: it gets --zookeeper and, in a secure cluster, --zookeeper-config."""
+    users_option: str = ""
+    """In a secure cluster this option gets the brokers' addresses at which users log in."""
     awaits_ready: bool = False
     """True: the cluster is up only when this service is ready."""
 
@@ -41,3 +49,12 @@ def tiering_service() -> ServiceSpec | None:
     return ServiceSpec(
         TIERING, command, "headwater.tables.", "--tables-config", takes_zookeeper=True
     )
+
+
+def registry_service(port: int) -> ServiceSpec:
+    """`headwater registry serve`. Raises UsageError where its libraries are not installed."""
+    for library in ("starlette", "uvicorn", "headwater_gateway"):
+        if find_spec(library) is None:
+            raise UsageError(f"--schema-registry needs {library}: {install_hint('gateway')}")
+    command = (*HEADWATER_COMMAND, "registry", "serve", "--supervised", "--port", str(port))
+    return ServiceSpec(REGISTRY, command, users_option="--user-bootstrap-server", awaits_ready=True)

@@ -88,6 +88,8 @@ class Services:
         if self._security is not None:
             path = self._security.service_properties(service.name, self._spec)
             options = ("--bootstrap-server", internal_servers, "--command-config", str(path))
+            if service.users_option:
+                options = (*options, service.users_option, bootstrap_servers)
         if service.takes_zookeeper:
             options = (*options, "--zookeeper", self._zookeeper)
             if self._security is not None:

@@ -81,6 +81,8 @@ def connector(servers: str, properties: Mapping[str, str]) -> Connect:
         for name, text in properties.items()
         if not name.startswith(("sasl.", "ssl.keystore.", "ssl.key."))
     }
+    is_encrypted = properties.get("security.protocol", "").upper() in ("SSL", "SASL_SSL")
+    shared["security.protocol"] = "SASL_SSL" if is_encrypted else "SASL_PLAINTEXT"
 
     def connect(user: str, password: str) -> BrokerConnection:
         login = {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}

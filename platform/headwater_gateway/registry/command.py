@@ -10,9 +10,11 @@ import click
 
 from headwater.cli.command_config import client_properties
 from headwater.cli.options import bootstrap_options, bootstrap_servers, within
+from headwater.cli.settings import parse_settings
 from headwater.client.security_options import security_keywords
 from headwater.config.java_properties import read_java_properties
 from headwater.errors import UsageError
+from headwater.local.service_spec import REGISTRY_PORT
 from headwater.security.tls_context import ClientValues, server_context
 from headwater.system import SystemClock, SystemEntropy
 from headwater_gateway.registry.broker_rights import BrokerRights, connector
@@ -20,6 +22,7 @@ from headwater_gateway.registry.formats.catalog import FormatCatalog
 from headwater_gateway.registry.http_app import registry_app
 from headwater_gateway.registry.http_guard import HttpGuard
 from headwater_gateway.registry.parts import RegistryParts
+from headwater_gateway.registry.questions_command import check, register, schema, subjects
 from headwater_gateway.registry.rights import OpenRights, Rights
 from headwater_gateway.registry.schemas_topic import (
     REPLICATION_FACTOR,
@@ -31,19 +34,21 @@ from headwater_gateway.registry.server import Listener, check_exposure
 from headwater_gateway.registry.server import serve as serve_app
 from headwater_gateway.registry.topic_store import TopicStore
 
-PORT = 8081
-
 
 @click.group()
 def registry() -> None:
     """The schema registry: Confluent's REST interface, its state in the topic _schemas."""
 
 
+for command in (subjects, schema, register, check):
+    registry.add_command(command)
+
+
 @registry.command()
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST",
               help="Address to listen at. Off loopback it needs TLS and a login.")  # fmt: skip
-@click.option("--port", type=int, callback=within(1, 65_535), default=PORT, show_default=True,
-              metavar="PORT", help="Port to listen at.")  # fmt: skip
+@click.option("--port", type=int, callback=within(1, 65_535), default=REGISTRY_PORT,
+              show_default=True, metavar="PORT", help="Port to listen at.")  # fmt: skip
 @click.option("--listener-properties", metavar="FILE",
               help="ssl.* properties of the listener, as a broker's.")  # fmt: skip
 @click.option("--allowed-host", "allowed_hosts", multiple=True, metavar="NAME",
@@ -53,6 +58,11 @@ def registry() -> None:
 @click.option("--replication-factor", type=int, callback=within(1, 32_767),
               default=REPLICATION_FACTOR, show_default=True, metavar="N",
               help="Of that topic when it is created, or the number of brokers.")  # fmt: skip
+@click.option("--topic-config", "topic_configs", multiple=True, metavar="KEY=VALUE",
+              help="A config of that topic when it is created. May be repeated.")  # fmt: skip
+@click.option("--user-bootstrap-server", metavar="HOST:PORT,...",
+              help="The brokers' listener at which users log in, if it is another.")  # fmt: skip
+@click.option("--supervised", is_flag=True, hidden=True)
 @bootstrap_options
 def serve(
     host: str,
@@ -61,6 +71,9 @@ def serve(
     allowed_hosts: tuple[str, ...],
     topic: str,
     replication_factor: int,
+    topic_configs: tuple[str, ...],
+    user_bootstrap_server: str | None,
+    supervised: bool,
     bootstrap_server: str | None,
     directory: str,
 ) -> int:
@@ -71,10 +84,17 @@ def serve(
     """
     listener = _listener(host, port, listener_properties)
     properties = client_properties()
-    has_login = properties.get("security.protocol", "").upper().startswith("SASL")
+    protocol = properties.get("security.protocol", "").upper()
+    has_login = protocol.startswith("SASL") or user_bootstrap_server is not None
     check_exposure(listener, has_login=has_login)
     servers = bootstrap_servers(bootstrap_server, directory)
-    options = TopicOptions(servers, topic, replication_factor, security_keywords(properties))
+    options = TopicOptions(
+        servers,
+        topic,
+        replication_factor,
+        security_keywords(properties),
+        parse_settings(topic_configs, "--topic-config"),
+    )
     clock, entropy = SystemClock(), SystemEntropy()
     with ExitStack() as stack:
         store = TopicStore(SchemasTopic(options), clock, entropy)
@@ -82,12 +102,15 @@ def serve(
         store.start()
         rights: Rights = OpenRights()
         if has_login:
-            rights = BrokerRights(connector(servers, properties), clock, entropy)
+            rights = BrokerRights(
+                connector(user_bootstrap_server or servers, properties), clock, entropy
+            )
             stack.callback(rights.close)
         parts = RegistryParts(
             store, FormatCatalog(), rights, store.cluster_id, version("headwater")
         )
-        return serve_app(registry_app(parts, HttpGuard((host, *allowed_hosts))), listener)
+        app = registry_app(parts, HttpGuard((host, *allowed_hosts)))
+        return serve_app(app, listener, until_stdin_ends=supervised)
 
 
 def _listener(host: str, port: int, path: str | None) -> Listener:

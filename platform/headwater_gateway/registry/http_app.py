@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
+from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -21,6 +22,10 @@ from headwater_gateway.registry.http_requests import PlainText, RegistryRequest,
 from headwater_gateway.registry.parts import RegistryParts
 from headwater_gateway.registry.resources import Resource, Resources
 from headwater_gateway.registry.rights import Rights
+
+READ_THREADS = 32
+WRITE_THREADS = 16
+"""Of each path."""
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +48,7 @@ class Endpoint:
         self._by_method = by_method
         self._rights = rights
         self._guard = guard
+        self._limiters: tuple[CapacityLimiter, CapacityLimiter] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
@@ -50,12 +56,19 @@ class Endpoint:
         response = await self._answer(request)
         await response(scope, receive, send)
 
+    def _threads(self, method: str) -> CapacityLimiter:
+        """While brokers hang, writes that wait leave threads to the readers."""
+        if self._limiters is None:
+            self._limiters = (CapacityLimiter(READ_THREADS), CapacityLimiter(WRITE_THREADS))
+        return self._limiters[method not in ("GET", "HEAD")]
+
     async def _answer(self, request: Request) -> Response:
         try:
             has_body = request.method in ("POST", "PUT")
             self._guard.check(request.headers, has_body=has_body)
             body = await _body(request) if has_body else b""
-            document = await run_in_threadpool(self._call, request, body)
+            work = partial(self._call, request, body)
+            document = await to_thread.run_sync(work, limiter=self._threads(request.method))
         except RegistryError as error:
             return error_reply(request, error)
         if isinstance(document, PlainText):

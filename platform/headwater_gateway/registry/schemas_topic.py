@@ -6,7 +6,7 @@ others (KIP-98), so that no two instances write by states that differ.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headwater.client.admin.client import LATEST, Admin
@@ -26,6 +26,7 @@ TOPIC = "_schemas"
 TRANSACTIONAL_ID_PREFIX = "headwater-schema-registry-"
 REPLICATION_FACTOR = 3
 """Or the number of brokers, if there are fewer."""
+COMPACT = {"cleanup.policy": "compact"}
 POLL_MS = 50
 POLL_RECORDS_MAX = 10_000
 TRANSACTION_TIMEOUT_MS = 30_000
@@ -42,6 +43,7 @@ class TopicOptions:
     topic: str = TOPIC
     replication_factor: int = REPLICATION_FACTOR
     security: SecurityOptions = field(default_factory=lambda: SecurityOptions())
+    configs: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def transactional_id(self) -> str:
@@ -80,7 +82,7 @@ class SchemasTopic:
         except UnknownTopicOrPartitionError:
             brokers = len(self._admin.describe_cluster().brokers)
             copies = min(self.options.replication_factor, brokers)
-            topic = NewTopic(name, 1, copies, {"cleanup.policy": "compact"})
+            topic = NewTopic(name, 1, copies, {**self.options.configs, **COMPACT})
             try:
                 self._admin.create_topics([topic])
             except TopicAlreadyExistsError:

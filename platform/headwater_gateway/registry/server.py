@@ -6,9 +6,11 @@ The only module that imports uvicorn.
 from __future__ import annotations
 
 import json
+import os
 import ssl
 from dataclasses import dataclass
 from ipaddress import ip_address
+from threading import Thread
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -16,7 +18,10 @@ from starlette.types import ASGIApp
 from headwater.errors import UsageError
 
 GRACE_S = 5
+STDIN = 0
 BACKLOG = 2_048
+CONNECTIONS_MAX = 2_000
+"""More of them are answered with 503."""
 KEEP_ALIVE_S = 60
 
 
@@ -75,6 +80,7 @@ class RegistryServer(uvicorn.Server):
             ws="none",
             proxy_headers=False,
             backlog=BACKLOG,
+            limit_concurrency=CONNECTIONS_MAX,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=GRACE_S,
         )
@@ -83,6 +89,12 @@ class RegistryServer(uvicorn.Server):
         super().__init__(config)
         self._listener = listener
 
+    def stop_at_end_of_stdin(self) -> None:
+        """The supervisor's end of stdin closes when it ends, however it ends."""
+        while os.read(STDIN, 4096):
+            pass  # nothing is asked of a service there
+        self.should_exit = True
+
     async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
         """Listen, then say so."""
         await super().startup(sockets)  # type: ignore[arg-type]
@@ -90,9 +102,11 @@ class RegistryServer(uvicorn.Server):
             print(json.dumps({"ready": True, "url": self._listener.url}), flush=True)
 
 
-def serve(app: ASGIApp, listener: Listener) -> int:
-    """Serve until SIGTERM or SIGINT; the exit code."""
+def serve(app: ASGIApp, listener: Listener, *, until_stdin_ends: bool = False) -> int:
+    """Serve until SIGTERM or SIGINT, or until whoever started it is gone; the exit code."""
     server = RegistryServer(app, listener)
+    if until_stdin_ends:
+        Thread(target=server.stop_at_end_of_stdin, daemon=True).start()
     try:
         server.run()
     except SystemExit:  # uvicorn has told why it cannot listen

@@ -73,7 +73,8 @@ class TopicFollower:
         with self._changed:
             self._is_stopping = True
             self._changed.notify_all()
-        self._thread.join()
+        if self._thread.ident is not None:  # it was started
+            self._thread.join()
 
     def state(self) -> RegistryState:
         """The state by now."""
@@ -214,7 +215,7 @@ class TopicStore:
 
     def _catch_up(self, deadline: float) -> None:
         end = self._topic.end()
-        if end > self._own_end:
+        if end != self._own_end:
             self._wait(end, deadline)
 
     def _wait(self, offset: int, deadline: float) -> None:

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 2.0
 """Brokers look for changed files every 10 s: with both, all know a step of a rotation in 15 s."""
+OWN_EVERY_S = 3_600.0
 ASK_TIMEOUT_S = 10.0
 HOST_NAME = re.compile(r"[0-9A-Za-z.:_-]{1,255}")
 Links = Callable[[], Iterable[tuple[str, TaskLink]]]
@@ -97,8 +98,12 @@ class BrokerCertificates:
         link.ask(INSTALL, ASK_TIMEOUT_S, **self.answer(name, host, request))
 
     def _look(self) -> None:
+        renewed_s = self._clock.monotonic()
         while not self._closing.wait(LOOK_EVERY_S):
             try:
                 self.renew_due()
+                if self._clock.monotonic() - renewed_s >= OWN_EVERY_S:
+                    renewed_s = self._clock.monotonic()
+                    self._folder.renew_due()  # of services beside the driver
             except (HeadwaterError, OSError) as error:
                 logger.warning("the brokers' certificates are not renewed: %s", error)

@@ -11,6 +11,8 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
@@ -28,8 +30,10 @@ from headwater.local.processes import CLUSTER_DIR_VARIABLE, ProcessRef
 from headwater.local.secure_cluster import SecureCluster
 from headwater.local.services import Services
 from headwater.local.supervisor import supervised_zookeeper
-from headwater.local.zk_client import NO_SECURITY
+from headwater.local.zk_client import NO_SECURITY, ZooKeeperSecurity
 from headwater.local.zk_requests import ZkRequests
+from headwater.local.zk_session import close_session
+from headwater.local.zk_tls import zookeeper_tls_of
 from headwater.security.certificates import certificate_facts
 from headwater.system import SystemEntropy
 from headwater_spark.cluster import interrupts
@@ -89,14 +93,8 @@ class SparkManager:
         self._changed = changed
         self._drain_grace_s = drain_grace_s
         self._plan = plan_for(spark, spec.brokers)
-        zookeeper = zookeeper or spec.external_zookeeper or None
-        if zookeeper is None and not self._plan.one_host:
-            raise UsageError(
-                "executors on other machines can't reach the embedded ZooKeeper: name an ensemble,"
-                " Cluster.start(..., zookeeper='host:2181')"
-            )
-        self.external_zookeeper = zookeeper
-        self._servers = zookeeper or spec.zookeeper
+        self.external_zookeeper = _ensemble(spec, zookeeper, one_host=self._plan.one_host)
+        self._servers = self.external_zookeeper or spec.zookeeper
         self.security = (
             SecureCluster(spec.directory, clock, SystemEntropy()) if spec.secure else None
         )
@@ -114,7 +112,9 @@ class SparkManager:
         )
         """On the driver's host: they take no core of the executors."""
         self._zookeeper: SupervisedChild | None = None
-        self._sessions = BrokerSessions(spec.directory / "zookeeper", self._servers)
+        self._zookeeper_tls = zookeeper_tls_of({**dict(spec.properties), **self.properties})
+        close = partial(close_session, security=ZooKeeperSecurity(tls=self._zookeeper_tls))
+        self._sessions = BrokerSessions(spec.directory / "zookeeper", self._servers, close)
         self._jobs = BrokerJobs(
             clock,
             SparkJobs(spark, self._plan.task_cpus),
@@ -324,7 +324,7 @@ class SparkManager:
         self.security.prepare(self.spec, leaves=False)
         self._warn_of_an_open_network()
         own_server = self.external_zookeeper is None
-        self.security.ensure_admin(self._servers, own_server=own_server)
+        self.security.ensure_admin(self._servers, own_server=own_server, tls=self._zookeeper_tls)
         self._certificates = BrokerCertificates(self.security.folder, self._clock, self._links)
         self._certificates.start()
 
@@ -353,6 +353,7 @@ class SparkManager:
             "directory": str(self.spec.directory),
         }
         shown = NO_SECURITY if self.security is None else self.security.zookeeper()
+        shown = replace(shown, tls=self._zookeeper_tls)
         requests = ZkRequests(self._servers, own, ChangeRequests(self), shown)
         requests.open()
         self._requests = requests
@@ -445,6 +446,17 @@ class SparkManager:
             drain_grace_s=self._drain_grace_s,
             silence_s=network_timeout_s(self._spark),
         )
+
+
+def _ensemble(spec: ClusterSpec, zookeeper: str | None, *, one_host: bool) -> str | None:
+    """The external ensemble to use; None for the embedded one. Raises UsageError."""
+    found = zookeeper or spec.external_zookeeper or None
+    if found is None and not one_host:
+        raise UsageError(
+            "executors on other machines can't reach the embedded ZooKeeper: name an ensemble,"
+            " Cluster.start(..., zookeeper='host:2181')"
+        )
+    return found
 
 
 def plan_for(spark: SparkSession, brokers: int) -> SlotPlan:

@@ -33,7 +33,7 @@ class ColdFiles:
 def cold_files(location: TableLocation, snapshot: Snapshot) -> ColdFiles:
     """The files and ranges of a checked snapshot."""
     ranges = {p: (snapshot.starts.get(p, 0), end) for p, end in snapshot.ends.items()}
-    return ColdFiles(location, snapshot.version, ranges, snapshot.files)
+    return ColdFiles(location, snapshot.version, ranges, tuple(snapshot.files))
 
 
 def _may_hold(file: LiveFile, split: Split) -> bool:

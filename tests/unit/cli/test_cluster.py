@@ -56,6 +56,22 @@ def test_restarts(fake: FakeCluster) -> None:
     assert run(fake, "rolling-restart", "--python", "/new") == "every broker runs it already\n"
 
 
+def test_brokers_may_be_asked_at_another_listener(fake: FakeCluster) -> None:
+    asked: list[str] = []
+
+    def admin(servers: str) -> FakeCluster:
+        asked.append(servers)
+        return fake
+
+    connections = Connections(lambda *_where: fake, admin, fake.pacing())
+    for at in ((), ("--bootstrap-server", "other:1")):
+        arguments = ["restart-broker", "2", *at]
+        CliRunner().invoke(cluster, arguments, obj=connections, catch_exceptions=False)
+        assert asked
+        assert {servers == "other:1" for servers in asked} == {bool(at)}
+        asked.clear()
+
+
 def test_the_time_limit_is_the_brokers(fake: FakeCluster) -> None:
     fake.catch_up_polls = 10**6
     with pytest.raises(HeadwaterError, match="broker 2: 3 not in sync"):

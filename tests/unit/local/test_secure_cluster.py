@@ -106,7 +106,8 @@ def test_a_broker_has_tls_users_and_acls(spec: ClusterSpec, secure: SecureCluste
     assert rows["listeners"] == rows["advertised.listeners"]
     assert rows["listener.security.protocol.map"] == "SECURE:SASL_SSL,INTERNAL:SSL"
     assert rows["listener.name.internal.ssl.client.auth"] == "required"
-    assert rows["super.users"] == "User:broker;User:admin"
+    users = ("broker", "admin", "tiering", "registry")
+    assert rows["super.users"] == ";".join(f"User:{name}" for name in users)
     assert Path(rows["ssl.keystore.location"]).name == "broker-1.pem"
     assert len(rows["delegation.token.secret.key"]) == 48
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from headwater_tier.typed.declarations import declared_tables
 from headwater_tier.typed.derived_table import DerivedChange, DerivedTable
 from headwater_tier.typed.follow import TopicFollower
 from headwater_tier.typed.names import Kind, derived
+from headwater_tier.typed.vacuum import vacuum_derived
 from tier_log import CountingEntropy
 from typed_topic import CLOCK, JsonDecoder, NoSchemas, TypedTopic
 
@@ -166,18 +168,47 @@ def test_appended_and_restored_rows_are_refused_and_named(topic: TypedTopic) -> 
         topic.follow()
 
 
+def committed_by_hand(topic: TypedTopic, *actions: dict[str, Any]) -> None:
+    """A commit of another engine, as its JSON is."""
+    log = Path(uri(topic)) / "_delta_log"
+    info = {"commitInfo": {"operation": "SET TBLPROPERTIES"}}
+    number = len(list(log.glob("*.json")))
+    (log / f"{number:020}.json").write_text("\n".join(map(json.dumps, [info, *actions])))
+
+
+def metadata(topic: TypedTopic, name: str, value: str) -> dict[str, Any]:
+    """The table's metaData action, with one more property."""
+    commits = sorted((Path(uri(topic)) / "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for path in commits for line in path.read_text().splitlines()]
+    (found, *_) = [a["metaData"] for a in reversed(actions) if "metaData" in a]
+    found["configuration"][name] = value
+    return {"metaData": found}
+
+
 def test_column_mapping_is_refused_and_named(topic: TypedTopic) -> None:
     topic.follow()
-    log = Path(uri(topic)) / "_delta_log"
-    commits = sorted(log.glob("*.json"))
-    actions = [json.loads(line) for path in commits for line in path.read_text().splitlines()]
-    (metadata, *_) = [a["metaData"] for a in reversed(actions) if "metaData" in a]
-    metadata["configuration"]["delta.columnMapping.mode"] = "name"
-    info = {"commitInfo": {"operation": "SET TBLPROPERTIES"}}
-    lines = [json.dumps(info), json.dumps({"metaData": metadata})]
-    (log / f"{len(commits):020}.json").write_text("\n".join(lines))
+    committed_by_hand(topic, metadata(topic, "delta.columnMapping.mode", "name"))
     with pytest.raises(TableStateError, match=r"delta\.columnMapping\.mode"):
         topic.follow()
+
+
+def test_deletion_vectors_stop_what_reads_the_table_and_not_the_typing(topic: TypedTopic) -> None:
+    topic.configs["headwater.latest.enable"] = "true"
+    topic.follow()
+    features = ["deletionVectors", "appendOnly", "invariants"]
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": features[:1],
+        "writerFeatures": features,
+    }
+    change = metadata(topic, "delta.enableDeletionVectors", "true")
+    committed_by_hand(topic, {"protocol": protocol}, change)
+    topic.produce(0, {"a": 3})
+    topic.tier()
+    result = topic.follow()
+    assert result.rows == 1
+    assert "DROP FEATURE deletionVectors" in result.latest_problem
 
 
 def test_a_users_column_is_left_alone(topic: TypedTopic) -> None:
@@ -188,3 +219,26 @@ def test_a_users_column_is_left_alone(topic: TypedTopic) -> None:
     topic.follow()
     found = DeltaTable(uri(topic)).to_pyarrow_table().sort_by("offset").to_pylist()[-1]
     assert (found["a"], found["mine"], found["value_mine"]) == (3, None, 5)
+
+
+def test_vacuum_deletes_what_a_killed_turn_left(
+    topic: TypedTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    topic.follow()
+    topic.produce(0, {"a": 3})
+    topic.tier()
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(DerivedTable, "commit", killed)
+        topic.follow()
+    folder = Path(uri(topic))
+    left = {path.name for path in folder.glob("*.parquet")}
+    needed = {Path(path).name for path in DeltaTable(uri(topic)).file_uris()}
+    for path in folder.glob("*.parquet"):
+        os.utime(path, (0, 0))
+    gone = vacuum_derived(topic.location, age_hours=24)
+    assert {Path(path).name for path in gone} == left - needed
+    assert len(left - needed) == 1
+    assert topic.follow().rows == 1

@@ -18,6 +18,7 @@ from headwater_tier.table_maintenance import (
     repair,
     vacuum,
 )
+from headwater_tier.typed.vacuum import vacuum_derived
 
 
 @click.command("repair")
@@ -73,8 +74,10 @@ def compact_table(files_min: int, as_json: bool, **at: Any) -> int:
     help="Keep files that a table version of the last HOURS needs.",
 )
 def vacuum_table(hours: int, as_json: bool, **at: Any) -> int:
-    """Delete files of TOPIC's table that no recent version needs, and files of killed jobs."""
-    gone = vacuum(table_location(at), age_ms=hours * HOUR_MS)
+    """Delete files of TOPIC's tables that no recent version needs, and files of killed jobs."""
+    location = table_location(at)
+    gone = vacuum(location, age_ms=hours * HOUR_MS)
+    gone += vacuum_derived(location, age_hours=hours)
     if as_json:
         echo_json({"topic": at["topic"], "files": gone})
     else:

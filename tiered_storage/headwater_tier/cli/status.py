@@ -25,8 +25,9 @@ from headwater.client.blocking.record_client import LATEST
 from headwater.client.values import OffsetAndMetadata, TopicPartition
 from headwater.errors import EXIT_FAILED, ErrorCode, KafkaError, UsageError
 from headwater.system import SystemClock
+from headwater.wire.tier_status import STATUS_PARTITION, TIER_GROUP
 from headwater_tier.service.options import ServiceOptions
-from headwater_tier.service.status import TIER_GROUP, TopicStatus, from_metadata
+from headwater_tier.service.status import TopicStatus, from_metadata
 from headwater_tier.service.topics import TieredTopic
 
 SILENT_AFTER_MS = 90_000
@@ -111,7 +112,7 @@ def status_rows(
     """The rows of these topics, by name. `ends` are the last stable offsets. Pure."""
     rows = []
     for name, topic in sorted(topics.items()):
-        at = offsets.get(TopicPartition(name, 0))
+        at = offsets.get(TopicPartition(name, STATUS_PARTITION))
         report = None if at is None else from_metadata(at.metadata or "")
         behind = 0
         for p in range(topic.topic.partitions):

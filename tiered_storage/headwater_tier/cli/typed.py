@@ -59,7 +59,7 @@ def typed_tables(
         while True:
             turn = follow_topic(location, configs, schemas, SystemClock())
             _progress(turn)
-            if not turn.behind:
+            if turn.is_caught_up:
                 break
     found = typed_state(location)
     if found is None:
@@ -133,7 +133,7 @@ def _accept(location: TableLocation) -> None:
 
 
 def _progress(turn: FollowResult) -> None:
-    for problem in (turn.problem, turn.quarantine_problem):
+    for problem in (turn.problem, turn.quarantine_problem, turn.latest_problem):
         if problem:
             click.echo(problem, err=True)
     if turn.rows or turn.quarantined:

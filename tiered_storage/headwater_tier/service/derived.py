@@ -20,12 +20,15 @@ from headwater_tier.service.table_thread import Committed, Opened
 from headwater_tier.service.topics import TieredTopic
 from headwater_tier.typed.decoding import SchemaSource
 from headwater_tier.typed.follow import FollowResult, follow_topic
+from headwater_tier.typed.tables_state import TypedState, typed_state
 
 logger = logging.getLogger(__name__)
 
+FORMAT_KEY = "headwater.value.format"
 LAGGING_EVERY_S = 5.0
 """A topic whose derived tables are behind is followed again without a commit."""
 WAKE_S = 1.0
+State = Callable[[TableLocation], TypedState | None]
 Follow = Callable[[TableLocation, Mapping[str, str], SchemaSource, Clock], FollowResult]
 
 
@@ -61,8 +64,15 @@ class _Followed:
 class DerivedTables:
     """A `service.Observer`. Its thread runs from `start` to `close`."""
 
-    def __init__(self, schemas: SchemaSource, clock: Clock, follow: Follow = follow_topic) -> None:
-        """`follow` is for tests."""
+    def __init__(
+        self,
+        schemas: SchemaSource,
+        clock: Clock,
+        follow: Follow = follow_topic,
+        state: State = typed_state,
+    ) -> None:
+        """`follow` and `state` are for tests."""
+        self._state = state
         self._schemas = schemas
         self._clock = clock
         self._follow = follow
@@ -114,7 +124,7 @@ class DerivedTables:
             return {f.topic.topic.name: p for f in self._followed.values() if (p := _problem(f))}
 
     def status(self, topic: str) -> Mapping[str, DerivedStatus]:
-        """The status of a topic's derived tables, by their suffix; rows are of this process."""
+        """The status of a topic's derived tables, by their suffix; none before the first turn."""
         with self._lock:
             at = self._by_topic.get(topic)
             followed = self._followed.get(at) if at is not None else None
@@ -135,7 +145,7 @@ class DerivedTables:
 
     def _note(self, topic: TieredTopic, location: TableLocation) -> None:
         with self._lock:
-            if not topic.declared:
+            if not topic.declared.get(FORMAT_KEY):
                 self._followed.pop(location, None)
                 return
             followed = self._followed.setdefault(location, _Followed(topic))
@@ -159,14 +169,18 @@ class DerivedTables:
             followed.is_dirty = False
         try:
             result = self._follow(topic.location, topic.declared, self._schemas, self._clock)
+            former = self._state(topic.location) if followed.result is None else None
         except Exception as error:  # noqa: BLE001 - decoders meet any bytes: none stops the log
             self._failed(followed, error)
             return
         with self._lock:
             followed.followed_at = self._clock.monotonic()
             followed.failures, followed.error, followed.result = 0, "", result
-            followed.rows += result.rows
-            followed.quarantined += result.quarantined
+            if former is not None:  # the first turn: it counts what others have written, too
+                followed.rows, followed.quarantined = former.rows, former.quarantined
+            else:
+                followed.rows += result.rows
+                followed.quarantined += result.quarantined
             followed.merged += result.latest.changed if result.latest else 0
 
     def _failed(self, followed: _Followed, error: Exception) -> None:
@@ -193,7 +207,7 @@ def _problem(followed: _Followed) -> str:
 def _statuses(followed: _Followed) -> dict[str, DerivedStatus]:
     result = followed.result
     if result is None:
-        return {"typed": DerivedStatus(0, 0, followed.error)}
+        return {"typed": DerivedStatus(0, 0, followed.error)} if followed.error else {}
     found = {"typed": DerivedStatus(followed.rows, result.behind, followed.error or result.problem)}
     if followed.quarantined or result.quarantine_behind or result.quarantine_problem:
         found["quarantine"] = DerivedStatus(

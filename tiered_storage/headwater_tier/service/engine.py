@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from headwater.clock import Clock
@@ -43,6 +44,7 @@ class Engine:
     clock: Clock
     derived: DerivedTables
     catalog: CatalogKeeper | None = None
+    metrics_listener: str = ""
     _commits: int = -1
     _commits_at: float = 0.0
     _is_released: bool = False
@@ -50,6 +52,7 @@ class Engine:
     def run(self, stop: threading.Event, *, once: bool = False) -> None:
         """Run until `stop`; with `once`, until every topic's committed records are in its table or
         its tiering has failed."""
+        stop_metrics = self._serve_metrics()
         self.maintenance.start()
         self.derived.start()
         if self.catalog is not None:
@@ -63,6 +66,7 @@ class Engine:
                 if once and self._is_done():
                     break
         finally:
+            stop_metrics()
             self.service.close()
             self.derived.close()
             self.reporter.tick(self.service.topics, self.service.schedule.topics, force=True)
@@ -70,6 +74,18 @@ class Engine:
             self.maintenance.close()
             if self.catalog is not None:
                 self.catalog.close()
+
+    def _serve_metrics(self) -> Callable[[], None]:
+        if not self.metrics_listener:
+            return lambda: None
+        # Only when asked for: it is not needed otherwise.
+        from headwater_tier.service.metrics import ServiceCollector, serve_metrics  # noqa: PLC0415
+
+        def folded_files() -> int:
+            return self.maintenance.folded_files
+
+        collector = ServiceCollector(self.service, folded_files, self.clock)
+        return serve_metrics(self.metrics_listener, collector)
 
     def _release_when_idle(self) -> None:
         """Give memory back, once in each pause of all topics."""
@@ -118,7 +134,9 @@ def build(options: ServiceOptions, clock: Clock, entropy: Entropy) -> Engine:
     )
     process = f"{socket.gethostname()}:{os.getpid()}"
     reporter = Reporter(member.report, clock, process, derived.status)
-    return Engine(service, member, maintenance, reporter, clock, derived, catalog)
+    return Engine(
+        service, member, maintenance, reporter, clock, derived, catalog, options.metrics_listener
+    )
 
 
 def _schemas(options: ServiceOptions, clock: Clock) -> SchemaSource:

@@ -22,7 +22,15 @@ from headwater_tier.plan import TableLocation
 from headwater_tier.retention import RangeIndex, due_starts
 from headwater_tier.service.table_thread import Committed, Opened, TableThread
 from headwater_tier.service.topics import TieredTopic
-from headwater_tier.table_maintenance import move_starts_of, replace_files, rewrite, vacuum
+from headwater_tier.table_maintenance import (
+    HOUR_MS,
+    VACUUM_AGE_DEFAULT_MS,
+    move_starts_of,
+    replace_files,
+    rewrite,
+    vacuum,
+)
+from headwater_tier.typed.vacuum import vacuum_derived
 
 logger = logging.getLogger(__name__)
 
@@ -184,6 +192,7 @@ class Maintenance:
             return
         kept.vacuum_at = now + VACUUM_EVERY_S
         gone = vacuum(location)
+        gone += vacuum_derived(location, age_hours=VACUUM_AGE_DEFAULT_MS // HOUR_MS)
         if gone:
             logger.info(
                 "%s: %d files deleted that no recent version needs", location.uri, len(gone)

@@ -34,7 +34,8 @@ from headwater.wire.apis.k12_heartbeat import HeartbeatResponse
 from headwater.wire.apis.k13_leave_group import LeaveGroupResponse
 from headwater.wire.apis.k14_sync_group import SyncGroupResponse
 from headwater.wire.schema import Message, SchemaError
-from headwater_tier.service.status import TIER_GROUP, TopicReport
+from headwater.wire.tier_status import STATUS_PARTITION, TIER_GROUP
+from headwater_tier.service.status import TopicReport
 
 logger = logging.getLogger(__name__)
 
@@ -264,7 +265,7 @@ def _offsets_of(report: TopicReport) -> OffsetCommitRequestTopic:
             OffsetCommitRequestPartition(
                 partition_index=partition,
                 committed_offset=end,
-                committed_metadata=metadata if partition == 0 else "",
+                committed_metadata=metadata if partition == STATUS_PARTITION else "",
             )
             for partition, end in sorted(report.ends.items())
         ),

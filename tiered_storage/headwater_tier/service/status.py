@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
-TIER_GROUP = "__headwater_tier"
-FORMAT = 1
+from headwater.wire.tier_status import STATUS_FORMAT, status_fields
+
 METADATA_BYTES_MAX = 4_000
 """Below the brokers' default of offset.metadata.max.bytes, 4096."""
 ERROR_CHARS_MAX = 1_000
@@ -78,17 +77,14 @@ class TopicReport:
 
 
 def _encoded(status: TopicStatus) -> str:
-    document = {"format": FORMAT, **asdict(status)}
+    document = {"format": STATUS_FORMAT, **asdict(status)}
     return json.dumps(document, separators=(",", ":"))
 
 
 def from_metadata(text: str) -> TopicStatus | None:
     """The status in an offset's metadata; None for other text, also of a later format."""
-    try:
-        document: Any = json.loads(text)
-    except ValueError:
-        return None
-    if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
+    document = status_fields(text)
+    if document is None:
         return None
     names = {f for f in TopicStatus.__dataclass_fields__ if f != "derived"}
     try:

@@ -24,7 +24,7 @@ def facts_of(snapshot: Snapshot) -> TableFacts:
     return TableFacts(
         version=snapshot.version,
         rows=snapshot.rows,
-        size_bytes=sum(f.size_bytes for f in snapshot.files),
+        size_bytes=snapshot.size_bytes,
         files=len(snapshot.files),
         starts=dict(snapshot.starts),
     )

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater_tier.typed.connect_json import connect_decoder
 from headwater_tier.typed.decoding import (
     BlobDecoder,
     DeclaredFormat,
@@ -53,7 +52,7 @@ class DebeziumDecoder:
     ) -> None:
         """`known` are the table's columns, those of META among them, or none."""
         self._row = [field for field in known if field.name not in META.names]
-        self._envelope = converted(declared, _envelope(self._row), schemas, decoder_for)
+        self._envelope = decoder_for(declared, _envelope(self._row), schemas)
         self._take(self._envelope.schema)
 
     @property
@@ -93,15 +92,6 @@ class DebeziumDecoder:
                     self._row.append(pa.field(field.name, field.type))
                 elif side == "after":  # a nested column may have grown
                     self._row[places[field.name]] = pa.field(field.name, field.type)
-
-
-def converted(
-    declared: DeclaredFormat, known: pa.Schema, schemas: SchemaSource, decoder_for: DecoderFor
-) -> BlobDecoder:
-    """The decoder of what Connect's converter writes: its JSON has a schema of its own."""
-    if declared.envelope and declared.format == "json" and declared.schema in ("", "infer"):
-        return connect_decoder(known)
-    return decoder_for(declared, known, schemas)
 
 
 def with_envelopes(decoder_for: DecoderFor) -> DecoderFor:

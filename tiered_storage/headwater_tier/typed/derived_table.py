@@ -282,6 +282,17 @@ class DerivedTable:
                 "(PURGE), then ALTER TABLE ... DROP FEATURE deletionVectors"
             )
 
+    def vacuum(self, age_hours: int) -> list[str]:
+        """Delete unreferenced files, orphans too; their paths. Raises TableAccessError."""
+        with self._errors("vacuuming"):
+            return self._table.vacuum(
+                age_hours,
+                dry_run=False,
+                enforce_retention_duration=False,
+                full=True,
+                commit_properties=_commit_properties("vacuum", {}),
+            )
+
     def accept(self) -> None:
         """Take over the table as others left it. Raises CommitUnknownError."""
         self.commit(DerivedChange("accept", 0))

@@ -80,6 +80,13 @@ class FollowResult:
     latest_problem: str = ""
     """Why the table of latest rows lags behind the typed one."""
 
+    @property
+    def is_caught_up(self) -> bool:
+        """True when another turn at once would find nothing that this one left for it."""
+        merging = self.latest is not None and self.latest.read and self.latest.behind
+        catching_up = self.quarantine_behind and not self.quarantine_problem
+        return not (self.behind or merging or catching_up)
+
 
 def follow_topic(
     location: TableLocation,
@@ -111,6 +118,8 @@ def follow_topic(
             decoder_for=decoder_for,
         )
     result = follower.turn(wanted, rows_max=rows_max, bytes_max=bytes_max)
+    if result.rows and not result.behind:
+        pa.default_memory_pool().release_unused()  # a backfill's buffers, until the next one
     _followers[location.uri] = follower  # only after success: an error opens all again
     while len(_followers) > FOLLOWERS_MAX:
         _followers.popitem(last=False)
@@ -145,6 +154,7 @@ class TopicFollower:
         self._quarantine: Quarantine | None = None
         self._latest = Latest(location, clock, entropy)
         self._decoder: RecordDecoder | None = None
+        self._refused: tuple[tuple[int, Declaration, Declaration], str] | None = None
         self._decodes: tuple[Declaration, bool, pa.Schema] | None = None
 
     def turn(
@@ -216,12 +226,16 @@ class TopicFollower:
         old = declarations_of(typed)[-1].declaration
         if old == wanted.declaration:
             return ""
-        reason = incompatibility(
-            old, wanted.declaration, typed.schema, self._schemas, self._decoder_for
-        )
-        if reason is None:
-            declare(typed, wanted.declaration, ends)
-            return ""
+        judged = (typed.derived.generation, old, wanted.declaration)
+        if self._refused is None or self._refused[0] != judged:
+            reason = incompatibility(
+                old, wanted.declaration, typed.schema, self._schemas, self._decoder_for
+            )
+            if reason is None:
+                declare(typed, wanted.declaration, ends)
+                return ""
+            self._refused = (judged, reason)
+        reason = self._refused[1]
         return (
             f"topic {self._location.topic} declares another format than its typed table "
             f"{typed.uri} has ({reason}): records are decoded as before, and those that do not fit "
@@ -337,12 +351,12 @@ class TopicFollower:
     def _quarantine_lag(
         self, typed: DerivedTable, quarantine: Quarantine, partitions: int
     ) -> dict[int, tuple[int, int]]:
-        done = quarantine.ends(typed, partitions)
+        return self._lag(quarantine.ends(typed, partitions), typed.ends(partitions))
+
+    def _lag(self, done: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+        """Per partition, the offsets that the typed table has passed and the quarantine has not."""
         starts = self._log.snapshot.starts
-        spans = {
-            p: (max(done.get(p, 0), starts.get(p, 0)), end)
-            for p, end in typed.ends(partitions).items()
-        }
+        spans = {p: (max(done.get(p, 0), starts.get(p, 0)), end) for p, end in ends.items()}
         return {p: (start, end) for p, (start, end) in spans.items() if start < end}
 
     def _result(
@@ -353,12 +367,11 @@ class TopicFollower:
         partitions = self._log.snapshot.partitions
         ends = typed.ends(partitions)
         behind = sum(end - start for start, end in pending_ranges(self._log, ends).values())
-        lag = 0
-        if trouble:
-            lag = sum(ends.values())  # until it can be read
-        else:
-            spans = self._quarantine_lag(typed, quarantine, partitions).values()
-            lag = sum(end - start for start, end in spans)
+        try:
+            done = quarantine.ends(typed, partitions)
+        except HeadwaterError:  # told as the quarantine's problem; it may be further than this
+            done = typed.clean(partitions)
+        spans = self._lag(done, ends).values()
         return FollowResult(
             topic=self._location.topic,
             generation=typed.derived.generation,
@@ -369,7 +382,7 @@ class TopicFollower:
             discarded=discarded,
             problem=problem,
             quarantine_problem=trouble,
-            quarantine_behind=lag,
+            quarantine_behind=sum(end - start for start, end in spans),
         )
 
 

@@ -40,7 +40,7 @@ from headwater_tier.typed.typed_table import STATS_PROPERTY, base_properties
 
 FILE_BYTES = 32 << 20
 """A MERGE rewrites the files that it touches: small ones cost less."""
-MERGE_ROWS_MAX = 1_000_000
+MERGE_ROWS_MAX = 500_000
 CHANGED_SHARE = 100
 """A merge is due early when the new rows are a hundredth of the table's."""
 _NOT_KEPT = (TOMBSTONE, OP)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater_tier.typed.columns import FIXED, KEY, TOMBSTONE, Part, conform, known, source_of
-from headwater_tier.typed.debezium import converted, with_envelopes
+from headwater_tier.typed.debezium import with_envelopes
 from headwater_tier.typed.declarations import Declaration
 from headwater_tier.typed.decoding import (
     DecoderFor,
@@ -119,7 +119,7 @@ class RecordDecoder:
         self._key = None
         if declaration.key is not None:
             keys = known(table, Part.KEY)
-            self._key = converted(declaration.key, keys, schemas, decoder_for)
+            self._key = decoder_for(declaration.key, keys, schemas)
 
     @property
     def keys(self) -> pa.Schema:

@@ -83,7 +83,7 @@ def outcome(decoder: RowsDecoder, column: pa.ChunkedArray) -> Any:
 
 
 @given(st.lists(st.none() | blobs(), min_size=1, max_size=6))
-@settings(max_examples=500)
+@settings(max_examples=200)
 def test_kernel_and_fastavro_agree(data: list[bytes | None]) -> None:
     column = pa.chunked_array([data], type=pa.binary())
     rows = SourceRows(SOURCE, SOURCE.columns)

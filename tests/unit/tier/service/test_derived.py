@@ -51,7 +51,7 @@ def note(tables: DerivedTables, one: TieredTopic) -> None:
 
 def test_a_topic_without_a_format_has_no_turns() -> None:
     follower = Follower()
-    tables = DerivedTables(WithoutRegistry(), ManualClock(), follower)
+    tables = DerivedTables(WithoutRegistry(), ManualClock(), follower, lambda _at: None)
     note(tables, topic("plain", {}))
     assert not tables.round()
     assert follower.turns == [] and tables.status("plain") == {}
@@ -59,7 +59,7 @@ def test_a_topic_without_a_format_has_no_turns() -> None:
 
 def test_a_commit_is_followed_once_and_a_long_history_in_turns_with_others() -> None:
     follower, clock = Follower(), ManualClock()
-    tables = DerivedTables(WithoutRegistry(), clock, follower)
+    tables = DerivedTables(WithoutRegistry(), clock, follower, lambda _at: None)
     follower.behind["long"] = 4
     for name in ("long", "short"):
         note(tables, topic(name, JSON))
@@ -73,7 +73,7 @@ def test_a_commit_is_followed_once_and_a_long_history_in_turns_with_others() -> 
 
 def test_an_error_is_reported_and_tried_again_later() -> None:
     follower, clock = Follower(), ManualClock()
-    tables = DerivedTables(WithoutRegistry(), clock, follower)
+    tables = DerivedTables(WithoutRegistry(), clock, follower, lambda _at: None)
     follower.error["bad"] = ValueError("a decoder's fault")
     for name in ("bad", "good"):
         note(tables, topic(name, JSON))
@@ -98,7 +98,7 @@ def test_a_quarantine_that_lags_is_followed_without_a_commit() -> None:
         turns.append(at.topic)
         return FollowResult(at.topic, 1, quarantine_behind=3, quarantine_problem="disk full")
 
-    tables = DerivedTables(WithoutRegistry(), clock, follow)
+    tables = DerivedTables(WithoutRegistry(), clock, follow, lambda _at: None)
     note(tables, topic("t", JSON))
     tables.round()
     tables.round()

@@ -147,7 +147,7 @@ def _widened_fields(known: Iterable[pa.Field], wanted: Iterable[pa.Field]) -> It
 
 _VARIANT_MARK = {b"headwater.type": b"variant"}
 _VARIANT_TYPE = pa.struct(
-    [pa.field("value", BINARY, nullable=False), pa.field("metadata", BINARY, nullable=False)]
+    [pa.field("metadata", BINARY, nullable=False), pa.field("value", BINARY, nullable=False)]
 )
 
 

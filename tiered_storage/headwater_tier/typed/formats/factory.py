@@ -21,6 +21,7 @@ from headwater_tier.typed.formats.rows import RowsDecoder
 from headwater_tier.typed.formats.source_columns import Source, SourceRows
 from headwater_tier.typed.formats.sources import declared_source, registered_source
 from headwater_tier.typed.formats.strings import StringRows
+from headwater_tier.typed.formats.variant import VariantRows
 
 INFER = "infer"
 REGISTRY = "registry"
@@ -33,6 +34,8 @@ def decoder_for(declared: DeclaredFormat, known: pa.Schema, schemas: SchemaSourc
     Raises DeclarationError when the declaration cannot work, SchemaUnavailableError.
     """
     known = normal_schema(known)
+    if declared.variant:
+        return _variant(declared)
     if declared.format == "string":
         return RowsDecoder(StringRows())
     if declared.format == "confluent":
@@ -47,6 +50,15 @@ def decoder_for(declared: DeclaredFormat, known: pa.Schema, schemas: SchemaSourc
     source = _source(declared, schemas)
     rows = SourceRows(source, widened_schema(known, source.columns))
     return RowsDecoder(rows, source.fast())
+
+
+def _variant(declared: DeclaredFormat) -> BlobDecoder:
+    if declared.format != "json" or declared.schema not in ("", INFER) or declared.envelope:
+        raise DeclarationError(
+            "headwater.typed.variant is true: it takes json without schema and envelope; set "
+            "headwater.value.format=json, or headwater.typed.variant=false"
+        )
+    return RowsDecoder(VariantRows())
 
 
 def _confluent(declared: DeclaredFormat, known: pa.Schema, schemas: SchemaSource) -> BlobDecoder:

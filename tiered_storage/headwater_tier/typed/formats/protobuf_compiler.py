@@ -21,7 +21,7 @@ COMPILE_S_MAX = 60
 _META = "confluent/meta.proto"
 _DECIMAL = "confluent/type/decimal.proto"
 _EXTENDED = ("File", "Message", "Field", "Enum", "EnumValue")
-_BUILT_IN = {
+BUILT_IN = {
     _META: 'syntax = "proto3";\npackage confluent;\nimport "google/protobuf/descriptor.proto";\n'
     "message Meta { string doc = 1; map<string, string> params = 2; repeated string tags = 3; }\n"
     + "".join(
@@ -46,7 +46,7 @@ def compiled_proto(text: str, references: tuple[tuple[str, str], ...] = ()) -> b
         raise UnsupportedSchemaError(f"Protobuf needs grpcio-tools: {install_hint('schemas')}")
     with tempfile.TemporaryDirectory(prefix="headwater-proto-") as folder:
         root = Path(folder)
-        _write(root, {**_BUILT_IN, **dict(references), SCHEMA_FILE: text})
+        _write(root, {**BUILT_IN, **dict(references), SCHEMA_FILE: text})
         out = root / "descriptors"
         command = [sys.executable, "-c", _PROTOC, f"-I{root}", f"--descriptor_set_out={out}",
                    "--include_imports", SCHEMA_FILE]  # fmt: skip

@@ -34,7 +34,7 @@ from headwater_tier.typed.formats.misfit import (
     malformed,
     out_of_range,
 )
-from headwater_tier.typed.formats.protobuf_compiler import SCHEMA_FILE, compiled_proto
+from headwater_tier.typed.formats.protobuf_files import descriptor_files
 from headwater_tier.typed.formats.source_columns import Read, crossing, refusal
 
 Descriptor = Any
@@ -64,11 +64,15 @@ class ProtobufFile:
 
     def __init__(self, text: str, references: Sequence[tuple[str, str]] = ()) -> None:
         """Raises UnsupportedSchemaError."""
-        files = descriptor_pb2.FileDescriptorSet.FromString(compiled_proto(text, tuple(references)))
         self.pool = descriptor_pool.DescriptorPool()
-        for file in files.file:
-            self.pool.AddSerializedFile(file.SerializeToString())
-        self._file = next(file for file in files.file if file.name == SCHEMA_FILE)
+        files = descriptor_files(text, tuple(references))
+        try:
+            for file in files:
+                self.pool.AddSerializedFile(file.SerializeToString())
+            self._file = files[-1]
+            self.pool.FindFileByName(self._file.name)
+        except (TypeError, KeyError) as error:
+            raise UnsupportedSchemaError(f"no Protobuf schema: {error}") from None
         self._by_indexes: dict[tuple[int, ...], ProtobufSource] = {}
 
     def message(self, name: str = "") -> ProtobufSource:

@@ -1,0 +1,97 @@
+"""The live files of a table's version, from the add actions that deltalake gives as Arrow. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """One file of a snapshot. `path` is relative to the table; missing statistics are None."""
+
+    path: str
+    size_bytes: int
+    rows: int | None
+    modified_ms: int
+    min_partition: int | None
+    max_partition: int | None
+    min_offset: int | None
+    max_offset: int | None
+
+
+class LiveFiles(Sequence[LiveFile]):
+    """The files of a version, made from deltalake's table when they are looked at: a commit needs
+    only their sums, which Arrow computes a hundred times faster."""
+
+    def __init__(self, adds: pa.Table) -> None:
+        """`adds`: flattened add actions."""
+        self._adds = adds
+        self._made: tuple[LiveFile, ...] | None = None
+
+    def __len__(self) -> int:
+        return int(self._adds.num_rows)
+
+    @overload
+    def __getitem__(self, at: int) -> LiveFile: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[LiveFile]: ...
+
+    def __getitem__(self, at: int | slice) -> LiveFile | Sequence[LiveFile]:
+        return self._all()[at]
+
+    def __iter__(self) -> Iterator[LiveFile]:
+        return iter(self._all())
+
+    def _all(self) -> tuple[LiveFile, ...]:
+        made = self._made
+        if made is None:  # two threads may make it at the same time: the same values
+            made = self._made = tuple(_live_files(self._adds))
+        return made
+
+    def total(self, column: str) -> int:
+        """The sum of a column; nulls count as 0."""
+        if column not in self._adds.column_names:
+            return 0
+        return int(pc.sum(self._adds.column(column)).as_py() or 0)
+
+    def first_without_rows(self) -> str | None:
+        """The path of a file without a row count; None if each has one."""
+        if not len(self):
+            return None
+        if "num_records" not in self._adds.column_names:
+            return self[0].path
+        missing = pc.is_null(self._adds.column("num_records"))
+        at = pc.index(missing, True).as_py()
+        return None if at < 0 else self[at].path
+
+    def partitions(self) -> set[int]:
+        """The partitions at the bounds of the files' statistics."""
+        names = [n for n in ("min.partition", "max.partition") if n in self._adds.column_names]
+        return {p for name in names for p in pc.unique(self._adds.column(name)).to_pylist()} - {
+            None
+        }
+
+
+def _live_files(adds: pa.Table) -> Iterator[LiveFile]:
+    for row in adds.to_pylist():
+        yield LiveFile(
+            path=unquote(row["path"]),
+            size_bytes=row["size_bytes"],
+            rows=row.get("num_records"),
+            modified_ms=_milliseconds(row["modification_time"]),
+            min_partition=row.get("min.partition"),
+            max_partition=row.get("max.partition"),
+            min_offset=row.get("min.offset"),
+            max_offset=row.get("max.offset"),
+        )
+
+
+def _milliseconds(time: Any) -> int:
+    return time if isinstance(time, int) else int(time.timestamp() * 1000)

@@ -1,0 +1,85 @@
+"""`headwater tier serve --metrics HOST:PORT`: the service's own counters, for Prometheus.
+
+Brokers export the topics' reports too (`headwater_tier_*`); these are the counters of one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from headwater.clock import Clock
+from headwater.errors import UsageError
+from headwater_tier.service.service import TieringService
+
+PREFIX = "headwater_tier_service_"
+COUNTERS = (
+    ("rows", "Rows that this process has committed."),
+    ("fetched_bytes", "Bytes of record batches fetched."),
+    ("commits", "Commits to log tables."),
+    ("failures", "Looks, turns and commits that failed."),
+)
+"""Attributes of `TopicState`."""
+
+
+class ServiceCollector:
+    """Reads the counters of a running service; any thread may collect."""
+
+    def __init__(
+        self, service: TieringService, folded_files: Callable[[], int], clock: Clock
+    ) -> None:
+        self._service = service
+        self._folded_files = folded_files
+        self._clock = clock
+
+    def collect(self) -> Iterator[Metric]:
+        """Counters and gauges by topic, and of the process."""
+        states = list(self._service.topics.values())
+        for name, help_text in COUNTERS:
+            family = CounterMetricFamily(PREFIX + name, help_text, labels=["topic"])
+            for state in states:
+                family.add_metric([state.name], getattr(state, name))
+            yield family
+        yield CounterMetricFamily(
+            PREFIX + "folded_files",
+            "Small files rewritten into larger ones.",
+            value=self._folded_files(),
+        )
+        behind = GaugeMetricFamily(
+            PREFIX + "behind_seconds",
+            "Age of the oldest record that is not in the table, at most.",
+            labels=["topic"],
+        )
+        now = self._clock.monotonic()
+        for name, schedule in list(self._service.schedule.topics.items()):
+            behind.add_metric([name], schedule.seconds_behind(now))
+        yield behind
+        yield GaugeMetricFamily(PREFIX + "topics", "Topics of this process.", value=len(states))
+
+    def describe(self) -> list[Metric]:
+        """No families: the registration of a collector must not collect."""
+        return []
+
+
+def serve_metrics(address: str, collector: ServiceCollector) -> Callable[[], None]:
+    """Serve `http://HOST:PORT/metrics` from a thread; the call that ends it. Raises UsageError."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise UsageError(f"--metrics {address!r}: give HOST:PORT")
+    registry = CollectorRegistry()
+    registry.register(collector)
+    try:
+        server: WSGIServer
+        server, thread = start_http_server(int(port), host.strip("[]"), registry)
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"--metrics {address}: {error}: give a free port of this host") from error
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return stop

@@ -95,7 +95,7 @@ def test_in_a_secure_cluster_a_service_logs_in_with_a_key_of_its_own(tmp_path: P
     assert facts.subject == "CN=tiering" and os.stat(path).st_mode & 0o077 == 0
     listeners = listener_properties(cluster.slot(0))
     rules = listeners["listener.name.internal.ssl.principal.mapping.rules"]
-    assert "RULE:^CN=(tiering)$/$1/" in rules
+    assert "RULE:^CN=(tiering|registry)$/$1/" in rules
     assert "User:tiering" in listeners["super.users"].split(";")
     assert cluster.internal_servers == f"127.0.0.1:{cluster.slot(0).internal_port}"
 

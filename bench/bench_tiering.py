@@ -1,9 +1,9 @@
 """The tiering service beside a broker: freshness, many trickling topics, an idle service.
 
 `make bench-tiering`. Freshness: 20,000 records of 100 B a second; the time from a record's
-timestamp to the moment when its commit is in the table's log. Trickle: a record every 2 seconds in each of
-many topics; the mean delay that the service reports for each. Idle: resident memory and processor
-time of a service whose topics have no new records. Exit 1 when a bar is missed.
+timestamp to the moment when its commit is in the table's log. Trickle: a record every 2 seconds in
+each of many topics; the mean delay that the service reports for each. Idle: resident memory and
+processor time of a service whose topics have no new records. Exit 1 when a bar is missed.
 """
 
 from __future__ import annotations

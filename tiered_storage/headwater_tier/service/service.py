@@ -30,6 +30,8 @@ FIND_EVERY_S = 5.0
 STARTS_EVERY_S = 60.0
 REREAD_EVERY_S = 60.0
 """How often a table without commits is read again: a foreign change is found within this time."""
+SHARE_EVERY_S = 0.2
+"""How often the group is asked which topics are this service's."""
 PAUSE_S_MAX = 0.5
 COMMIT_QUEUE_MAX = 16
 """Commits of all topics that wait for the table thread."""
@@ -93,6 +95,7 @@ class TieringService:
         self._share = share
         self._observers = observers
         self._found_at = float("-inf")
+        self._shared_at = float("-inf")
         self._found: dict[str, TieredTopic] = {}
 
     def step(self, pause_s_max: float = PAUSE_S_MAX) -> None:
@@ -102,7 +105,9 @@ class TieringService:
         now = self._clock.monotonic()
         if now - self._found_at >= FIND_EVERY_S:
             self._find(now)
-        self._share_out()
+        if now - self._shared_at >= SHARE_EVERY_S:
+            self._shared_at = now
+            self._share_out()
         self._open_tables(now)
         self._look(now)
         busy = {s.name for s in self.topics.values() if not self._is_open_for_turn(s)}

@@ -249,6 +249,16 @@ def value_at(data: Array, at: int, end: int, kind: int) -> tuple[Int64, Int64]:
 
 
 @kernel
+def behind_colon(data: Array, at: int, end: int) -> int:
+    """The position of the value behind a colon; NOT_PROVEN if there is none."""
+    at = skip_space(data, at, end)
+    if at >= end or data[at] != COLON:
+        return NOT_PROVEN
+    at = skip_space(data, at + 1, end)
+    return at if at < end else NOT_PROVEN
+
+
+@kernel
 def object_at(  # noqa: C901 - the grammar of an object, in one pass
     data: Array,
     at: int,
@@ -293,11 +303,8 @@ def object_at(  # noqa: C901 - the grammar of an object, in one pass
         column = column_of(data, at + 1, end, names, offsets, first, count, near)
         if column < 0 or seen[column] == row:
             return NOT_PROVEN
-        at = skip_space(data, at + 2 + offsets[column + 1] - offsets[column], end)
-        if at >= end or data[at] != COLON:
-            return NOT_PROVEN
-        at = skip_space(data, at + 1, end)
-        if at >= end:
+        at = behind_colon(data, at + 2 + offsets[column + 1] - offsets[column], end)
+        if at < 0:
             return NOT_PROVEN
         seen[column] = row
         near = column + 1 if column + 1 < first + count else first

@@ -437,9 +437,15 @@ def _merge_without_inserts(info: Mapping[str, Any]) -> bool:
 
 
 def _delta_schema(schema: pa.Schema) -> Schema:
-    """Delta's schema; Arrow has no type of its own for a VARIANT."""
+    """Delta's schema; Arrow has no type of its own for a VARIANT.
+
+    Beside one, columns may be null: deltalake does not list the feature that NOT NULL is in a
+    protocol of features, and Spark then refuses the table.
+    """
     found = json.loads(Schema.from_arrow(schema).to_json())
-    for column, row in zip(schema, found["fields"], strict=True):
-        if is_variant(column):
+    variants = {column.name for column in schema if is_variant(column)}
+    for row in found["fields"] if variants else ():
+        row["nullable"] = True
+        if row["name"] in variants:
             row["type"] = "variant"
     return Schema.from_json(json.dumps(found))

@@ -18,12 +18,14 @@ import pyarrow as pa
 from deltalake import ColumnProperties, DeltaTable, Schema, WriterProperties, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+from pyarrow.fs import FileSelector
 
 from headwater_tier.delta import (
     COMMIT_KIND,
     CommitUnknownError,
     TableAccessError,
     TableStateError,
+    filesystem,
     table_exists,
 )
 from headwater_tier.typed.columns import is_variant
@@ -293,6 +295,18 @@ class DerivedTable:
             raise TableStateError(
                 f"table {self.uri} has deletion vectors: apply them with REORG TABLE ... APPLY "
                 "(PURGE), then ALTER TABLE ... DROP FEATURE deletionVectors"
+            )
+
+    def require_present_files(self) -> None:
+        """Raise TableStateError if live files no longer exist; one listing of the folder."""
+        with self._errors("listing"):
+            found = filesystem(self.derived.place).get_file_info(FileSelector("", recursive=True))
+        present = {info.path for info in found}
+        lost = [live.path for live in self.files() if live.path not in present]
+        if lost:
+            raise TableStateError(
+                f"table {self.uri} has lost {len(lost)} files, {lost[0]} is one: rebuild it from "
+                f"the log table with `headwater tier retype {self.derived.place.topic}`"
             )
 
     def vacuum(self, age_hours: int) -> list[str]:

@@ -57,9 +57,10 @@ class _Kept:
     retention_at: float
     vacuum_at: float
     aside_until: float = float("-inf")
+    problem: str = ""
     wants_hint: bool = False
     files_at: float = float("-inf")
-    problem: str = ""
+    damage: str = ""
     """What is wrong with the table, though tiering goes on."""
     is_folding: bool = False
     """True until the table was read after the commit of a fold."""
@@ -107,11 +108,11 @@ class Maintenance:
         with self._lock:
             self._kept.pop(location, None)
 
-    def problem(self, topic: str) -> str:
+    def damage(self, topic: str) -> str:
         """What is wrong with a topic's table, though tiering goes on; empty: nothing."""
         with self._lock:
-            tables = list(self._kept.values())
-        return next((k.problem for k in tables if k.topic.topic.name == topic and k.problem), "")
+            found = (k.damage for k in self._kept.values() if k.topic.topic.name == topic)
+            return next(found, "")
 
     def start(self) -> None:
         """Begin."""
@@ -135,9 +136,23 @@ class Maintenance:
                 continue
             try:
                 self._maintain(kept)
+                kept.problem = ""
             except (HeadwaterError, OSError) as error:
-                kept.aside_until = self._clock.monotonic() + ASIDE_S
-                logger.warning("maintenance of %s waits: %s", kept.topic.topic.name, error)
+                self._set_aside(kept, error)
+            except Exception as error:
+                logger.exception("maintenance failed unexpectedly")
+                self._set_aside(kept, error)
+
+    def problem(self, topic: str) -> str:
+        """Why maintenance of a topic's table waits; empty if it does not. Any thread may call."""
+        with self._lock:
+            found = (k.problem for k in self._kept.values() if k.topic.topic.name == topic)
+            return next(found, "")
+
+    def _set_aside(self, kept: _Kept, error: Exception) -> None:
+        kept.aside_until = self._clock.monotonic() + ASIDE_S
+        kept.problem = " ".join(str(error).split()) or type(error).__name__
+        logger.warning("maintenance of %s waits: %s", kept.topic.topic.name, kept.problem)
 
     def _remember(self, topic: TieredTopic, location: TableLocation, snapshot: Snapshot) -> _Kept:
         now = self._clock.monotonic()
@@ -159,7 +174,7 @@ class Maintenance:
             kept.wants_hint = False
             self._brokers.hint(kept.topic.topic)
         self._look_for_files(kept)
-        if kept.problem:
+        if kept.damage:
             return  # a lost file can be neither folded nor read
         self._fold(kept)
         self._retain(kept)
@@ -171,10 +186,10 @@ class Maintenance:
             return
         kept.files_at, snapshot = now, kept.snapshot
         lost = lost_files(location, snapshot.files)
-        problem = lost_files_problem(location, snapshot.version, lost)
-        if problem and problem != kept.problem:
-            logger.warning("%s", problem)
-        kept.problem = problem
+        damage = lost_files_problem(location, snapshot.version, lost)
+        if damage and damage != kept.damage:
+            logger.warning("%s", damage)
+        kept.damage = damage
 
     def _fold(self, kept: _Kept) -> None:
         snapshot, location = kept.snapshot, kept.topic.location

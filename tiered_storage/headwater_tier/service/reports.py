@@ -22,6 +22,7 @@ def status_of(
     now_ms: int,
     service: str,
     derived: Mapping[str, DerivedStatus] | None = None,
+    maintenance_error: str = "",
     damage: str = "",
 ) -> TopicStatus:
     """The status of a topic now. `damage`: of its table, though tiering goes on. Pure."""
@@ -46,6 +47,7 @@ def status_of(
         error_ms=state.error_ms,
         reported_ms=now_ms,
         service=service,
+        maintenance_error=maintenance_error,
         derived=dict(derived or {}),
     )
 
@@ -59,10 +61,12 @@ class Reporter:
         clock: Clock,
         service: str,
         derived: Callable[[str], Mapping[str, DerivedStatus]] = lambda _topic: {},
+        maintenance: Callable[[str], str] = lambda _topic: "",
         damage: Callable[[str], str] = lambda _topic: "",
     ) -> None:
-        """`derived` gives the status of a topic's derived tables, `damage` what is wrong with its
-        log table though tiering goes on."""
+        """`derived` gives the status of a topic's derived tables, `maintenance` why that of its
+        log table waits, `damage` what is wrong with that table though tiering goes on."""
+        self._maintenance = maintenance
         self._send = send
         self._clock = clock
         self._service = service
@@ -88,7 +92,9 @@ class Reporter:
                 continue
             derived, damage = self._derived(name), self._damage(name)
             version = state.facts.version if state.facts else -1
-            basis = (version, state.error, damage, state.planned is None, tuple(derived.items()))
+            problem = self._maintenance(name)
+            rows = tuple(derived.items())
+            basis = (version, state.error, state.planned is None, rows, problem, damage)
             if basis == former and now - at < UNCHANGED_EVERY_S and not force:
                 continue
             self._sent[name] = now, basis
@@ -99,6 +105,7 @@ class Reporter:
                 now_ms=now_ms,
                 service=self._service,
                 derived=derived,
+                maintenance_error=problem,
                 damage=damage,
             )
             due.append(TopicReport(status, state.ends or {0: 0}))

@@ -235,7 +235,7 @@ def test_a_lost_file_is_named_in_the_status_and_never_read_as_empty(
     change(at.uri)
     send(cluster, name, FINE)
     with serving(cluster) as made:
-        wait_for(lambda: made.maintenance.problem(name))
+        wait_for(lambda: made.maintenance.damage(name))
         wait_for(lambda: rows_of(at) == 4 * BATCH)  # tiering goes on
         status = ["tier", "status", name, "--json", "--bootstrap-server", cluster.bootstrap]
 
@@ -246,9 +246,9 @@ def test_a_lost_file_is_named_in_the_status_and_never_read_as_empty(
             return bool(row["state"] == "damaged" and "do not exist" in row["error"])
 
         wait_for(shown)
-        assert made.maintenance.problem(FINE) == ""
+        assert made.maintenance.damage(FINE) == ""
     if change is delete_a_file:
-        assert "partition 0, offsets " in made.maintenance.problem(name)
+        assert "partition 0, offsets " in made.maintenance.damage(name)
     with pytest.raises(TableAccessError, match="cannot be read"):
         read_all(at)
 

@@ -28,7 +28,7 @@ $(STAMP): pyproject.toml .ci/setup
 demo: setup ## The whole path on a real year of flights: brokers in Spark, Delta, proofs (about 6 min; ARGS=--secure, too)
 	@$(BIN)/python jobs/flights_demo.py $(ARGS)
 
-test: setup check unit integration ## Everything: check, unit and integration tests (15 to 20 min)
+test: setup check unit integration ## Everything: check, unit and integration tests (about 20 min on two cores)
 
 check: setup ## ruff, mypy, import contracts, house rules
 	@$(BIN)/ruff check $(FOLDERS)
@@ -37,7 +37,7 @@ check: setup ## ruff, mypy, import contracts, house rules
 	@$(BIN)/lint-imports --no-cache | tail -n 3
 	@$(BIN)/python -m pytest -q tests/tidy
 
-unit: setup ## Tests without processes, sockets or Spark (ARGS= to pytest, WORKERS=2)
+unit: setup ## Tests without processes, sockets or Spark (ARGS= to pytest, WORKERS=2 processes)
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests --ignore tests/integration \
 	  --ignore tests/tidy $(ARGS)
 

@@ -424,8 +424,7 @@ class SparkManager:
         """What a broker's task gets when it has shown its entry token. Raises UsageError."""
         facts: Report = {"properties": self._properties(broker)}
         if self._certificates is not None:
-            # On one host brokers listen on loopback, whatever Spark calls its executors.
-            host = broker.slot.host if self._plan.one_host else str(report.get("host"))
+            host = self._settings.host_of(broker.slot, str(report.get("host")))
             request = str(report.get("signing_request"))
             facts |= self._certificates.answer(broker.slot.name, host, request)
         return facts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -189,6 +190,24 @@ def test_column_mapping_is_refused_and_named(topic: TypedTopic) -> None:
     topic.follow()
     committed_by_hand(topic, metadata(topic, "delta.columnMapping.mode", "name"))
     with pytest.raises(TableStateError, match=r"delta\.columnMapping\.mode"):
+        topic.follow()
+
+
+def test_a_property_that_erases_the_fence_is_refused_and_named(topic: TypedTopic) -> None:
+    topic.follow()
+    name = "delta.setTransactionRetentionDuration"
+    committed_by_hand(topic, metadata(topic, name, "interval 1 second"))
+    with pytest.raises(TableStateError, match=name):
+        topic.follow()
+
+
+def test_rows_without_a_fence_are_refused_and_named(topic: TypedTopic) -> None:
+    topic.follow()
+    rows = DeltaTable(uri(topic)).to_pyarrow_table()
+    shutil.rmtree(uri(topic))
+    write_deltalake(uri(topic), rows)
+    topic.follow({"retention.ms": "-1"})  # no format: the open table is forgotten
+    with pytest.raises(TableStateError, match="has lost the offsets"):
         topic.follow()
 
 

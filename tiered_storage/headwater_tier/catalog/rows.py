@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from headwater.wire.tier_status import TIER_GROUP
+
 
 class Kind(Enum):
     """What a row is about."""
@@ -69,7 +71,7 @@ ROOTS: Mapping[str, tuple[Kind, int]] = {
 ZNODE_KINDS = frozenset(kind for kind, _ in ROOTS.values()) | {Kind.SCRAM}
 COORDINATOR_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 """Not kept: a restored cluster makes them anew, out of the groups' rows."""
-NOT_KEPT_GROUPS = frozenset({"__headwater_tier"})
+NOT_KEPT_GROUPS = frozenset({TIER_GROUP})
 """The tier services' own: its offsets are reports, which change all the time."""
 SCRAM_PREFIX = "SCRAM-"
 

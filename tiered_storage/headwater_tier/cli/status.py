@@ -161,7 +161,7 @@ def _cells(row: StatusRow, now_ms: int) -> tuple[str, ...]:
         committed,
         f"{report.asked_ms / 1000:g} s",
         achieved,
-        report.error,
+        report.error or report.maintenance_error,
     )
 
 

@@ -10,15 +10,16 @@ from pathlib import Path
 import click
 
 from headwater.cli.command_config import client_security, command_config_option
-from headwater.cli.options import command_for, dir_option, echo_json, json_option
+from headwater.cli.options import command_for, dir_option, echo_json, json_option, within
 from headwater.cli.settings import parse_settings
-from headwater.cli.up import check_ensemble, check_properties
+from headwater.cli.up import TABLE_OPTION, check_ensemble, check_properties
 from headwater.client.admin.client import Admin
 from headwater.errors import UsageError
 from headwater.local.zk_client import ZooKeeperSecurity
 from headwater.local.zk_nodes import ZooKeeperNodes
 from headwater.security.sealed import Sealer, read_key
 from headwater.system import SystemClock, SystemEntropy
+from headwater.wire.primitives import INT32_MAX
 from headwater.wire.restore_names import RESTORE_CLIENT_ID
 from headwater_tier.cli.catalog_options import zookeeper_security_of
 from headwater_tier.cli.storage_options import storage_options
@@ -52,7 +53,8 @@ NAMES_SHOWN_MAX = 10
 @click.option("--storage-option", "storage", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
 @click.option(
     "--offset-gap",
-    type=click.IntRange(1, 2**31 - 1),
+    type=int,
+    callback=within(1, INT32_MAX),
     default=plan.OFFSET_GAP,
     show_default=True,
     metavar="N",
@@ -145,13 +147,14 @@ def _target(
     source: Source, directory: str, port: int | None, settings: tuple[str, ...], secure: bool
 ) -> LocalTarget:
     catalog = source.catalog().catalog()
+    options = {f"{TABLE_OPTION}{key}": value for key, value in source.storage_options}
     return LocalTarget(
         directory=directory,
         cluster_id=plan.cluster_id(catalog),
         broker_ids=plan.broker_ids(plan.topics(catalog)),
         base_port=port,
         tables_uri=source.base,
-        properties=check_properties(parse_settings(settings, "--set")),
+        properties={**options, **check_properties(parse_settings(settings, "--set"))},
         secure=secure,
     )
 

@@ -133,7 +133,7 @@ def build(options: ServiceOptions, clock: Clock, entropy: Entropy) -> Engine:
         admits=(lambda _topic: True) if catalog is None else catalog.admits,
     )
     process = f"{socket.gethostname()}:{os.getpid()}"
-    reporter = Reporter(member.report, clock, process, derived.status)
+    reporter = Reporter(member.report, clock, process, derived.status, maintenance.problem)
     return Engine(
         service, member, maintenance, reporter, clock, derived, catalog, options.metrics_listener
     )

@@ -54,6 +54,7 @@ class _Kept:
     retention_at: float
     vacuum_at: float
     aside_until: float = float("-inf")
+    problem: str = ""
     wants_hint: bool = False
     is_folding: bool = False
     """True until the table was read after the commit of a fold."""
@@ -123,9 +124,23 @@ class Maintenance:
                 continue
             try:
                 self._maintain(kept)
+                kept.problem = ""
             except (HeadwaterError, OSError) as error:
-                kept.aside_until = self._clock.monotonic() + ASIDE_S
-                logger.warning("maintenance of %s waits: %s", kept.topic.topic.name, error)
+                self._set_aside(kept, error)
+            except Exception as error:
+                logger.exception("maintenance failed unexpectedly")
+                self._set_aside(kept, error)
+
+    def problem(self, topic: str) -> str:
+        """Why maintenance of a topic's table waits; empty if it does not. Any thread may call."""
+        with self._lock:
+            found = (k.problem for k in self._kept.values() if k.topic.topic.name == topic)
+            return next(found, "")
+
+    def _set_aside(self, kept: _Kept, error: Exception) -> None:
+        kept.aside_until = self._clock.monotonic() + ASIDE_S
+        kept.problem = " ".join(str(error).split()) or type(error).__name__
+        logger.warning("maintenance of %s waits: %s", kept.topic.topic.name, kept.problem)
 
     def _remember(self, topic: TieredTopic, location: TableLocation, snapshot: Snapshot) -> _Kept:
         now = self._clock.monotonic()

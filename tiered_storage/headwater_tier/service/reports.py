@@ -22,6 +22,7 @@ def status_of(
     now_ms: int,
     service: str,
     derived: Mapping[str, DerivedStatus] | None = None,
+    maintenance_error: str = "",
 ) -> TopicStatus:
     """The status of a topic now. Pure."""
     facts = state.facts
@@ -44,6 +45,7 @@ def status_of(
         error_ms=state.error_ms,
         reported_ms=now_ms,
         service=service,
+        maintenance_error=maintenance_error,
         derived=dict(derived or {}),
     )
 
@@ -57,8 +59,11 @@ class Reporter:
         clock: Clock,
         service: str,
         derived: Callable[[str], Mapping[str, DerivedStatus]] = lambda _topic: {},
+        maintenance: Callable[[str], str] = lambda _topic: "",
     ) -> None:
-        """`derived` gives the status of a topic's derived tables."""
+        """`derived` gives the status of a topic's derived tables, `maintenance` why that of its
+        log table waits."""
+        self._maintenance = maintenance
         self._send = send
         self._clock = clock
         self._service = service
@@ -83,7 +88,8 @@ class Reporter:
                 continue
             derived = self._derived(name)
             version = state.facts.version if state.facts else -1
-            basis = (version, state.error, state.planned is None, tuple(derived.items()))
+            problem = self._maintenance(name)
+            basis = (version, state.error, state.planned is None, tuple(derived.items()), problem)
             if basis == former and now - at < UNCHANGED_EVERY_S and not force:
                 continue
             self._sent[name] = now, basis
@@ -94,6 +100,7 @@ class Reporter:
                 now_ms=now_ms,
                 service=self._service,
                 derived=derived,
+                maintenance_error=problem,
             )
             due.append(TopicReport(status, state.ends or {0: 0}))
         if due:

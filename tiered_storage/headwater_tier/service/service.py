@@ -16,7 +16,7 @@ from typing import Protocol
 from headwater.client.blocking.broker_metadata import BrokerMetadata, Topic
 from headwater.client.blocking.record_client import EARLIEST, LATEST
 from headwater.clock import Clock
-from headwater.errors import HeadwaterError, KafkaError
+from headwater.errors import HeadwaterError
 from headwater_tier.plan import TableLocation
 from headwater_tier.service.file_writers import FileWriters
 from headwater_tier.service.schedule import TURN_BYTES, Schedule
@@ -196,14 +196,14 @@ class TieringService:
             return
         try:
             self._ask(states, now)
-        except (KafkaError, OSError) as error:
+        except (HeadwaterError, OSError) as error:
             if len(states) == 1:
                 self._fail(states[0], error)
                 return
             for state in states:  # one by one: a topic without a leader hides no other
                 try:
                     self._ask([state], now)
-                except (KafkaError, OSError) as own:
+                except (HeadwaterError, OSError) as own:
                     self._fail(state, own)
 
     def _ask(self, states: list[TopicState], now: float) -> None:
@@ -238,6 +238,10 @@ class TieringService:
             written = self._writers.write(state.location, ranges)
         except (HeadwaterError, OSError) as error:
             self._fail(state, error)
+            return
+        except Exception as error:
+            logger.exception("a turn of %s failed unexpectedly", state.name)
+            self._fail(state, HeadwaterError(f"{type(error).__name__}: {error}"))
             return
         offsets = sum(r.end_offset - r.start_offset for r in ranges)
         now = self._clock.monotonic()

@@ -57,6 +57,8 @@ class TopicStatus:
     reported_ms: int
     service: str
     """HOST:PID of the process."""
+    maintenance_error: str = ""
+    """Why small files are not folded or retention does not move, as a file is missing."""
     derived: Mapping[str, DerivedStatus] = field(default_factory=dict)
 
     def to_metadata(self) -> str:
@@ -64,7 +66,8 @@ class TopicStatus:
         text = _encoded(self)
         if len(text) > METADATA_BYTES_MAX:
             short = {n: replace(d, error=d.error[:100]) for n, d in self.derived.items()}
-            text = _encoded(replace(self, error=self.error[:ERROR_CHARS_MAX], derived=short))
+            error, other = self.error[:ERROR_CHARS_MAX], self.maintenance_error[:ERROR_CHARS_MAX]
+            text = _encoded(replace(self, error=error, maintenance_error=other, derived=short))
         return text
 
 
@@ -89,6 +92,6 @@ def from_metadata(text: str) -> TopicStatus | None:
     names = {f for f in TopicStatus.__dataclass_fields__ if f != "derived"}
     try:
         derived = {n: DerivedStatus(**row) for n, row in document.pop("derived", {}).items()}
-        return TopicStatus(**{n: document[n] for n in names}, derived=derived)
+        return TopicStatus(**{n: document[n] for n in names if n in document}, derived=derived)
     except (KeyError, TypeError):
         return None

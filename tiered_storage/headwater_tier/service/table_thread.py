@@ -125,11 +125,11 @@ class TableThread:
         def guarded() -> Event:
             try:
                 return job()
-            except (HeadwaterError, OSError) as error:
+            except BaseException as error:  # noqa: BLE001 - deltalake's panics are no Exceptions
                 self._tables.pop(location, None)
                 is_discarded = isinstance(error, OvertakenError)
                 ends = _refused_ends(location) if isinstance(error, TableStateError) else None
-                return Failed(location.topic, location, error, since, is_discarded, ends)
+                return Failed(location.topic, location, _expected(error), since, is_discarded, ends)
 
         self._jobs.put(guarded)
 
@@ -187,3 +187,11 @@ def _refused_ends(location: TableLocation) -> Mapping[int, int] | None:
     except (HeadwaterError, OSError) as error:
         logger.info("the ends of %s are not known: %s", location.uri, error)
         return None
+
+
+def _expected(error: BaseException) -> Exception:
+    """The error, with its kind where it is none that Headwater raises."""
+    if isinstance(error, HeadwaterError | OSError):
+        return error
+    logger.error("a job on a table failed unexpectedly", exc_info=error)
+    return HeadwaterError(f"{type(error).__name__}: {error}")

@@ -33,6 +33,7 @@ from headwater_tier.service.topics import UNLOCATED, TieredTopic
 SILENT_AFTER_MS = 90_000
 """A service reports at least each 30 s: an older report is of none that runs."""
 NO_SERVICE = "no service"
+TROUBLED = ("failed", "damaged", NO_SERVICE)
 COLUMNS = (
     Column("topic"),
     Column("state"),
@@ -74,7 +75,7 @@ def status(
 ) -> int:
     """Show TOPICS, or all topics with remote.storage.enable=true, and their tables.
 
-    The exit code is 1 when a topic's tiering has failed or no service runs.
+    The exit code is 1 when a topic's tiering has failed, its table is damaged, or no service runs.
     """
     options = ServiceOptions(bootstrap_servers(bootstrap_server, directory), client_credentials())
     brokers = options.brokers()
@@ -103,7 +104,7 @@ def status(
         echo_json({"group": TIER_GROUP, "topics": [row.document() for row in rows]})
     else:
         _print(rows, SystemClock().now_ms())
-    return EXIT_FAILED if any(row.state in ("failed", NO_SERVICE) for row in rows) else 0
+    return EXIT_FAILED if any(row.state in TROUBLED for row in rows) else 0
 
 
 def status_rows(

@@ -140,7 +140,7 @@ def build(options: ServiceOptions, clock: Clock, entropy: Entropy) -> Engine:
         )
 
     process = f"{socket.gethostname()}:{os.getpid()}"
-    reporter = Reporter(member.report, clock, process, derived.status, problem)
+    reporter = Reporter(member.report, clock, process, derived.status, problem, maintenance.damage)
     return Engine(
         service, member, maintenance, reporter, clock, derived, catalog, options.metrics_listener
     )

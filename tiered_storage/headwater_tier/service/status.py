@@ -33,7 +33,8 @@ class TopicStatus:
 
     topic: str
     state: str
-    """`tiering`, `failed` (it is tried again), or `opening`."""
+    """`tiering`, `failed` (it is tried again), `opening`, or `damaged`: it goes on, but the table
+    has lost files."""
     table: str
     """The URI of the log table."""
     rows: int
@@ -51,7 +52,7 @@ class TopicStatus:
     committed_ms: int | None
     """The last commit of this service."""
     error: str
-    """Why it failed; empty while it works."""
+    """Why it failed, or what is damaged; empty while all is well."""
     error_ms: int | None
     """The last error, also after it was overcome."""
     reported_ms: int

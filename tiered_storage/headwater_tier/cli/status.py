@@ -7,7 +7,7 @@ of its committed offset; how far the table is behind is computed from that offse
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import click
@@ -59,8 +59,9 @@ class StatusRow:
     error: str = ""
 
     def document(self) -> dict[str, Any]:
-        """The row for --json."""
-        report = {} if self.report is None else asdict(self.report)
+        """The row for --json: the same keys for each topic, null for what is not known."""
+        unknown = dict.fromkeys(field.name for field in fields(TopicStatus))
+        report = unknown if self.report is None else asdict(self.report)
         own = {"topic": self.topic, "state": self.state, "behind": self.behind, "error": self.error}
         return {**report, **own}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from uuid import UUID
 
 from headwater.client.blocking.broker_metadata import Topic
@@ -77,6 +77,7 @@ def test_a_silent_or_absent_service_is_told() -> None:
     ends = {("t", 0): 10, ("t", 1): 5}
     [row] = status_rows(tiered(), ends, {}, now_ms=0)
     assert (row.state, row.behind) == (NO_SERVICE, None)
+    assert row.document().keys() == {"behind", *(f.name for f in fields(TopicStatus))}
     offsets = {TopicPartition("t", 0): OffsetAndMetadata(7, STATUS.to_metadata())}
     [row] = status_rows(tiered(), ends, offsets, STATUS.reported_ms + SILENT_AFTER_MS + 1)
     assert row.state == NO_SERVICE

@@ -7,6 +7,7 @@ vacuum removes: rows and ends are one commit.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -48,6 +49,8 @@ from headwater_tier.typed.typed_table import (
     incompatibility,
     superseded_by,
 )
+
+logger = logging.getLogger(__name__)
 
 FILES_CHECK_S = 60.0
 """Between two looks at whether the typed table's files exist."""
@@ -170,7 +173,7 @@ class TopicFollower:
         self._log.refresh()
         typed, quarantine = self._tables(wanted)
         ends, version = typed.ends(self._log.snapshot.partitions), typed.version
-        problem = self._redeclared(typed, wanted, ends)
+        problem = self._redeclared(typed, wanted, ends) or self._passed_over(ends)
         found = rows_above(self._log, ends, rows_max=rows_max, bytes_max=bytes_max)
         rows, decoded, discarded = 0, None, False
         if found is not None:
@@ -231,6 +234,17 @@ class TopicFollower:
             self._quarantine = Quarantine(self._location, typed.derived.generation)
         self._typed = typed
         return typed, self._quarantine
+
+    def _passed_over(self, ends: Mapping[int, int]) -> str:
+        """Names offsets that retention removed from the log table before they were typed."""
+        starts = self._log.snapshot.starts
+        lost = {p: (end, starts[p]) for p, end in ends.items() if end < starts.get(p, 0)}
+        if not lost:
+            return ""
+        text = ", ".join(f"{p}: [{end}, {start})" for p, (end, start) in sorted(lost.items()))
+        problem = f"retention removed offsets of {self._location.topic} that were not typed: {text}"
+        logger.warning(problem)
+        return problem
 
     def _redeclared(self, typed: DerivedTable, wanted: TopicTables, ends: Mapping[int, int]) -> str:
         """Take up a changed declaration that only adds columns; else say what it needs."""

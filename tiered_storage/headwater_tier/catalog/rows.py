@@ -127,7 +127,8 @@ def kind_of(path: str) -> Kind | None:
         if path == root:
             return kind if levels == 0 else None
         if path.startswith(f"{root}/"):
-            is_kept = kind is not Kind.TOPIC or path[len(root) + 1 :] not in COORDINATOR_TOPICS
+            is_topics = kind in (Kind.TOPIC, Kind.TOPIC_CONFIG)
+            is_kept = not is_topics or path[len(root) + 1 :] not in COORDINATOR_TOPICS
             return kind if is_kept else None
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections import Counter
@@ -23,7 +24,8 @@ from headwater_tier.cli.catalog_options import (
     zookeeper_of,
     zookeeper_security_of,
 )
-from headwater_tier.cli.storage_options import storage_options
+from headwater_tier.cli.storage_options import storage_options, tables_config_option
+from headwater_tier.service.service_properties import table_properties
 
 TICK_S = 0.3
 
@@ -33,6 +35,7 @@ TICK_S = 0.3
 @catalog_options
 @click.option("--tables-uri", metavar="URI", help="Base folder of tables when no config has one.")
 @click.option("--storage-option", "storage", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
+@tables_config_option
 @click.option("--once", is_flag=True, help="Commit what differs now, and end.")
 @click.option("--show", is_flag=True, help="Show what the catalog holds, and how old it is.")
 @json_option
@@ -43,6 +46,7 @@ def catalog(
     zookeeper_config: str | None,
     tables_uri: str | None,
     storage: tuple[str, ...],
+    tables_config: str | None,
     key_file: str | None,
     once: bool,
     show: bool,
@@ -56,8 +60,11 @@ def catalog(
     options = CatalogOptions(
         bootstrap_servers=bootstrap_servers(bootstrap_server, directory) if needs_brokers else "",
         zookeeper="" if show else zookeeper or _zookeeper(directory),
-        tables_uri=tables_uri or "",
-        storage_options=storage_options(storage),
+        tables_uri=tables_uri or table_properties(tables_config, {})[0],
+        storage_options=(
+            *table_properties(tables_config, os.environ)[1],
+            *storage_options(storage),
+        ),
         key_file=key_file or "",
         credentials=client_credentials(),
         zookeeper_security=zookeeper_security_of(directory, zookeeper_config),

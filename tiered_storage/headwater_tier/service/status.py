@@ -59,7 +59,7 @@ class TopicStatus:
     service: str
     """HOST:PID of the process."""
     maintenance_error: str = ""
-    """Why small files are not folded or retention does not move, as a file is missing."""
+    """Why small files are not folded, retention does not move, or the catalog is not kept."""
     derived: Mapping[str, DerivedStatus] = field(default_factory=dict)
 
     def to_metadata(self) -> str:

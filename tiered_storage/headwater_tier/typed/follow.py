@@ -49,6 +49,8 @@ from headwater_tier.typed.typed_table import (
     superseded_by,
 )
 
+FILES_CHECK_S = 60.0
+"""Between two looks at whether the typed table's files exist."""
 FOLLOWERS_MAX = 64
 """Topics whose tables and decoders stay open between turns."""
 
@@ -157,6 +159,7 @@ class TopicFollower:
         self._quarantine: Quarantine | None = None
         self._latest = Latest(location, clock, entropy)
         self._decoder: RecordDecoder | None = None
+        self._looked_at = float("-inf")
         self._refused: tuple[tuple[int, Declaration, Declaration], str] | None = None
         self._decodes: tuple[Declaration, bool, pa.Schema] | None = None
 
@@ -192,6 +195,7 @@ class TopicFollower:
         if result.discarded:
             return result
         try:
+            self._look_after(typed)
             compact_derived(typed, wanted.cluster, clock=self._clock, entropy=self._entropy)
         except CommitUnknownError:
             typed.refresh()  # another commit came first
@@ -354,6 +358,14 @@ class TopicFollower:
             rows = pa.concat_tables([again.rows(p, *span) for p, span in sorted(lag.items())])
         quarantine.append(rows, lag, clock=self._clock, entropy=self._entropy)
         return int(rows.num_rows)
+
+    def _look_after(self, typed: DerivedTable) -> None:
+        """Raise TableStateError for what stops readers of the table, not its typing."""
+        typed.require_whole_files()
+        now = self._clock.monotonic()
+        if now - self._looked_at >= FILES_CHECK_S:
+            typed.require_present_files()
+            self._looked_at = now
 
     def _held_in_quarantine(self) -> int:
         return 0 if self._quarantine is None else self._quarantine.rows

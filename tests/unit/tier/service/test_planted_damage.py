@@ -26,6 +26,7 @@ from headwater_tier.reader import TableReader
 from headwater_tier.service.engine import Engine, build
 from headwater_tier.service.options import ServiceOptions
 from headwater_tier.typed.names import Kind, derived
+from headwater_tier.worker import Worker
 from whole_cluster import ServedCluster
 
 TIERED = {"remote.storage.enable": "true", "delta.interval.ms": "50"}
@@ -198,6 +199,29 @@ def test_what_delta_allows_breaks_nobody(
     made = once(cluster)
     assert made.service.topics[name].error == ""
     assert read_all(at) == 4 * BATCH
+
+
+def test_a_broker_that_has_an_old_version_open_survives_a_vacuum_of_its_files(
+    cluster: ServedCluster, tmp_path: Path
+) -> None:
+    at = tiered(cluster, "vacuumed")
+    worker = Worker()
+    request = {
+        "uri": at.uri,
+        "topic": at.topic,
+        "topic_id": str(at.topic_id),
+        "options": [],
+        "partition": 0,
+        "path": str(tmp_path / "segment"),
+    }
+    assert worker.handle({**request, "do": "ranges"}) == {"0": [0, 3 * BATCH]}
+    optimize_and_vacuum(at.uri)
+    offset = 0
+    while offset < 3 * BATCH:
+        built = worker.handle({**request, "do": "build", "offset": offset})
+        assert built["batches"][0][0] == offset
+        offset = built["end"]
+    assert offset == 3 * BATCH
 
 
 @pytest.mark.parametrize(

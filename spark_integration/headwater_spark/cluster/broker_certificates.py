@@ -62,15 +62,20 @@ class BrokerCertificates:
         self._closing.set()
 
     def answer(self, name: str, host: str, request: str) -> Report:
-        """The certificate of a signing request, and the trusted authorities. Raises UsageError."""
+        """The certificate of a task's first signing request, and the trusted authorities. Raises
+        UsageError."""
+        facts, issued = self._signed(name, host, request)
+        with self._lock:
+            self._issued[name] = issued
+        return facts
+
+    def _signed(self, name: str, host: str, request: str) -> tuple[Report, _Issued]:
         if not HOST_NAME.fullmatch(host):
             raise UsageError(f"{host!r} is no host name or address: set HEADWATER_ADVERTISED_HOST")
         authority, trusted = self._folder.authority_id(), self._folder.trusted()
         certificate = self._folder.sign(name, (host, "localhost"), request.encode())
-        renewal_ms = certificate_facts(certificate).renewal_ms
-        with self._lock:
-            self._issued[name] = _Issued(host, renewal_ms, authority, trusted)
-        return {"certificate": certificate.decode(), "trusted": trusted.decode()}
+        issued = _Issued(host, certificate_facts(certificate).renewal_ms, authority, trusted)
+        return {"certificate": certificate.decode(), "trusted": trusted.decode()}, issued
 
     def renew_due(self) -> list[str]:
         """Give new certificates to the brokers that need them; the brokers' names. What fails is
@@ -95,7 +100,10 @@ class BrokerCertificates:
 
     def _renew(self, name: str, host: str, link: TaskLink) -> None:
         request = str(link.ask(RENEW, ASK_TIMEOUT_S)["signing_request"])
-        link.ask(INSTALL, ASK_TIMEOUT_S, **self.answer(name, host, request))
+        facts, issued = self._signed(name, host, request)
+        link.ask(INSTALL, ASK_TIMEOUT_S, **facts)
+        with self._lock:
+            self._issued[name] = issued
 
     def _look(self) -> None:
         renewed_s = self._clock.monotonic()

@@ -62,7 +62,7 @@ class BrokerTask:
     log_path: str
     driver_host: str
     driver_port: int
-    token: str
+    token: str = field(repr=False)
     """Lets the task in at the driver, once (`entry_tokens`)."""
     fingerprint: str = ""
     """That of the driver's certificate, in a secure cluster; empty: a connection without TLS."""

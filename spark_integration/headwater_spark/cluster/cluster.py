@@ -164,7 +164,7 @@ class Cluster(ClusterHandle):
                 ("port", port, spec.base_port),
                 ("properties", properties, self._manager.properties),
                 ("zookeeper", zookeeper, self._manager.external_zookeeper),
-                ("secure", secure, spec.secure),
+                ("security", secure, spec.secure),
             )
             if wanted is not None and wanted != found
         ]

@@ -33,11 +33,12 @@ class FakeClock:
 class Task(TaskLink):
     """A task on the other end of a link: it answers at once."""
 
-    def __init__(self, folder: Path, *, is_deaf: bool = False) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder / "security" / "broker-1"
         config = folder / "conf" / "broker-1.properties"
         self.files = BrokerFiles("broker-1", config, self.folder)
-        self.is_deaf = is_deaf
+        self.is_deaf = False
+        self.is_full = False
 
     def ask(self, command: str, _timeout_s: float, **arguments: Any) -> dict[str, Any]:
         if self.is_deaf:
@@ -45,6 +46,8 @@ class Task(TaskLink):
         if command == RENEW:
             return {"signing_request": self.files.signing_request().decode()}
         assert command == INSTALL
+        if self.is_full:
+            raise UsageError("No space left on device")
         self.files.install(arguments["certificate"], arguments["trusted"])
         return {}
 
@@ -120,7 +123,9 @@ def test_a_task_that_does_not_answer_is_asked_again(
     driver.task.is_deaf = True
     assert driver.certificates.renew_due() == []
     assert "broker-1 is not renewed: the broker's Spark task has ended" in caplog.text
-    driver.task.is_deaf = False
+    driver.task.is_deaf, driver.task.is_full = False, True
+    assert driver.certificates.renew_due() == []
+    driver.task.is_full = False
     assert driver.certificates.renew_due() == ["broker-1"]
 
 

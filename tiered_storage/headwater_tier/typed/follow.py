@@ -21,7 +21,7 @@ from headwater_tier.delta import CommitUnknownError, TableAccessError
 from headwater_tier.plan import TableLocation
 from headwater_tier.reader import TableReader
 from headwater_tier.typed.columns import grown
-from headwater_tier.typed.compaction import compact_typed
+from headwater_tier.typed.compaction import compact_derived
 from headwater_tier.typed.declarations import Declaration, TopicTables, declared_tables
 from headwater_tier.typed.decoding import DecoderFor, SchemaSource
 from headwater_tier.typed.derived_files import write_derived
@@ -36,6 +36,7 @@ from headwater_tier.typed.log_rows import (
     pending_ranges,
     rows_above,
 )
+from headwater_tier.typed.names import Kind
 from headwater_tier.typed.quarantine import CatchUp, Quarantine
 from headwater_tier.typed.record_decoder import DecodedRecords, RecordDecoder
 from headwater_tier.typed.typed_table import (
@@ -48,6 +49,8 @@ from headwater_tier.typed.typed_table import (
     superseded_by,
 )
 
+FILES_CHECK_S = 60.0
+"""Between two looks at whether the typed table's files exist."""
 FOLLOWERS_MAX = 64
 """Topics whose tables and decoders stay open between turns."""
 
@@ -75,6 +78,8 @@ class FollowResult:
     """Why the quarantine table lags behind the typed one."""
     quarantine_behind: int = 0
     """Offsets that the typed table has passed and the quarantine has not."""
+    held: Mapping[str, int] = field(default_factory=dict)
+    """Rows in the tables `typed`, `quarantine`, `latest`."""
     latest: MergeResult | None = None
     """What the table of latest rows did; None for a topic without one."""
     latest_problem: str = ""
@@ -154,6 +159,7 @@ class TopicFollower:
         self._quarantine: Quarantine | None = None
         self._latest = Latest(location, clock, entropy)
         self._decoder: RecordDecoder | None = None
+        self._looked_at = float("-inf")
         self._refused: tuple[tuple[int, Declaration, Declaration], str] | None = None
         self._decodes: tuple[Declaration, bool, pa.Schema] | None = None
 
@@ -182,10 +188,15 @@ class TopicFollower:
         self, result: FollowResult, typed: DerivedTable, wanted: TopicTables
     ) -> FollowResult:
         """Rewrite small files if that is due; what goes wrong is told, and tried again."""
+        held = {Kind.TYPED: typed.rows, Kind.QUARANTINE: self._held_in_quarantine()}
+        if wanted.latest:
+            held[Kind.LATEST] = self._latest.rows or 0
+        result = replace(result, held={kind.value: rows for kind, rows in held.items()})
         if result.discarded:
             return result
         try:
-            compact_typed(typed, wanted.cluster, clock=self._clock, entropy=self._entropy)
+            self._look_after(typed)
+            compact_derived(typed, wanted.cluster, clock=self._clock, entropy=self._entropy)
         except CommitUnknownError:
             typed.refresh()  # another commit came first
         except HeadwaterError as error:
@@ -347,6 +358,17 @@ class TopicFollower:
             rows = pa.concat_tables([again.rows(p, *span) for p, span in sorted(lag.items())])
         quarantine.append(rows, lag, clock=self._clock, entropy=self._entropy)
         return int(rows.num_rows)
+
+    def _look_after(self, typed: DerivedTable) -> None:
+        """Raise TableStateError for what stops readers of the table, not its typing."""
+        typed.require_whole_files()
+        now = self._clock.monotonic()
+        if now - self._looked_at >= FILES_CHECK_S:
+            typed.require_present_files()
+            self._looked_at = now
+
+    def _held_in_quarantine(self) -> int:
+        return 0 if self._quarantine is None else self._quarantine.rows
 
     def _quarantine_lag(
         self, typed: DerivedTable, quarantine: Quarantine, partitions: int

@@ -82,6 +82,12 @@ def test_a_silent_or_absent_service_is_told() -> None:
     assert row.state == NO_SERVICE
 
 
+def test_a_topic_without_a_folder_for_its_table_has_the_remedy() -> None:
+    homeless = {"t": replace(tiered()["t"], location=None)}
+    [row] = status_rows(homeless, {("t", 0): 1, ("t", 1): 1}, {}, now_ms=0)
+    assert row.state == "failed" and "headwater.tables.uri" in row.error
+
+
 def test_topics_are_assigned_whole_and_few_move_when_a_service_joins() -> None:
     counts = {f"topic-{i}": 3 for i in range(300)}
     two = assign_topics({m: Subscription(()) for m in ("a", "b")}, counts)

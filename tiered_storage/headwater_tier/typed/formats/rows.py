@@ -4,7 +4,7 @@ rows that it can prove.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,10 +12,13 @@ import pyarrow as pa
 
 from headwater_tier.typed.decoding import Decoded, Misfit
 from headwater_tier.typed.formats.columns import conform
-from headwater_tier.typed.formats.flat_slots import Blobs, Slots, blobs_of
 from headwater_tier.typed.formats.misfit import NotFittingError
+from headwater_tier.typed.formats.slots import Blobs, Slots, blobs_of
 
 BLOCK_ROWS = 16384
+BLOCK_ROWS_MIN = 256
+BLOCK_SLOTS = 1 << 19
+"""Rows times columns of a block: it is some 8 MiB of slots, that stay in the processor's cache."""
 FIRST_ROWS = 32
 """Of the first block: the kernel knows an inferred schema, and a frame's, after its rows."""
 BLOCK_BYTES = 256 * 1024 * 1024
@@ -60,10 +63,19 @@ class RowsDecoder:
         misfits: list[Misfit] = []
         tables: list[pa.Table] = []
         at = 0
-        for block in blocks_of(blobs, BLOCK_ROWS if self._fast is None else FIRST_ROWS):
-            tables.append(self._block(block, at, misfits))
-            at += len(block)
+        for chunk in blobs.chunks:
+            begin = 0
+            while begin < len(chunk):
+                block = block_at(chunk, begin, self._block_rows(at))
+                tables.append(self._block(block, at, misfits))
+                begin += len(block)
+                at += len(block)
         return Decoded(joined(tables, self.schema), tuple(misfits))
+
+    def _block_rows(self, rows_done: int) -> int:
+        if self._fast is not None and not rows_done:
+            return FIRST_ROWS
+        return max(BLOCK_ROWS_MIN, min(BLOCK_ROWS, BLOCK_SLOTS // (len(self.schema) + 1)))
 
     def _block(self, block: pa.Array, first: int, misfits: list[Misfit]) -> pa.Table:
         schema = self.schema
@@ -71,7 +83,7 @@ class RowsDecoder:
             self._idle_blocks = max(0, self._idle_blocks - 1)
             return self._slow(block, np.arange(len(block)), first, misfits)
         blobs = blobs_of(block)
-        slots = Slots(len(schema), len(block))
+        slots = Slots(schema, len(block))
         slots.is_done[:] = blobs.is_null
         self._fast.fill(blobs, np.flatnonzero(blobs.is_null == 0), slots, schema)
         left = np.flatnonzero(slots.is_done == 0)
@@ -79,7 +91,7 @@ class RowsDecoder:
             self._idle_blocks = IDLE_BLOCKS
         if len(left) == len(block):
             return self._slow(block, left, first, misfits)
-        proven = plain_table(slots.arrays(schema, blobs.data), schema, len(block))
+        proven = plain_table(slots.arrays(blobs.data), schema, len(block))
         if not len(left):
             return proven
         order = np.arange(len(block))
@@ -114,18 +126,12 @@ def read_row(
         return {}
 
 
-def blocks_of(blobs: pa.ChunkedArray, first_rows: int = BLOCK_ROWS) -> Iterator[pa.Array]:
-    """Slices of a binary column, of BLOCK_ROWS or fewer rows and some BLOCK_BYTES."""
-    rows = first_rows
-    for chunk in blobs.chunks:
-        at = 0
-        while at < len(chunk):
-            block = chunk.slice(at, rows)
-            while block.nbytes > BLOCK_BYTES and len(block) > 1:
-                block = block.slice(0, len(block) // 2)
-            yield block
-            at += len(block)
-            rows = BLOCK_ROWS
+def block_at(chunk: pa.Array, at: int, rows: int) -> pa.Array:
+    """The slice of a binary array from `at` on, of `rows` or fewer rows and some BLOCK_BYTES."""
+    block = chunk.slice(at, rows)
+    while block.nbytes > BLOCK_BYTES and len(block) > 1:
+        block = block.slice(0, len(block) // 2)
+    return block
 
 
 def table_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:

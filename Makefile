@@ -106,11 +106,14 @@ bench-tls: setup ## TLS against Apache Kafka's: produce, fetch, mTLS handshakes 
 bench-rights: setup ## CPU time of a lone Produce and Fetch, without and with ACLs
 	@PYTHONPATH=tests:bench $(BIN)/python bench/lone_requests.py $(ARGS)
 
-bench-tier: setup ## Topic to Delta against Spark's own Kafka-to-Delta stream
+bench-tier: setup ## Topic to Delta, by the service, against Spark's own Kafka-to-Delta stream
 	@$(BIN)/python bench/bench_spark.py tier $(ARGS)
 
 bench-typed: setup ## JSON topic to typed Delta table against Spark's from_json (ARGS="--rows 2000000")
 	@$(BIN)/python bench/bench_typed.py $(ARGS)
+
+bench-tiering: setup ## The tiering service: freshness, 1,000 trickling topics, idle memory
+	@$(BIN)/python bench/bench_tiering.py $(ARGS)
 
 bench-source: setup ## The Spark source against spark-sql-kafka
 	@$(BIN)/python bench/bench_spark.py source $(ARGS)

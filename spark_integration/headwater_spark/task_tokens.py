@@ -2,7 +2,8 @@
 
 So executors need no password: what is shipped with a split or a writer has a token of the driver's
 user, which brokers let act as that user until it expires. A driver's processes share one token,
-which the brokers keep for them, and renew it: a long task goes on with the one that it has. Where
+which the brokers keep for them, and renew it: a long task goes on with the one that it has. They
+know it by its renewer, who is its owner; tokens that the user made otherwise are left alone. Where
 brokers give no tokens, tasks log in as the driver does.
 """
 
@@ -139,8 +140,7 @@ class TaskTokens:
         self, admin: Admin, security: TaskSecurity, held: _Held | None
     ) -> DelegationToken | None:
         """The token that is held, if the brokers still have it; else another of this user."""
-        user = security.user
-        owner = None if user is None else f"User:{user}"
+        owner = _owner(security)
         own_id = held.token.token_id if held is not None and held.token is not None else None
         if owner is None and own_id is None:
             return None
@@ -148,13 +148,12 @@ class TaskTokens:
         for token in tokens:
             if token.token_id == own_id:
                 return token
-        for token in tokens:
-            if token.owner == token.requester == owner and not token.renewers:
-                return token
-        return None
+        shared = [t for t in tokens if t.owner == t.requester == owner and t.renewers == (owner,)]
+        return max(shared, key=lambda token: token.max_timestamp, default=None)
 
     def _new(self, admin: Admin, security: TaskSecurity) -> DelegationToken:
-        made = admin.create_delegation_token()
+        owner = _owner(security)
+        made = admin.create_delegation_token(renewers=() if owner is None else (owner,))
         as_tasks = security.with_token(made.token_id, made.password)
         for broker in admin.describe_cluster().brokers:
             self._log_in(f"{broker.host}:{broker.port}", as_tasks)
@@ -171,6 +170,11 @@ class TaskTokens:
                 is_refused = error.code is ErrorCode.SASL_AUTHENTICATION_FAILED
                 if not is_refused or self._clock.monotonic() >= give_up_at:
                     raise
+
+
+def _owner(security: TaskSecurity) -> str | None:
+    """The principal of the login; None where only the broker knows it."""
+    return None if security.user is None else f"User:{security.user}"
 
 
 TOKENS = TaskTokens()

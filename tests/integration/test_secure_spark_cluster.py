@@ -24,6 +24,7 @@ from headwater.errors import HeadwaterError, UsageError
 from headwater.local import cluster_file
 from headwater.local.security_folder import SecurityFolder
 from headwater.local.zk_client import kazoo_client, readable_znodes
+from headwater.security.certificates import certificate_facts
 from headwater.system import SystemClock
 from headwater.testing.secret_search import search, secrets_of
 from headwater_spark.cluster.cluster import Cluster
@@ -79,12 +80,12 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": f"file://{folder}/events",
     }
-    with (
-        spark_session("local[5]", delta=True, conf=conf) as spark,
+    with spark_session("local[5]", delta=True, conf=conf) as spark:
         # The test tiers by hand and counts the rows of its own round.
-        Cluster.start(spark, 2, folder / "cluster", port, secure=True, tiering=False) as cluster,
-    ):
-        yield Notebook(spark, cluster, folder, link_port)
+        cluster = Cluster.start(spark, 2, folder / "cluster", port, secure=True, tiering=False)
+        found = Notebook(spark, cluster, folder, link_port)
+        yield found
+        found.cluster.stop()  # a test may have started it again
 
 
 def test_a_notebook_writes_and_reads_and_no_secret_is_left_anywhere(notebook: Notebook) -> None:
@@ -231,11 +232,12 @@ def test_a_killed_broker_and_the_next_start_are_secure_too(notebook: Notebook) -
     os.kill(pid, 9)
     wait_until(lambda: cluster.restarts > restarts and cluster.wait_ready(0))
     cluster.stop()
-    with Cluster.start(notebook.spark, dir=notebook.directory) as again:
-        assert again.client_properties is not None, "a cluster that was secure once stays so"
-        again_notebook = Notebook(notebook.spark, again, notebook.folder, 0)
-        with again_notebook.admin() as admin:
-            assert len(admin.describe_cluster().brokers) == 2
+    store = notebook.directory / "security" / "broker-0" / "keystore.pem"
+    assert certificate_facts(store.read_bytes()).hosts == ("127.0.0.1", "localhost")
+    notebook.cluster = again = Cluster.start(notebook.spark, dir=notebook.directory)
+    assert again.client_properties is not None, "a cluster that was secure once stays so"
+    with notebook.admin() as admin:
+        assert len(admin.describe_cluster().brokers) == 2
 
 
 def wait_until(condition: Any) -> None:

@@ -35,6 +35,10 @@ def status(cluster: LocalCluster, topic: str) -> dict[str, Any]:
     return dict(row)
 
 
+def rows(cluster: LocalCluster, topic: str) -> int:
+    return int(status(cluster, topic)["rows"] or 0)
+
+
 def service_pid(cluster: LocalCluster) -> int:
     assert cluster.supervisor is not None
     pids = [p.pid for p in cluster.supervisor.state().processes if p.name == "tiering"]
@@ -46,17 +50,17 @@ def test_a_topic_fills_its_table_and_kills_of_the_service_neither_lose_nor_doubl
 ) -> None:
     topic = create(tiered, "flights", PARTITIONS, delta_interval_ms="200")
     with producing(tiered, topic, PARTITIONS) as acked:
-        LocalCluster.wait_until(lambda: status(tiered, topic)["rows"] > 0, "the first rows")
+        LocalCluster.wait_until(lambda: rows(tiered, topic) > 0, "the first rows", 90.0)
         for _ in range(4):
-            former, before = service_pid(tiered), status(tiered, topic)["rows"]
+            former, before = service_pid(tiered), rows(tiered, topic)
             os.kill(former, signal.SIGKILL)
             LocalCluster.wait_until(
-                lambda former=former: service_pid(tiered) not in (former, -1), "the restart"
+                lambda former=former: service_pid(tiered) not in (former, -1), "the restart", 60.0
             )
             LocalCluster.wait_until(
-                lambda before=before: status(tiered, topic)["rows"] > before, "more rows"
+                lambda before=before: rows(tiered, topic) > before, "more rows", 60.0
             )
-    LocalCluster.wait_until(lambda: status(tiered, topic)["behind"] == 0, "the last rows")
+    LocalCluster.wait_until(lambda: status(tiered, topic)["behind"] == 0, "the last rows", 60.0)
     report = json.loads(cli("verify", topic, *at(tiered), "--json").stdout)
     assert report["equal"], report
     assert sum(ends_of(tiered, topic, PARTITIONS).values()) == acked[0]
@@ -67,6 +71,6 @@ def test_a_topic_fills_its_table_and_kills_of_the_service_neither_lose_nor_doubl
 def test_the_status_document_and_the_metrics_of_brokers_show_tiering(tiered: LocalCluster) -> None:
     topic = create(tiered, "shown", delta_interval_ms="200")
     with producing(tiered, topic, 1):
-        LocalCluster.wait_until(lambda: status(tiered, topic)["rows"] > 0, "rows")
+        LocalCluster.wait_until(lambda: rows(tiered, topic) > 0, "rows", 60.0)
     reports = [r for b in range(3) for r in tiered.status(b)["tiering"] if r["topic"] == topic]
     assert len(reports) == 1 and reports[0]["state"] == "tiering"

@@ -44,6 +44,11 @@ class BrokerSettings:
             rows |= self._addresses(slot)
         return {**rows, **self._properties}
 
+    def host_of(self, slot: Slot, executor_host: str) -> str:
+        """The host by which others reach a broker: on one machine it listens on loopback, whatever
+        Spark calls its executors."""
+        return slot.host if self._one_host else executor_host
+
     def _addresses(self, slot: Slot) -> dict[str, str]:
         """The listeners of a broker on another machine, whose address its task finds out."""
         rows = {

@@ -424,7 +424,8 @@ class SparkManager:
         """What a broker's task gets when it has shown its entry token. Raises UsageError."""
         facts: Report = {"properties": self._properties(broker)}
         if self._certificates is not None:
-            host, request = str(report.get("host")), str(report.get("signing_request"))
+            host = self._settings.host_of(broker.slot, str(report.get("host")))
+            request = str(report.get("signing_request"))
             facts |= self._certificates.answer(broker.slot.name, host, request)
         return facts
 

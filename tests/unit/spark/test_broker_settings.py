@@ -50,6 +50,14 @@ def test_a_secure_broker_on_the_drivers_machine(spec: ClusterSpec) -> None:
     assert from_properties(rows)
 
 
+@pytest.mark.parametrize(("one_host", "host"), [(True, "127.0.0.1"), (False, "10.0.0.7")])
+def test_a_certificate_names_the_host_where_the_broker_listens(
+    spec: ClusterSpec, one_host: bool, host: str
+) -> None:
+    settings = BrokerSettings(ZOOKEEPER, {}, secured(spec), one_host=one_host)
+    assert settings.host_of(spec.slot(0), "10.0.0.7") == host
+
+
 def test_a_plain_broker_has_no_security(spec: ClusterSpec) -> None:
     plain = replace(spec, secure=False)
     rows = BrokerSettings(ZOOKEEPER, {}, None, one_host=False).rows(plain, plain.slot(0))

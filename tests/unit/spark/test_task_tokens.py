@@ -66,7 +66,7 @@ class Brokers:
         self.renewals += 1
         return expiry
 
-    def create_delegation_token(self) -> DelegationToken:
+    def create_delegation_token(self, renewers: Sequence[str] = ()) -> DelegationToken:
         if self.refusal is not None:
             raise KafkaError(self.refusal, "no tokens here")
         now = self.clock.now_ms()
@@ -74,7 +74,7 @@ class Brokers:
             token_id=f"token-{len(self.tokens)}",
             owner="User:spark",
             requester="User:spark",
-            renewers=(),
+            renewers=tuple(renewers),
             issue_timestamp=now,
             expiry_timestamp=now + 24 * HOUR_MS,
             max_timestamp=now + 168 * HOUR_MS,
@@ -98,6 +98,14 @@ def test_processes_share_a_token_and_renew_it_at_half_of_its_time() -> None:
     assert (len(brokers.tokens), brokers.renewals) == (1, 1)
     clock.advance(1 * HOUR_MS)
     assert second.of("h:1", security) == shipped and brokers.renewals == 1
+
+
+def test_a_token_that_the_user_made_is_left_alone() -> None:
+    clock = ManualClock()
+    brokers = Brokers(clock)
+    brokers.create_delegation_token()
+    TaskTokens(clock, brokers).of("h:1", task_security(LOGIN))
+    assert [token.renewers for token in brokers.tokens] == [(), ("User:spark",)]
 
 
 def test_a_token_at_the_end_of_its_life_is_replaced() -> None:

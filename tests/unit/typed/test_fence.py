@@ -228,6 +228,17 @@ def test_deletion_vectors_stop_what_reads_the_table_and_not_the_typing(topic: Ty
     result = topic.follow()
     assert result.rows == 1
     assert "DROP FEATURE deletionVectors" in result.latest_problem
+    assert "DROP FEATURE deletionVectors" in result.problem
+
+
+def test_a_lost_file_is_named(topic: TypedTopic) -> None:
+    topic.follow()
+    (path,) = (Path(file) for file in DeltaTable(uri(topic)).file_uris())
+    path.unlink()
+    topic.follow({"retention.ms": "-1"})  # no format: the open table is forgotten
+    result = topic.follow()
+    assert path.name in result.problem
+    assert "headwater tier retype orders" in result.problem
 
 
 def test_a_users_column_is_left_alone(topic: TypedTopic) -> None:

@@ -30,13 +30,11 @@ FIND_EVERY_S = 5.0
 STARTS_EVERY_S = 60.0
 REREAD_EVERY_S = 60.0
 """How often a table without commits is read again: a foreign change is found within this time."""
+SHARE_EVERY_S = 0.2
+"""How often the group is asked which topics are this service's."""
 PAUSE_S_MAX = 0.5
 COMMIT_QUEUE_MAX = 16
 """Commits of all topics that wait for the table thread."""
-UNLOCATED = (
-    "no config says where its table is: set the topic's config headwater.table.uri or the brokers' "
-    "config headwater.tables.uri"
-)
 
 
 class Share(Protocol):
@@ -97,6 +95,7 @@ class TieringService:
         self._share = share
         self._observers = observers
         self._found_at = float("-inf")
+        self._shared_at = float("-inf")
         self._found: dict[str, TieredTopic] = {}
 
     def step(self, pause_s_max: float = PAUSE_S_MAX) -> None:
@@ -106,7 +105,9 @@ class TieringService:
         now = self._clock.monotonic()
         if now - self._found_at >= FIND_EVERY_S:
             self._find(now)
-        self._share_out()
+        if now - self._shared_at >= SHARE_EVERY_S:
+            self._shared_at = now
+            self._share_out()
         self._open_tables(now)
         self._look(now)
         busy = {s.name for s in self.topics.values() if not self._is_open_for_turn(s)}
@@ -235,7 +236,7 @@ class TieringService:
             at.saw(0, self._clock.monotonic())
             return
         try:
-            written = self._writers.write(state.location, ranges)
+            written = self._writers.write(state.location, ranges, at.bytes_per_offset)
         except (HeadwaterError, OSError) as error:
             self._fail(state, error)
             return

@@ -33,7 +33,8 @@ class TopicStatus:
 
     topic: str
     state: str
-    """`tiering`, `failed` (it is tried again), or `opening`."""
+    """`tiering`, `failed` (it is tried again), `opening`, or `damaged`: it goes on, but the table
+    has lost files."""
     table: str
     """The URI of the log table."""
     rows: int
@@ -51,14 +52,14 @@ class TopicStatus:
     committed_ms: int | None
     """The last commit of this service."""
     error: str
-    """Why it failed; empty while it works."""
+    """Why it failed, or what is damaged; empty while all is well."""
     error_ms: int | None
     """The last error, also after it was overcome."""
     reported_ms: int
     service: str
     """HOST:PID of the process."""
     maintenance_error: str = ""
-    """Why small files are not folded or retention does not move, as a file is missing."""
+    """Why small files are not folded, retention does not move, or the catalog is not kept."""
     derived: Mapping[str, DerivedStatus] = field(default_factory=dict)
 
     def to_metadata(self) -> str:

@@ -16,7 +16,14 @@ from headwater.clock import Clock
 from headwater.errors import HeadwaterError, UsageError
 from headwater_tier.commit import commit_to
 from headwater_tier.data_files import make_durable
-from headwater_tier.delta import CommitUnknownError, LogTable, Snapshot, TableStateError
+from headwater_tier.delta import (
+    CommitUnknownError,
+    LogTable,
+    Snapshot,
+    TableAccessError,
+    TableStateError,
+    table_exists,
+)
 from headwater_tier.plan import FileFacts, Outcome, TableLocation, TierRange
 from headwater_tier.service.table_facts import TableFacts, facts_of
 
@@ -153,6 +160,11 @@ class TableThread:
         if table is None:
             table = self._tables[location] = LogTable.create(location, partitions)
         else:
+            if not table_exists(location):
+                raise TableAccessError(
+                    f"the log table {location.uri} was removed: its history is lost. A new one "
+                    "begins with what brokers still have."
+                )
             table.refresh()
         return self._report(table)
 

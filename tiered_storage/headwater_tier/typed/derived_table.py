@@ -18,12 +18,14 @@ import pyarrow as pa
 from deltalake import ColumnProperties, DeltaTable, Schema, WriterProperties, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+from pyarrow.fs import FileSelector
 
 from headwater_tier.delta import (
     COMMIT_KIND,
     CommitUnknownError,
     TableAccessError,
     TableStateError,
+    filesystem,
     table_exists,
 )
 from headwater_tier.typed.columns import is_variant
@@ -295,6 +297,18 @@ class DerivedTable:
                 "(PURGE), then ALTER TABLE ... DROP FEATURE deletionVectors"
             )
 
+    def require_present_files(self) -> None:
+        """Raise TableStateError if live files no longer exist; one listing of the folder."""
+        with self._errors("listing"):
+            found = filesystem(self.derived.place).get_file_info(FileSelector("", recursive=True))
+        present = {info.path for info in found}
+        lost = [live.path for live in self.files() if live.path not in present]
+        if lost:
+            raise TableStateError(
+                f"table {self.uri} has lost {len(lost)} files, {lost[0]} is one: rebuild it from "
+                f"the log table with `headwater tier retype {self.derived.place.topic}`"
+            )
+
     def vacuum(self, age_hours: int) -> list[str]:
         """Delete unreferenced files, orphans too; their paths. Raises TableAccessError."""
         with self._errors("vacuuming"):
@@ -437,9 +451,15 @@ def _merge_without_inserts(info: Mapping[str, Any]) -> bool:
 
 
 def _delta_schema(schema: pa.Schema) -> Schema:
-    """Delta's schema; Arrow has no type of its own for a VARIANT."""
+    """Delta's schema; Arrow has no type of its own for a VARIANT.
+
+    Beside one, columns may be null: deltalake does not list the feature that NOT NULL is in a
+    protocol of features, and Spark then refuses the table.
+    """
     found = json.loads(Schema.from_arrow(schema).to_json())
-    for column, row in zip(schema, found["fields"], strict=True):
-        if is_variant(column):
+    variants = {column.name for column in schema if is_variant(column)}
+    for row in found["fields"] if variants else ():
+        row["nullable"] = True
+        if row["name"] in variants:
             row["type"] = "variant"
     return Schema.from_json(json.dumps(found))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -47,6 +48,11 @@ FIELDS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "ms": ({"type": "long", "logicalType": "timestamp-millis"}, st.integers(-(1 << 54), 1 << 54)),
     "us": ({"type": "long", "logicalType": "timestamp-micros"}, LONGS),
     "day": ({"type": "int", "logicalType": "date"}, st.integers(-10_000_000, 10_000_000)),
+    "dec": ({"type": "bytes", "logicalType": "decimal", "precision": 40, "scale": 2},
+            st.integers(-(10**40), 10**40).map(lambda n: n.to_bytes(18, "big", signed=True))),
+    "nd": (["null", {"type": "fixed", "name": "D", "size": 4, "logicalType": "decimal",
+                     "precision": 9, "scale": 1}],
+           st.none() | st.binary(min_size=4, max_size=4).map(lambda data: ("D", data))),
     "r": (["null", INNER], st.none() | INNERS.map(lambda row: ("I", row))),
     "q": ("I", INNERS),
     "o": ({"type": "record", "name": "O", "fields": [{"name": "z", "type": "null"}]},
@@ -103,7 +109,8 @@ def test_kernel_and_fastavro_agree(data: list[bytes | None]) -> None:
 def test_ordinary_records_are_all_the_kernels() -> None:
     row: dict[str, Any] = {"b": True, "i": 1, "l": 2, "f": 1.5, "d": 2.5, "s": "ü", "y": b"y",
                            "x": b"xyz", "e": "LONGER", "nl": None, "sn": "n", "ne": ("E", "A"),
-                           "z": None, "ms": 1, "us": 2, "day": 3, "r": ("I", {"a": 5, "b": "x"}),
+                           "z": None, "ms": 1, "us": 2, "day": 3, "dec": b"\x05",
+                           "nd": None, "r": ("I", {"a": 5, "b": "x"}),
                            "q": {"a": None, "b": "y"}, "o": {"z": None}}  # fmt: skip
     data = blobs_of(pa.array([datum(row)] * 3, pa.binary()))
     slots = Slots(SOURCE.columns, 3)
@@ -112,6 +119,7 @@ def test_ordinary_records_are_all_the_kernels() -> None:
     arrays = slots.arrays(data.data)
     table = pa.Table.from_arrays(arrays, schema=SOURCE.columns)
     expected = {**row, "ne": "A", "r": {"a": 5, "b": "x"}}
+    expected["dec"] = Decimal("0.05")
     del expected["z"], expected["o"], expected["ms"], expected["us"], expected["day"]
     assert table.drop_columns(["ms", "us", "day"]).to_pylist() == [expected] * 3
 

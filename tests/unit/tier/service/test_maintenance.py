@@ -15,7 +15,7 @@ from headwater_tier.commit import commit_to
 from headwater_tier.data_files import tier_range
 from headwater_tier.delta import LogTable
 from headwater_tier.plan import Limits, TableLocation, plan_ranges
-from headwater_tier.service.maintenance import ASIDE_S, Maintenance
+from headwater_tier.service.maintenance import ASIDE_S, FILES_EVERY_S, Maintenance
 from headwater_tier.service.table_facts import facts_of
 from headwater_tier.service.table_thread import Committed, Event, Opened, TableThread
 from headwater_tier.service.topics import TieredTopic
@@ -93,12 +93,27 @@ def test_small_files_are_folded_once_and_brokers_hear_of_commits(place: Place) -
     assert place.maintenance.folded_files == COMPACT_FILES_MIN
 
 
-def test_a_missing_file_is_named_and_the_table_is_left_alone_for_a_while(place: Place) -> None:
+def test_a_lost_file_is_named_and_the_table_is_left_alone_until_it_is_back(place: Place) -> None:
     gone = next(Path(place.at.uri).glob("l0-*.parquet"))
     gone.rename(gone.with_suffix(".away"))
     place.maintenance.round()
-    assert gone.name in place.maintenance.problem("flights")
+    assert gone.name in place.maintenance.damage("flights")
     gone.with_suffix(".away").rename(gone)
+    place.maintenance.round()
+    assert place.events.empty()
+    place.clock.advance(int(FILES_EVERY_S * 1000) + 1)
+    place.maintenance.round()
+    assert place.take().facts.files == 1
+    assert place.maintenance.damage("flights") == ""
+
+
+def test_a_table_whose_maintenance_failed_is_left_alone_for_a_while(place: Place) -> None:
+    spoiled = next(Path(place.at.uri).glob("l0-*.parquet"))
+    content = spoiled.read_bytes()
+    spoiled.write_bytes(b"spoiled")
+    place.maintenance.round()
+    assert spoiled.name in place.maintenance.problem("flights")
+    spoiled.write_bytes(content)
     place.maintenance.round()
     assert place.events.empty()
     place.clock.advance(int(ASIDE_S * 1000) + 1)

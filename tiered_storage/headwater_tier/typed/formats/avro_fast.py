@@ -16,6 +16,8 @@ from headwater_tier.typed.formats.avro_schema import (
     logical_of,
 )
 from headwater_tier.typed.formats.columns import DATE, TIMESTAMP, lookup_key
+from headwater_tier.typed.formats.json_fit import Fit
+from headwater_tier.typed.formats.misfit import NotFittingError
 from headwater_tier.typed.formats.slots import KIND_STRUCT, Blobs, Column, Slots, columns_of
 
 _OPERATIONS = {
@@ -43,6 +45,8 @@ class AvroFast:
         self._for: pa.Schema | None = None
         self._program: Any = None
         self._symbols: list[bytes] = []
+        self._converts: dict[int, Fit] = {}
+        """By column: from the bytes of a decimal."""
 
     def fill(self, blobs: Blobs, rows: Any, slots: Slots, schema: pa.Schema) -> None:
         """See the port."""
@@ -58,10 +62,19 @@ class AvroFast:
             blobs.data, blobs.begins, blobs.ends, rows, self._program, words, self._columns,
             *slots.flat(), slots.is_done,
         )  # fmt: skip
+        for column, convert in self._converts.items():
+            found = slots.objects.setdefault(column, [None] * len(blobs))
+            for row in rows[(slots.is_valid[column, rows] & slots.is_done[rows]) == 1]:
+                begin = slots.values[column, row]
+                try:
+                    data = blobs.data[begin : begin + slots.sizes[column, row]].tobytes()
+                    found[row] = convert(data)
+                except NotFittingError:
+                    slots.undo(row)  # the reader tells what is wrong with the row
 
     def _compile(self, schema: pa.Schema) -> None:
         """The program; None where a field is a list, say, or its column has another type."""
-        self._for, self._program, self._symbols = schema, None, []
+        self._for, self._program, self._symbols, self._converts = schema, None, [], {}
         columns = columns_of(schema)
         root = self._schema.resolved(self._schema.parsed)
         program = self._record(root, columns, 0, len(schema))
@@ -98,6 +111,15 @@ class AvroFast:
             first, count = (columns[at].first, columns[at].count) if at >= 0 else (0, 0)
             fields = self._record(node, columns, first, count)
             return None if fields is None else [(op.RECORD, at, null, len(fields), 0), *fields]
+        if at >= 0 and pa.types.is_decimal(columns[at].type):
+            logical = logical_of(node, "")
+            if logical is None or logical.convert is None or logical.column != columns[at].type:
+                return None
+            self._converts[at] = logical.convert
+            is_fixed = kind_of(node) == "fixed"
+            return [
+                (op.FIXED, at, null, node["size"], 0) if is_fixed else (op.BYTES, at, null, 0, 0)
+            ]
         step = self._step(node, columns[at].type if at >= 0 else None)
         return None if step is None else [(step[0], at, null, *step[1:])]
 

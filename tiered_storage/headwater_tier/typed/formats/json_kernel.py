@@ -1,8 +1,8 @@
 """A kernel that decodes JSON objects into slots, and leaves to others what it cannot prove.
 
 It takes white space, keys as the columns are named, null, booleans, integers of up to 18 digits,
-doubles of up to 17, texts without escapes in valid UTF-8, and objects of these. A row with anything
-else is not done.
+doubles of up to 17, texts without escapes in valid UTF-8, and objects of these. Of arrays and other
+columns it finds the text. A row with anything else is not done.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from headwater_tier.typed.formats.exact_doubles import (
 )
 from headwater_tier.typed.formats.json_scan import (
     BACKSLASH,
+    CLOSE_ARRAY,
     CLOSE_OBJECT,
     COLON,
     COMMA,
@@ -29,6 +30,7 @@ from headwater_tier.typed.formats.json_scan import (
     LARGE_E,
     MINUS,
     NINE,
+    OPEN_ARRAY,
     OPEN_OBJECT,
     PLUS,
     POINT,
@@ -36,12 +38,15 @@ from headwater_tier.typed.formats.json_scan import (
     SMALL_E,
     SPACE,
     ZERO,
+    end_of_string,
+    is_simple,
     skip_space,
 )
 from headwater_tier.typed.formats.slots import (
     KIND_BIGINT,
     KIND_BOOLEAN,
     KIND_DOUBLE,
+    KIND_RAW,
     KIND_STRUCT,
     KIND_TEXT,
 )
@@ -203,10 +208,32 @@ def column_of(
 
 
 @kernel
+def raw_value(data: Array, at: int, end: int) -> int:
+    """The position behind a value whose text orjson may read; NOT_PROVEN if it may not."""
+    begin, depth = at, 0
+    while at < end:
+        byte = data[at]
+        if byte == QUOTE:
+            at = end_of_string(data, at + 1, end)
+        elif byte in (OPEN_OBJECT, OPEN_ARRAY):
+            depth += 1
+        elif byte in (CLOSE_OBJECT, CLOSE_ARRAY):
+            if depth == 0:
+                break
+            depth -= 1
+        elif depth == 0 and (byte == COMMA or byte <= SPACE):
+            break
+        at += 1
+    return at if begin < at < end and is_simple(data, begin, at) else NOT_PROVEN
+
+
+@kernel
 def value_at(data: Array, at: int, end: int, kind: int) -> tuple[Int64, Int64]:
     """(what goes into the slot of a column of this kind, the position behind the value or
     NOT_PROVEN)."""
     byte = data[at]
+    if kind == KIND_RAW:
+        return np.int64(at), raw_value(data, at, end)
     if kind == KIND_TEXT and byte == QUOTE:
         close = plain_text(data, at + 1, end)
         return np.int64(at + 1), close + 1 if close >= 0 else NOT_PROVEN
@@ -219,6 +246,16 @@ def value_at(data: Array, at: int, end: int, kind: int) -> tuple[Int64, Int64]:
     if kind == KIND_BOOLEAN and byte == LETTER_F:
         return NOTHING, literal(data, at, end, FALSE_REST)
     return NOTHING, NOT_PROVEN
+
+
+@kernel
+def behind_colon(data: Array, at: int, end: int) -> int:
+    """The position of the value behind a colon; NOT_PROVEN if there is none."""
+    at = skip_space(data, at, end)
+    if at >= end or data[at] != COLON:
+        return NOT_PROVEN
+    at = skip_space(data, at + 1, end)
+    return at if at < end else NOT_PROVEN
 
 
 @kernel
@@ -266,11 +303,8 @@ def object_at(  # noqa: C901 - the grammar of an object, in one pass
         column = column_of(data, at + 1, end, names, offsets, first, count, near)
         if column < 0 or seen[column] == row:
             return NOT_PROVEN
-        at = skip_space(data, at + 2 + offsets[column + 1] - offsets[column], end)
-        if at >= end or data[at] != COLON:
-            return NOT_PROVEN
-        at = skip_space(data, at + 1, end)
-        if at >= end:
+        at = behind_colon(data, at + 2 + offsets[column + 1] - offsets[column], end)
+        if at < 0:
             return NOT_PROVEN
         seen[column] = row
         near = column + 1 if column + 1 < first + count else first
@@ -287,8 +321,7 @@ def object_at(  # noqa: C901 - the grammar of an object, in one pass
         else:
             values[slot], at = value_at(data, at, end, kind)
             is_valid[slot] = 1
-            if kind == KIND_TEXT:
-                sizes[slot] = at - begin - 2
+            sizes[slot] = at - begin if kind == KIND_RAW else at - begin - 2
         if at < 0:
             return NOT_PROVEN
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from headwater_tier.typed.decoding import Decoded, Misfit
+from headwater_tier.typed.decoding import Decoded, Misfit, Reason
 from headwater_tier.typed.formats.columns import conform
 from headwater_tier.typed.formats.misfit import NotFittingError
 from headwater_tier.typed.formats.slots import Blobs, Slots, blobs_of
@@ -25,6 +25,11 @@ BLOCK_BYTES = 256 * 1024 * 1024
 """Of blobs: an Arrow array of their strings then stays below 2 GiB, expanded escapes too."""
 IDLE_BLOCKS = 15
 """The kernel rests for so many blocks after one in which it proved hardly a row."""
+
+
+UNFORESEEN = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
+"""What code that reads strange bytes may raise: the row is quarantined with it, and no chunk fails.
+SchemaUnavailableError is none of them."""
 
 
 class RowReader(Protocol):
@@ -70,6 +75,7 @@ class RowsDecoder:
                 tables.append(self._block(block, at, misfits))
                 begin += len(block)
                 at += len(block)
+        misfits.sort(key=lambda misfit: misfit.row)
         return Decoded(joined(tables, self.schema), tuple(misfits))
 
     def _block_rows(self, rows_done: int) -> int:
@@ -103,11 +109,12 @@ class RowsDecoder:
         """The rows of these numbers in the block, one at a time, in order."""
         blobs = (block if len(rows) == len(block) else block.take(pa.array(rows))).to_pylist()
         read = self._reader.read
+        numbers = [first + int(row) for row in rows]
         found = [
-            read_row(read, blob, first + int(row), misfits)
-            for row, blob in zip(rows, blobs, strict=True)
+            read_row(read, blob, number, misfits)
+            for number, blob in zip(numbers, blobs, strict=True)
         ]
-        return table_of(found, self.schema)
+        return table_of(found, self.schema, numbers, misfits)
 
 
 def read_row(
@@ -123,7 +130,9 @@ def read_row(
         return read(blob)
     except NotFittingError as error:
         misfits.append(error.at_row(number))
-        return {}
+    except UNFORESEEN as error:
+        misfits.append(unforeseen(error).at_row(number))
+    return {}
 
 
 def block_at(chunk: pa.Array, at: int, rows: int) -> pa.Array:
@@ -134,8 +143,29 @@ def block_at(chunk: pa.Array, at: int, rows: int) -> pa.Array:
     return block
 
 
-def table_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Rows as a table; keys that they lack are null."""
+def table_of(
+    rows: list[dict[str, Any]], schema: pa.Schema, numbers: list[int], misfits: list[Misfit]
+) -> pa.Table:
+    """Rows of these numbers as a table; keys that they lack are null. A row that Arrow does not
+    take is a misfit."""
+    try:
+        return _table(rows, schema)
+    except UNFORESEEN:
+        for at, number in enumerate(numbers):
+            try:
+                _table([rows[at]], schema)
+            except UNFORESEEN as error:
+                misfits.append(unforeseen(error).at_row(number))
+                rows[at] = {}
+        return _table(rows, schema)
+
+
+def unforeseen(error: Exception) -> NotFittingError:
+    """The misfit of an error that no rule here names."""
+    return NotFittingError(Reason.DOES_NOT_FIT, f"{type(error).__name__}: {error}")
+
+
+def _table(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
     columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in schema]
     return plain_table(columns, schema, len(rows))
 

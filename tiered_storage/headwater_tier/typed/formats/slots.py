@@ -26,7 +26,8 @@ from headwater_tier.typed.formats.columns import (
 )
 
 KIND_NONE, KIND_BIGINT, KIND_DOUBLE, KIND_BOOLEAN, KIND_TEXT, KIND_BYTES = range(6)
-KIND_TIMESTAMP, KIND_DATE, KIND_STRUCT = 6, 7, 8
+KIND_TIMESTAMP, KIND_DATE, KIND_STRUCT, KIND_RAW = 6, 7, 8, 9
+"""KIND_RAW is a JSON kernel's alone: the slot says where the value's text is."""
 _KINDS = {
     BIGINT: KIND_BIGINT,
     DOUBLE: KIND_DOUBLE,
@@ -100,6 +101,8 @@ class Slots:
         self.is_valid = np.zeros((count, rows), np.uint8)
         self.is_done = np.zeros(rows, np.uint8)
         """1 for rows that a kernel has decoded."""
+        self.objects: dict[int, list[Any]] = {}
+        """Values of columns of KIND_NONE, as pyarrow takes them, a row each."""
         self._words: list[bytes] = []
         self._top = len(schema)
 
@@ -115,6 +118,14 @@ class Slots:
         self._words.append(words)
         return sum(map(len, self._words[:-1]))
 
+    def undo(self, row: int) -> None:
+        """Make a row one that is not done."""
+        self.is_done[row] = 0
+        self.is_valid[:, row] = 0
+        self.sizes[:, row] = 0
+        for values in self.objects.values():
+            values[row] = None
+
     def arrays(self, data: Array) -> list[pa.Array]:
         """The columns; those that no kernel fills, and rows that are not done, are null."""
         return [self._array(at, data) for at in range(self._top)]
@@ -123,6 +134,8 @@ class Slots:
         found, rows = self._columns[at], len(self.is_done)
         column, kind = found.type, found.kind
         nulls = rows - int(np.count_nonzero(self.is_valid[at]))
+        if at in self.objects:
+            return pa.array(self.objects[at], column)
         if kind == KIND_NONE or nulls == rows:
             return pa.nulls(rows, column)
         if kind == KIND_STRUCT:

@@ -28,7 +28,7 @@ $(STAMP): pyproject.toml .ci/setup
 demo: setup ## The whole path on a real year of flights: brokers in Spark, Delta, proofs (about 6 min; ARGS=--secure, too)
 	@$(BIN)/python jobs/flights_demo.py $(ARGS)
 
-test: setup check unit integration ## Everything: check, unit and integration tests (15 to 20 min)
+test: setup check unit integration ## Everything: check, unit and integration tests (about 20 min on two cores)
 
 check: setup ## ruff, mypy, import contracts, house rules
 	@$(BIN)/ruff check $(FOLDERS)
@@ -37,7 +37,7 @@ check: setup ## ruff, mypy, import contracts, house rules
 	@$(BIN)/lint-imports --no-cache | tail -n 3
 	@$(BIN)/python -m pytest -q tests/tidy
 
-unit: setup ## Tests without processes, sockets or Spark (ARGS= to pytest, WORKERS=2)
+unit: setup ## Tests without processes, sockets or Spark (ARGS= to pytest, WORKERS=2 processes)
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests --ignore tests/integration \
 	  --ignore tests/tidy $(ARGS)
 
@@ -106,11 +106,14 @@ bench-tls: setup ## TLS against Apache Kafka's: produce, fetch, mTLS handshakes 
 bench-rights: setup ## CPU time of a lone Produce and Fetch, without and with ACLs
 	@PYTHONPATH=tests:bench $(BIN)/python bench/lone_requests.py $(ARGS)
 
-bench-tier: setup ## Topic to Delta against Spark's own Kafka-to-Delta stream
+bench-tier: setup ## Topic to Delta, by the service, against Spark's own Kafka-to-Delta stream
 	@$(BIN)/python bench/bench_spark.py tier $(ARGS)
 
 bench-typed: setup ## JSON topic to typed Delta table against Spark's from_json (ARGS="--rows 2000000")
 	@$(BIN)/python bench/bench_typed.py $(ARGS)
+
+bench-tiering: setup ## The tiering service: freshness, 1,000 trickling topics, idle memory
+	@$(BIN)/python bench/bench_tiering.py $(ARGS)
 
 bench-source: setup ## The Spark source against spark-sql-kafka
 	@$(BIN)/python bench/bench_spark.py source $(ARGS)

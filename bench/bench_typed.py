@@ -22,13 +22,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from spark_reads import PARTITIONS, summary, timed
 
-from headwater import Producer
-from headwater.client.blocking.broker_metadata import BrokerMetadata
+from headwater import Admin, Producer
 from headwater.system import SystemClock
 from headwater_spark.jars import delta_jars
 from headwater_spark.spark_session import session
 from headwater_spark.tiering.job import tier
-from headwater_tier.locate import locate_table
+from headwater_tier.locate import locate
 from headwater_tier.typed.follow import follow_topic
 from headwater_tier.typed.without_registry import WithoutRegistry
 
@@ -97,11 +96,8 @@ def theirs(spark: SparkSession, kafka: KafkaPeer, topic: str, folder: Path) -> N
 def ours(spark: SparkSession, headwater: HeadwaterPeer, topic: str) -> int:
     """Log table, then typed table; the typed rows."""
     tier(spark, topic, bootstrap_servers=headwater.bootstrap)
-    brokers = BrokerMetadata(headwater.bootstrap)
-    try:
-        location = locate_table(brokers, brokers.topics([topic])[topic])
-    finally:
-        brokers.close()
+    with Admin(headwater.bootstrap) as admin:
+        location = locate(admin, topic)
     rows = 0
     while True:
         turn = follow_topic(location, CONFIGS, WithoutRegistry(), SystemClock())

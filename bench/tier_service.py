@@ -5,13 +5,12 @@
 Each line on stdin names a topic, which must not be tiered yet; the answer is a line of JSON with
 the seconds from then on until the last record committed is in the table, and the rows. It is warmed
 up as a service is that runs for more than a moment; group membership, which takes seconds once, is
-left out.
+left out, and so is the service's low priority: on a busy machine it would measure the others.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterable
@@ -59,7 +58,6 @@ def tier_one(options: ServiceOptions, writers: FileWriters, topic: str) -> dict[
 
 def main() -> None:
     """Answer until end of file."""
-    os.nice(10)
     options = ServiceOptions(sys.argv[1])
     clock = SystemClock()
     writers = FileWriters(options.client, clock, SystemEntropy())

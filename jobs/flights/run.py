@@ -360,6 +360,7 @@ def run_demo(options: DemoOptions, clock: Clock) -> int:
                 options.port,
                 properties=BROKER_PROPERTIES,
                 secure=options.secure,
+                tiering=False,  # it shows tiering by Spark jobs, on the executors' cores
             )
         try:
             demo = Demo(options, clock, console, flights, feeds, spark, cluster)

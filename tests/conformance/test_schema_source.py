@@ -1,4 +1,6 @@
-"""One suite for where decoders find schemas: the double, and the client of a registry over HTTP."""
+"""One suite for where decoders find schemas: the double, the client over HTTP of a stub, and of
+Headwater's own registry.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,7 @@ from headwater.testing.clocks import ManualClock
 from headwater_tier.typed.decoding import SchemaSource, SchemaUnavailableError
 from headwater_tier.typed.memory_schemas import MemorySchemas
 from headwater_tier.typed.registry_client import RegistryClient
+from unit.registry.registries import Registry
 
 PROTO = 'syntax = "proto3"; message M { string s = 1; }'
 
@@ -33,12 +36,10 @@ class StubRegistry:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 outer.requests.append((unquote(self.path), self.headers.get("Authorization", "")))
-                row = outer.rows.get(unquote(self.path))
-                status = outer.status if outer.status != 200 else 200 if row else 404
-                body = json.dumps(row or {"error_code": 40403, "message": "Schema not found"})
-                self.send_response(status)
+                status, body = outer.answer(self.path)
+                self.send_response(status if outer.status == 200 else outer.status)
                 self.end_headers()
-                self.wfile.write(body.encode())
+                self.wfile.write(body)
 
             def log_message(self, *_: Any) -> None:
                 return
@@ -63,10 +64,40 @@ class StubRegistry:
         self.rows[f"/subjects/{subject}/versions/latest"] = row
         return number
 
+    def answer(self, path: str) -> tuple[int, bytes]:
+        """Status and body of a GET."""
+        row = self.rows.get(unquote(path))
+        body = json.dumps(row or {"error_code": 40403, "message": "Schema not found"})
+        return 200 if row else 404, body.encode()
+
     def close(self) -> None:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+
+class HeadwaterRegistry(StubRegistry):
+    """The same server in front of Headwater's own registry."""
+
+    def __init__(self) -> None:
+        self._registry = Registry()
+        super().__init__()
+
+    def register(
+        self, subject: str, schema_type: str, text: str,
+        references: tuple[tuple[str, str], ...] = (),
+    ) -> int:  # fmt: skip
+        rows = []
+        for name, referred in references:
+            self._registry.register(name, referred, schemaType=schema_type)
+            rows.append({"name": name, "subject": name, "version": 1})
+        found = self._registry.register(subject, text, schemaType=schema_type, references=rows)
+        assert isinstance(found, int), found
+        return found
+
+    def answer(self, path: str) -> tuple[int, bytes]:
+        reply = self._registry.client.get(path)
+        return reply.status_code, reply.content
 
 
 Made = tuple[SchemaSource, Callable[..., int], Callable[[], None]]
@@ -80,7 +111,14 @@ def registry() -> Iterator[StubRegistry]:
     stub.close()
 
 
-@pytest.fixture(params=["memory", "http"])
+@pytest.fixture
+def headwaters() -> Iterator[HeadwaterRegistry]:
+    stub = HeadwaterRegistry()
+    yield stub
+    stub.close()
+
+
+@pytest.fixture(params=["memory", "registry", "headwaters"])
 def made(request: pytest.FixtureRequest) -> Made:
     if request.param == "memory":
         memory = MemorySchemas()
@@ -89,7 +127,7 @@ def made(request: pytest.FixtureRequest) -> Made:
             memory.fault = "the registry of this test is out of reach"
 
         return memory, memory.register, fail
-    stub: StubRegistry = request.getfixturevalue("registry")
+    stub: StubRegistry = request.getfixturevalue(request.param)
 
     def answer_500() -> None:
         stub.status = 500
@@ -99,11 +137,15 @@ def made(request: pytest.FixtureRequest) -> Made:
 
 def test_a_schema_is_found_by_its_id_and_as_its_subjects_latest(made: Made) -> None:
     source, register, _ = made
-    first = register("t-value", "AVRO", '"long"')
+    first = register("a-value", "AVRO", '"int"')
+    next_one = register("a-value", "AVRO", '"long"')
     second = register("t-value", "PROTOBUF", PROTO, (("other.proto", PROTO),))
     found = source.by_id(first)
     assert found is not None
-    assert (found.schema_id, found.schema_type, found.text) == (first, "AVRO", '"long"')
+    assert (found.schema_id, found.schema_type, found.text) == (first, "AVRO", '"int"')
+    newest = source.latest("a-value")
+    assert newest is not None
+    assert (newest.schema_id, newest.text) == (next_one, '"long"')
     latest = source.latest("t-value")
     assert latest is not None
     assert (latest.schema_id, latest.schema_type) == (second, "PROTOBUF")

@@ -29,6 +29,7 @@ from headwater.local.broker_sessions import CloseSession
 from headwater.local.child_restarts import SupervisedChild
 from headwater.local.cluster_spec import ClusterSpec
 from headwater.local.manager import silent
+from headwater.local.service_spec import ServiceSpec
 from headwater.local.supervisor import Supervisor, kill_and_wait
 from headwater.local.zk_session import close_session
 from headwater.system import SystemClock
@@ -52,11 +53,13 @@ class LocalCluster:
         properties: Mapping[str, str] | None = None,
         kind: type[ClusterSpec] = ClusterSpec,
         close_session: CloseSession = close_session,
+        services: tuple[ServiceSpec, ...] = (),
     ) -> None:
-        """`kind` has the hosts, ports and folders; `close_session` ends dead ones' sessions."""
+        """`kind` has the hosts, ports and folders; `close_session` ends dead ones' sessions;
+        `services` run beside the brokers."""
         self._close_session = close_session
         self.directory = directory
-        self.spec = kind(directory, CLUSTER_ID, brokers, base_port)
+        self.spec = kind(directory, CLUSTER_ID, brokers, base_port, services=services)
         self.properties = {**KEEPS, **(properties or {})}
         self.supervisor: Supervisor | None = None
 

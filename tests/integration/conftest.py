@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -97,3 +98,4 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCl
     folder = tmp_path_factory.mktemp("shared")
     with LocalCluster(folder, next_base_port(folder)) as cluster:
         yield cluster
+        gc.collect()  # clients of librdkafka in cycles would complain on stderr that it is gone

@@ -20,14 +20,9 @@ STOP_S = 20.0
 class RegistryProcess:
     """One instance, on a port of its own."""
 
-    def __init__(self, port: int, process: subprocess.Popen[str]) -> None:
-        self.port = port
+    def __init__(self, url: str, process: subprocess.Popen[str]) -> None:
+        self.url = url
         self.process = process
-
-    @property
-    def url(self) -> str:
-        """The address that clients are given."""
-        return f"http://127.0.0.1:{self.port}"
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -49,15 +44,16 @@ def serving(bootstrap: str, log: Path, *options: str) -> Iterator[RegistryProces
             text=True,
         )
         try:
-            _wait_ready(process, log)
-            yield RegistryProcess(port, process)
+            yield RegistryProcess(_wait_ready(process, log), process)
         finally:
-            if process.poll() is None:
-                process.terminate()
-            process.wait(STOP_S)
+            was_killed = process.poll() is not None
+            process.terminate()
+            code = process.wait(STOP_S)
+            assert was_killed or code == 0, log.read_text()
 
 
-def _wait_ready(process: subprocess.Popen[str], log: Path) -> None:
+def _wait_ready(process: subprocess.Popen[str], log: Path) -> str:
+    """The URL, once it listens there."""
     assert process.stdout is not None
     started = time.monotonic()
     line = process.stdout.readline()
@@ -65,3 +61,4 @@ def _wait_ready(process: subprocess.Popen[str], log: Path) -> None:
     report: dict[str, Any] = json.loads(line)
     assert report["ready"] is True
     assert time.monotonic() - started < READY_S
+    return str(report["url"])

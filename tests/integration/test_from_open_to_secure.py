@@ -149,14 +149,15 @@ def test_a_running_cluster_becomes_secure_while_clients_go_on(cluster: Cluster) 
     for user, password in PASSWORDS.items():
         cluster.run("users", "add", user, "--password-file", "-", stdin=f"{password}\n")
     cluster.roll(KEYS)
-    moved = Stream(cluster.login("app", MEANWHILE_AT), plain.stop())
+    either = f"{cluster.servers(MEANWHILE_AT)},{cluster.servers()}"
+    login = {**cluster.login("app", MEANWHILE_AT), "bootstrap.servers": either}
+    moved = Stream(login, plain.stop())
     cluster.roll(INSIDE_BY_TLS)
     cluster.roll(WITH_RIGHTS)
     admin = write_admins_file(cluster, cluster.folder.parent / "admin.properties")
     rights = ("--allow-principal", "User:app", "--producer", "--topic", TOPIC)
     at = ("--bootstrap-server", cluster.servers(MEANWHILE_AT), "--command-config", str(admin))
     cluster.run("acls", "add", *rights, *at)
-    either = f"{cluster.servers(MEANWHILE_AT)},{cluster.servers()}"
     cluster.roll(SECURE, ("--bootstrap-server", either, "--command-config", str(admin)))
     write_admins_file(cluster, cluster.folder / "security" / "client.properties")
     sent = moved.stop()

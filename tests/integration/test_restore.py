@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import shutil
 import signal
@@ -258,6 +259,24 @@ def test_readers_of_a_topic_without_a_table_get_its_first_new_record(restored: R
     produce(restored.cluster, "plain", RECORDS + 5, first=RECORDS)
     found = read_confluent(restored.cluster.bootstrap, "of-plain", "plain", 5)
     assert found == [(0, RECORDS + 10_000_000 + n) for n in range(5)]
+
+
+def test_a_group_is_reset_to_a_version_of_the_table_and_an_offset_is_found_in_one(
+    restored: Restored,
+) -> None:
+    cluster = restored.cluster
+    at_one = ("one", "--bootstrap-server", cluster.bootstrap, "--json")
+    found = json.loads(cli("tier", "offsets-of", *at_one, "--version", "1").stdout)
+    ends = {int(p): end for p, end in found["ends"].items()}
+    assert ends and all(end <= restored.ends["one"][p] for p, end in ends.items())
+    reset = ("--topic", "one", "--to-delta-version", "1", "--execute")
+    cli("groups", "reset-offsets", "by-version", *reset, "--bootstrap-server", cluster.bootstrap)
+    committed = {tp.partition: at for tp, at in offsets(cluster, "by-version").items()}
+    assert committed == {p: ends.get(p, 0) for p in range(PARTITIONS)}
+    partition, end = next(iter(ends.items()))
+    where = ("--partition", str(partition), "--offset", str(end - 1))
+    held = json.loads(cli("tier", "version-of", *at_one, *where).stdout)
+    assert (held["version"], held["or_earlier"]) == (1, False)
 
 
 def test_a_second_restore_into_it_is_refused(restored: Restored) -> None:

@@ -4,6 +4,8 @@ logins. Clients of other languages: test_registry_clients."""
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -27,6 +29,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, ti
 from headwater import Consumer, NewTopic, Producer
 from integration.cluster import LocalCluster
 from integration.registry_process import RegistryProcess, serving
+from tls_authority import Authority
 
 pytestmark = pytest.mark.integration
 
@@ -206,3 +209,35 @@ def test_a_topic_of_another_kind_is_refused_in_one_line(
         serving(shared_cluster.bootstrap, log, "--host", "0.0.0.0"),
     ):
         pass
+
+
+def test_a_registry_over_tls_is_asked_by_the_commands(
+    shared_cluster: LocalCluster, tmp_path: Path
+) -> None:
+    authority = Authority()
+    (tmp_path / "ca.pem").write_text(authority.pem)
+    key = authority.leaf().write(tmp_path / "registry.pem")
+    listener = tmp_path / "tls.properties"
+    listener.write_text(f"ssl.keystore.location={key}\nssl.keystore.type=PEM\n")
+    client_file = tmp_path / "client.properties"
+    client_file.write_text(
+        f"security.protocol=SSL\nssl.truststore.location={tmp_path / 'ca.pem'}\n"
+    )
+    schema = tmp_path / "a.avsc"
+    schema.write_text(json.dumps(FLIGHT))
+    options = ("--topic", "_tls_schemas", "--listener-properties", str(listener))
+    with serving(shared_cluster.bootstrap, tmp_path / "log", *options) as process:
+        assert process.url.startswith("https://")
+        command = ["register", "s", str(schema), "--url", process.url]
+        assert registry_command(*command, "--command-config", str(client_file)) == (0, "1")
+        code, told = registry_command(*command)
+        assert code == 1 and "CERTIFICATE_VERIFY_FAILED" in told
+
+
+def registry_command(*words: str) -> tuple[int, str]:
+    """The exit code of `headwater registry`, and what it printed."""
+    headwater = str(Path(sys.executable).with_name("headwater"))
+    done = subprocess.run(
+        [headwater, "registry", *words], capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.returncode, (done.stdout + done.stderr).strip()

@@ -188,12 +188,20 @@ def test_a_declared_topic_is_read_as_columns_by_one_line(
         "left": 1,
     }
     assert tier_json(servers, "retype", name)["generation"] == 2
+    derived_tables = command_json(servers, "verify", name, "--deep")["derived"]
+    assert sum(row["typed_rows"] for row in derived_tables["partitions"]) == 100
+    assert (derived_tables["generation"], derived_tables["latest_differing"]) == (2, 0)
 
 
 def tier_json(servers: str, *arguments: str) -> Any:
     """The JSON of a `headwater tier` command."""
+    return command_json(servers, "tier", *arguments)
+
+
+def command_json(servers: str, *arguments: str) -> Any:
+    """The JSON of a command that finds nothing wrong."""
     out = io.StringIO()
     with redirect_stdout(out):
-        code = main(["tier", *arguments, "--bootstrap-server", servers, "--json"])
+        code = main([*arguments, "--bootstrap-server", servers, "--json"])
     assert code == 0
     return json.loads(out.getvalue())

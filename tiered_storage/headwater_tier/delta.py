@@ -197,8 +197,17 @@ class LogTable:
         return Snapshot(self._table.version(), count, ends, starts, rows, files, size_bytes)
 
     def reopen(self) -> Snapshot:
-        """Forget what is known and open the newest version: after a commit of unknown outcome."""
+        """Forget what is known and open the newest version: after a commit of unknown outcome.
+        Raises TableStateError if the log has lost versions."""
+        before = self._table.version()
         self._table, self._own = self._opened(), None
+        if self._table.version() < before:
+            raise TableStateError(
+                f"log table {self.location.uri} went back from version {before} to "
+                f"{self._table.version()}: the end of its log is lost (files of _delta_log were "
+                "deleted, or an older copy was brought back). What it lost is tiered again as far "
+                "as brokers have it."
+            )
         self._snapshot = self._read()
         return self._snapshot
 

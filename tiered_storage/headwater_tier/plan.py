@@ -184,13 +184,15 @@ def facts_problem(
     return None
 
 
-def task_ranges(ranges: Sequence[TierRange], parallelism: int) -> list[tuple[TierRange, ...]]:
-    """The ranges of each task: at least TASK_OFFSETS_MIN offsets per task, in equal shares.
+def task_ranges(
+    ranges: Sequence[TierRange], parallelism: int, offsets_min: int = TASK_OFFSETS_MIN
+) -> list[tuple[TierRange, ...]]:
+    """The ranges of each task: at least `offsets_min` offsets per task, in equal shares.
 
     A piece of a partition's range keeps the range's `expected_end`; the commit is for the ranges.
     """
     total = sum(r.end_offset - r.start_offset for r in ranges)
-    parts = max(1, min(parallelism, total // TASK_OFFSETS_MIN))
+    parts = max(1, min(parallelism, total // offsets_min))
     share = math.ceil(total / parts)
     pieces: list[list[TierRange]] = [[]]
     left = share

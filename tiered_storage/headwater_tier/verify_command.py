@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import click
@@ -26,6 +26,7 @@ from headwater_tier.cli.storage_options import storage_options
 from headwater_tier.delta import LogTable, TableStateError
 from headwater_tier.locate import locate
 from headwater_tier.plan import TableLocation
+from headwater_tier.typed.verify_derived import DerivedVerification, verify_derived
 from headwater_tier.verify import PartitionReport, TableScan, compare, describe
 
 WINDOW_OFFSETS = 1_000_000
@@ -43,11 +44,14 @@ class Verification:
     problems: tuple[str, ...]
     hot_offsets: int
     """Offsets of the topic that are not tiered yet, and so not compared."""
+    derived: DerivedVerification | None = None
+    """Of the derived tables, with --deep."""
 
     @property
     def equal(self) -> bool:
         """True when topic and table have equal rows."""
-        return not self.problems and all(report.equal for report in self.partitions)
+        derived = self.derived is None or self.derived.equal
+        return derived and not self.problems and all(r.equal for r in self.partitions)
 
 
 @click.command()
@@ -60,10 +64,12 @@ class Verification:
     metavar="KEY=VALUE",
     help="An option of the object store; repeatable.",
 )
+@click.option("--deep", is_flag=True, help="Compare the derived tables with the table, too.")
 @bootstrap_options
 @json_option
 def verify(
     topic: str,
+    deep: bool,
     tables_uri: str | None,
     options: tuple[str, ...],
     bootstrap_server: str | None,
@@ -83,6 +89,8 @@ def verify(
         Progress(console=Console(stderr=True), transient=True, disable=as_json) as progress,
     ):
         found = verify_topic(client, location, progress)
+    if deep:
+        found = replace(found, derived=verify_derived(location))
     if as_json:
         echo_json(document(found))
     else:
@@ -202,8 +210,29 @@ def _print(found: Verification) -> None:
     for report in found.partitions:
         for line in describe(report):
             click.echo(line)
+    if found.derived is not None:
+        _print_derived(found.derived)
     compared = sum(report.table_digest.rows for report in found.partitions)
     verdict = "equal" if found.equal else "DIFFERENT, see above"
     click.echo(
         f"{verdict}: {compared:,} rows compared; {found.hot_offsets:,} offsets not tiered yet"
     )
+
+
+def _print_derived(found: DerivedVerification) -> None:
+    click.echo(f"{found.typed_uri} (generation {found.generation})")
+    for report in found.partitions:
+        span = f"partition {report.partition} [{report.start_offset}, {report.end_offset})"
+        rows = f"{report.typed_rows:,} typed and {report.quarantined:,} quarantined"
+        verdict = "equal" if report.equal else "DIFFERENT"
+        click.echo(f"{span}: {verdict}, {rows} of {report.log_rows:,} rows")
+        for what in ("missing", "doubled", "foreign"):
+            offsets = getattr(report, what)
+            if offsets:
+                click.echo(f"  {what}: offsets {', '.join(map(str, offsets))}")
+    if found.quarantine_behind:
+        click.echo(f"the quarantine is {found.quarantine_behind:,} offsets behind")
+    if found.latest_rows is not None:
+        differing = found.latest_differing
+        verdict = f"DIFFERENT, {differing:,} keys" if differing else "equal"
+        click.echo(f"latest: {verdict}, {found.latest_rows:,} rows")

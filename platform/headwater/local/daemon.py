@@ -28,6 +28,7 @@ from headwater.local import cluster_file
 from headwater.local.change_requests import ChangeRequests, progress_to
 from headwater.local.cluster_spec import ClusterSpec
 from headwater.local.data_folders import shut
+from headwater.local.ensemble import with_id_of_ensemble
 from headwater.local.manager import Launcher, Manager
 from headwater.local.processes import CLUSTER_DIR_VARIABLE
 from headwater.local.service_spec import ServiceSpec, registry_service, tiering_service
@@ -99,7 +100,7 @@ def run(options: UpOptions, report: Report, make_manager: MakeManager = manager_
             properties=options.properties,
             secure=options.secure,
         )
-        spec = replace(spec, services=services_of(options))
+        spec = replace(with_id_of_ensemble(spec), services=services_of(options))
         end_leftovers(directory)
         with _files_of_the_owner(spec):
             return _run_locked(spec, options, report, make_manager)

@@ -56,5 +56,9 @@ def registry_service(port: int) -> ServiceSpec:
     for library in ("starlette", "uvicorn", "headwater_gateway"):
         if find_spec(library) is None:
             raise UsageError(f"--schema-registry needs {library}: {install_hint('gateway')}")
-    command = (*HEADWATER_COMMAND, "registry", "serve", "--supervised", "--port", str(port))
+    command = (
+        *(*HEADWATER_COMMAND, "registry", "serve", "--supervised", "--port", str(port)),
+        # Schemas outlive every disk in a table, as the records do that they are for.
+        *("--topic-config", "remote.storage.enable=true"),
+    )
     return ServiceSpec(REGISTRY, command, users_option="--user-bootstrap-server", awaits_ready=True)

@@ -249,5 +249,5 @@ def unauthorized() -> RegistryError:
 
 def denied(user: LoggedIn, right: Right, what: str) -> RegistryError:
     """The brokers' ACLs do not allow it."""
-    needed = " or ".join(sorted(o.name.capitalize() for o in _NEEDED[right]))
+    needed = " or ".join(sorted(o.name.title().replace("_", "") for o in _NEEDED[right]))
     return RegistryError(403, 40301, f"User Denied Operation: {user.name} needs {needed} on {what}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import ssl
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -107,8 +108,12 @@ def serve(app: ASGIApp, listener: Listener, *, until_stdin_ends: bool = False) -
     server = RegistryServer(app, listener)
     if until_stdin_ends:
         Thread(target=server.stop_at_end_of_stdin, daemon=True).start()
+    # uvicorn raises the signal again at its end, when connections to the brokers are still open.
+    former = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         server.run()
     except SystemExit:  # uvicorn has told why it cannot listen
         return 1
+    finally:
+        signal.signal(signal.SIGTERM, former)
     return 0 if server.started else 1

@@ -21,6 +21,11 @@ from unit.registry.registries import Registry
 READER, WRITER, OWNER = {"Read"}, {"Write", "Describe"}, {"Alter", "Describe"}
 
 
+def basic(user: str, password: str) -> str:
+    """An Authorization header."""
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
 class Brokers:
     """Users by name: their password is their name; topic -> names of operations."""
 
@@ -81,8 +86,7 @@ class Guarded:
         self.registry = Registry(rights=self.rights)
 
     def ask(self, user: str, method: str, path: str, body: Any = None, password: str = "") -> Any:
-        token = base64.b64encode(f"{user}:{password or user}".encode()).decode()
-        return self.registry.ask(method, path, body, authorization=f"Basic {token}")
+        return self.registry.ask(method, path, body, authorization=basic(user, password or user))
 
     def register(self, user: str, subject: str) -> Any:
         reply = self.ask(user, "POST", f"/subjects/{subject}/versions", {"schema": '"int"'})
@@ -169,5 +173,5 @@ def test_brokers_out_of_reach_are_no_wrong_password() -> None:
 
     rights = BrokerRights(connect, ManualClock(), SeededEntropy())
     with pytest.raises(RegistryError, match="down") as failed:
-        rights.log_in("Basic " + base64.b64encode(b"a:b").decode())
+        rights.log_in(basic("a", "b"))
     assert (failed.value.status, failed.value.code) == (500, 50001)

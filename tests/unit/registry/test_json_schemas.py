@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headwater_gateway.registry.formats import json_schemas
 from headwater_gateway.registry.formats.port import NamedText, SchemaSyntaxError
 from unit.registry.registries import FORMATS
 
@@ -95,6 +96,26 @@ def test_a_recursive_schema_is_undecided_but_reads_itself() -> None:
     assert kinds({**tree, "title": "other"}, tree) == ["UNDECIDED"]
 
 
+def test_patterns_and_choices_are_checked_apart() -> None:
+    text, number = {"type": "string"}, {"type": "number"}
+    assert kinds({"anyOf": [text, number]}, text) == []
+    assert kinds({"oneOf": [text, number]}, {"type": ["string", "null"]}) == ["TYPE_NARROWED"]
+    assert kinds({**text, "pattern": "^a*$"}, {**text, "pattern": "^aa*$"}) == []
+
+
+def test_a_check_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_schemas, "CHECK_S", 0)
+    assert kinds({"anyOf": [{"type": "string"}]}, {"type": "string"}) == ["UNDECIDED"]
+
+
+def test_what_is_nested_too_deeply_is_refused() -> None:
+    deep: Any = {}
+    for _ in range(600):
+        deep = {"not": deep}
+    with pytest.raises(SchemaSyntaxError, match="too deeply"):
+        parse(deep)
+
+
 def test_references_are_found_by_name_and_never_fetched() -> None:
     address = {**thing(street="string"), "definitions": {"zip": {"type": "integer"}}}
     person = thing(home={"$ref": "address.json"}, zip={"$ref": "address.json#/definitions/zip"})
@@ -105,6 +126,25 @@ def test_references_are_found_by_name_and_never_fetched() -> None:
     assert [p.kind for p in one.problems_reading(other)] == ["TYPE_NARROWED"]
     with pytest.raises(SchemaSyntaxError, match=r"http://127.0.0.1:9/x.json"):
         parse({"$ref": "http://127.0.0.1:9/x.json"})
+
+
+ELSEWHERE = {"$ref": "http://127.0.0.1:9/x.json"}
+
+
+def test_a_property_may_have_any_name_and_its_references_are_checked() -> None:
+    for name in ("enum", "default", "const"):
+        with pytest.raises(SchemaSyntaxError, match="none of the schema's references"):
+            parse({"properties": {name: ELSEWHERE}})
+
+
+def test_a_ref_in_data_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_network(*_: object) -> None:
+        raise AssertionError("it would be fetched")
+
+    monkeypatch.setattr("socket.socket.connect", no_network)
+    with_default = thing(a={"type": "string", "default": ELSEWHERE})
+    assert kinds(with_default, thing(a="string")) == []
+    assert kinds({"enum": [ELSEWHERE, 1]}, {"enum": [ELSEWHERE]}) == ["UNDECIDED"]
 
 
 def test_an_id_makes_references_relative() -> None:

@@ -235,6 +235,7 @@ def test_an_observed_end_never_falls(bench: Bench) -> None:
         ("/brokers/topics", None),
         ("/brokers/topics/t", Kind.TOPIC),
         ("/brokers/topics/__transaction_state", None),
+        ("/config/topics/__consumer_offsets", None),
         ("/config/users/a/clients/b", Kind.CLIENT_CONFIG),
         ("/kafka-acl-extended/prefixed/Group/g", Kind.ACL),
         ("/brokers/ids/0", None),

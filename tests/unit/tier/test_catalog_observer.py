@@ -17,9 +17,9 @@ from headwater.wire.apis.k09_offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from headwater.wire.apis.k16_list_groups import ListGroupsRequest, ListGroupsResponse
+from headwater.wire.tier_status import TIER_GROUP
 from headwater_tier.catalog.observer import GROUPS_AT_ONCE, BrokerObserver
-from headwater_tier.catalog.rows import NOT_KEPT_GROUPS, Kind
-from headwater_tier.service.status import TIER_GROUP
+from headwater_tier.catalog.rows import Kind
 
 ID = UUID(int=0xA)
 
@@ -108,7 +108,3 @@ def test_a_group_whose_coordinator_is_loading_stays_as_it_was() -> None:
     assert seen.groups() == before
     brokers.listed[0] = []
     assert (Kind.GROUP, "app") not in seen.groups(), "it was deleted"
-
-
-def test_the_tier_services_own_group_is_not_kept() -> None:
-    assert {TIER_GROUP} == NOT_KEPT_GROUPS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,24 @@ def test_column_mapping_is_refused_and_named(topic: TypedTopic) -> None:
         topic.follow()
 
 
+def test_a_property_that_erases_the_fence_is_refused_and_named(topic: TypedTopic) -> None:
+    topic.follow()
+    name = "delta.setTransactionRetentionDuration"
+    committed_by_hand(topic, metadata(topic, name, "interval 1 second"))
+    with pytest.raises(TableStateError, match=name):
+        topic.follow()
+
+
+def test_rows_without_a_fence_are_refused_and_named(topic: TypedTopic) -> None:
+    topic.follow()
+    rows = DeltaTable(uri(topic)).to_pyarrow_table()
+    shutil.rmtree(uri(topic))
+    write_deltalake(uri(topic), rows)
+    topic.follow({"retention.ms": "-1"})  # no format: the open table is forgotten
+    with pytest.raises(TableStateError, match="has lost the offsets"):
+        topic.follow()
+
+
 def test_deletion_vectors_stop_what_reads_the_table_and_not_the_typing(topic: TypedTopic) -> None:
     topic.configs["headwater.latest.enable"] = "true"
     topic.follow()
@@ -209,6 +228,17 @@ def test_deletion_vectors_stop_what_reads_the_table_and_not_the_typing(topic: Ty
     result = topic.follow()
     assert result.rows == 1
     assert "DROP FEATURE deletionVectors" in result.latest_problem
+    assert "DROP FEATURE deletionVectors" in result.problem
+
+
+def test_a_lost_file_is_named(topic: TypedTopic) -> None:
+    topic.follow()
+    (path,) = (Path(file) for file in DeltaTable(uri(topic)).file_uris())
+    path.unlink()
+    topic.follow({"retention.ms": "-1"})  # no format: the open table is forgotten
+    result = topic.follow()
+    assert path.name in result.problem
+    assert "headwater tier retype orders" in result.problem
 
 
 def test_a_users_column_is_left_alone(topic: TypedTopic) -> None:

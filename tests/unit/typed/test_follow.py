@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from headwater_tier.table_maintenance import move_starts
 from headwater_tier.typed.names import Kind, derived
-from typed_topic import TypedTopic
+from typed_topic import CLOCK, TypedTopic
 
 
 @pytest.fixture
@@ -69,6 +70,19 @@ def test_what_does_not_fit_is_quarantined_and_stops_nothing(topic: TypedTopic) -
         (2, "does not fit", b'{"a": "text"}'),
     ]
     assert {r["generation"] for r in bad} == {1}
+
+
+def test_offsets_that_retention_removed_before_typing_are_named(topic: TypedTopic) -> None:
+    topic.produce(0, {"n": 0})
+    topic.tier()
+    topic.follow()
+    topic.produce(0, *({"n": n} for n in range(1, 5)))
+    topic.tier()
+    move_starts(topic.location, {0: 3}, clock=CLOCK)
+    result = topic.follow()
+    assert result.problem == "retention removed offsets of orders that were not typed: 0: [1, 3)"
+    assert [r["n"] for r in rows(topic)] == [0, 3, 4]
+    assert topic.follow().problem == ""
 
 
 def test_clashing_names_get_a_prefix(topic: TypedTopic) -> None:

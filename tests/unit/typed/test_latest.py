@@ -9,6 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from headwater_tier.typed.derived_table import DerivedTable
+from headwater_tier.typed.latest import SMALL_FILES_MAX
 from headwater_tier.typed.names import Kind, derived
 from typed_topic import TypedTopic
 
@@ -128,3 +129,12 @@ def test_a_merge_waits_for_its_interval_unless_much_has_changed(topic: TypedTopi
     topic.produce_pairs(0, *((b"k1", {"n": -2}) for _ in range(3)))
     turn(topic)
     assert latest(topic)[b"k1"] == -2
+
+
+def test_the_small_files_of_merges_are_rewritten_sorted_by_key(topic: TypedTopic) -> None:
+    for n in range(SMALL_FILES_MAX + 2):
+        topic.produce_pairs(0, (b"k%02d" % (90 - n), {"n": n}))
+        turn(topic)
+    table = DeltaTable(derived(topic.location, Kind.LATEST).place.uri)
+    assert len(table.file_uris()) < SMALL_FILES_MAX
+    assert len(latest(topic)) == SMALL_FILES_MAX + 2

@@ -7,15 +7,21 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
+from headwater_tier.delta import TableStateError
 from headwater_tier.typed.decoding import DeclaredFormat
 from headwater_tier.typed.derived_table import DerivedChange, DerivedTable
 from headwater_tier.typed.names import Kind, derived
 from headwater_tier.typed.replay import ReplayResult, replay
 from headwater_tier.typed.retype import retype
 from headwater_tier.typed.typed_table import current_generation
+from headwater_tier.typed.verify_derived import verify_derived
 from typed_topic import CLOCK, JsonDecoder, NoSchemas, TypedTopic
+
+
+class Killed(BaseException):
+    """As kill -9: nothing handles it."""
 
 
 class Repaired(JsonDecoder):
@@ -62,9 +68,6 @@ def test_replay_admits_what_fits_by_now(topic: TypedTopic) -> None:
 def test_a_replay_that_was_killed_after_its_append_admits_nothing_twice(
     topic: TypedTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Killed(BaseException):
-        pass
-
     original = DerivedTable.commit
 
     def killed(self: DerivedTable, change: DerivedChange) -> None:
@@ -127,3 +130,52 @@ def test_a_replayed_record_is_its_keys_latest_row_unless_a_later_one_changed_it(
     assert replayed(topic).admitted == 4
     latest = {row["key"]: row["a"] for row in rows(topic, Kind.LATEST)}
     assert latest == {b"old": 2, b"first": 9, b"lone": 9}
+
+
+def test_retype_mends_a_table_that_others_appended_to(topic: TypedTopic) -> None:
+    place = derived(topic.location, Kind.TYPED).place
+    table = DeltaTable(place.uri)
+    write_deltalake(table, table.to_pyarrow_table(), mode="append")
+    with pytest.raises(TableStateError):
+        topic.follow()
+    retype(
+        topic.location,
+        topic.configs,
+        NoSchemas(),
+        CLOCK,
+        decoder_for=JsonDecoder.of,
+        entropy=topic.entropy,
+    )
+    topic.produce(0, {"a": 3})
+    topic.tier()
+    assert topic.follow().rows == 1
+    found = verify_derived(topic.location)
+    assert found is not None and found.equal
+    assert [r["a"] for r in rows(topic, generation=2)] == [1, 2, 3]
+
+
+def test_an_interrupted_retype_goes_on_where_it_was(
+    topic: TypedTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic.configs["headwater.value.schema"] = '{"a": "string"}'
+
+    def build() -> int:
+        return retype(
+            topic.location,
+            topic.configs,
+            NoSchemas(),
+            CLOCK,
+            decoder_for=JsonDecoder.of,
+            entropy=topic.entropy,
+        ).rows
+
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(DerivedTable, "set_properties", killed)
+        build()
+    assert topic.follow().generation == 1
+    assert build() == 0
+    assert [r["a"] for r in rows(topic, generation=2)] == ["text"]
+    assert topic.follow().generation == 2

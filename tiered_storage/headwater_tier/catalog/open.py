@@ -46,21 +46,10 @@ class OpenCatalog:
     def __init__(self, options: CatalogOptions) -> None:
         """Raises UsageError, NoBrokersAvailableError, TableAccessError."""
         clock, entropy = SystemClock(), SystemEntropy()
-        self._client = RecordClient(
-            options.bootstrap_servers,
-            client_id="headwater-catalog",
-            request_timeout_s=REQUEST_TIMEOUT_S,
-            retry_timeout_s=RETRY_TIMEOUT_S,
-            credentials=options.credentials,
-        )
+        self._client = _client(options)
         try:
-            configs = self._configs(options.bootstrap_servers)
-            base = options.tables_uri or configs.get(BROKER_URI_KEY, "")
-            if not base:
-                raise UsageError(
-                    f"no config says where the tables are: set the brokers' {BROKER_URI_KEY}, or"
-                    " give --tables-uri"
-                )
+            configs = _configs(options, self._client)
+            base = _base(options, configs)
             key_file = options.key_file or configs.get(KEY_FILE, "")
             sealer = Sealer(read_key(key_file, KEY_FILE), entropy) if key_file else None
             table = CatalogTable.create(catalog_uri(base), dict(options.storage_options))
@@ -88,8 +77,44 @@ class OpenCatalog:
         self._mirror.close()
         self._client.close()
 
-    def _configs(self, servers: str) -> Mapping[str, str]:
-        """What any broker says of tables and key."""
-        self._client.metadata(())
-        brokers = BrokerMetadata(servers, self._client)
-        return brokers.broker_configs(self._client.broker_ids[0], (BROKER_URI_KEY, KEY_FILE))
+
+def find_catalog(options: CatalogOptions) -> CatalogTable:
+    """The catalog, to be read; brokers are asked only if no option names its folder.
+
+    Raises UsageError, TableAccessError.
+    """
+    base = options.tables_uri
+    if not base:
+        client = _client(options)
+        try:
+            base = _base(options, _configs(options, client))
+        finally:
+            client.close()
+    return CatalogTable(catalog_uri(base), dict(options.storage_options))
+
+
+def _client(options: CatalogOptions) -> RecordClient:
+    return RecordClient(
+        options.bootstrap_servers,
+        client_id="headwater-catalog",
+        request_timeout_s=REQUEST_TIMEOUT_S,
+        retry_timeout_s=RETRY_TIMEOUT_S,
+        credentials=options.credentials,
+    )
+
+
+def _configs(options: CatalogOptions, client: RecordClient) -> Mapping[str, str]:
+    """What any broker says of tables and key."""
+    client.metadata(())
+    brokers = BrokerMetadata(options.bootstrap_servers, client)
+    return brokers.broker_configs(client.broker_ids[0], (BROKER_URI_KEY, KEY_FILE))
+
+
+def _base(options: CatalogOptions, configs: Mapping[str, str]) -> str:
+    base = options.tables_uri or configs.get(BROKER_URI_KEY, "")
+    if not base:
+        raise UsageError(
+            f"no config says where the tables are: set the brokers' {BROKER_URI_KEY}, or give"
+            " --tables-uri"
+        )
+    return base

@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from headwater.wire.tier_status import TIER_GROUP
+
 
 class Kind(Enum):
     """What a row is about."""
@@ -69,7 +71,7 @@ ROOTS: Mapping[str, tuple[Kind, int]] = {
 ZNODE_KINDS = frozenset(kind for kind, _ in ROOTS.values()) | {Kind.SCRAM}
 COORDINATOR_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 """Not kept: a restored cluster makes them anew, out of the groups' rows."""
-NOT_KEPT_GROUPS = frozenset({"__headwater_tier"})
+NOT_KEPT_GROUPS = frozenset({TIER_GROUP})
 """The tier services' own: its offsets are reports, which change all the time."""
 SCRAM_PREFIX = "SCRAM-"
 
@@ -125,7 +127,8 @@ def kind_of(path: str) -> Kind | None:
         if path == root:
             return kind if levels == 0 else None
         if path.startswith(f"{root}/"):
-            is_kept = kind is not Kind.TOPIC or path[len(root) + 1 :] not in COORDINATOR_TOPICS
+            is_topics = kind in (Kind.TOPIC, Kind.TOPIC_CONFIG)
+            is_kept = not is_topics or path[len(root) + 1 :] not in COORDINATOR_TOPICS
             return kind if is_kept else None
     return None
 

@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 NICE = 10
 """Brokers beside the service come first."""
 LOOK_EVERY_S = 2.0
+STORES = ("ssl.keystore.location", "ssl.truststore.location")
+STORES_EVERY_S = 10.0
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 
@@ -99,6 +101,8 @@ def serve(
     if supervised:
         _report_ready()
         threading.Thread(target=_stop_at_eof, args=(stop,), daemon=True).start()
+        files = [client_properties()[key] for key in STORES if key in client_properties()]
+        threading.Thread(target=_stop_at_change, args=(stop, files), daemon=True).start()
     _be_nice()
     return run_service(service, stop, once=once)
 
@@ -172,6 +176,19 @@ def _stop_at_eof(stop: threading.Event) -> None:
     while os.read(0, 4096):
         pass
     stop.set()
+
+
+def _stop_at_change(stop: threading.Event, files: list[str]) -> None:
+    """New certificates need new connections: the supervisor starts the service again at once."""
+    known = _changed_at(files)
+    while not stop.wait(STORES_EVERY_S):
+        if _changed_at(files) != known:
+            logger.info("certificates were replaced: starting again with the new ones")
+            stop.set()
+
+
+def _changed_at(files: list[str]) -> list[float]:
+    return [os.stat(file).st_mtime if os.path.exists(file) else 0.0 for file in files]
 
 
 def _be_nice() -> None:

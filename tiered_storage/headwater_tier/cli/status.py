@@ -7,7 +7,7 @@ of its committed offset; how far the table is behind is computed from that offse
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import click
@@ -28,11 +28,12 @@ from headwater.system import SystemClock
 from headwater.wire.tier_status import STATUS_PARTITION, TIER_GROUP
 from headwater_tier.service.options import ServiceOptions
 from headwater_tier.service.status import TopicStatus, from_metadata
-from headwater_tier.service.topics import TieredTopic
+from headwater_tier.service.topics import UNLOCATED, TieredTopic
 
 SILENT_AFTER_MS = 90_000
 """A service reports at least each 30 s: an older report is of none that runs."""
 NO_SERVICE = "no service"
+TROUBLED = ("failed", "damaged", NO_SERVICE)
 COLUMNS = (
     Column("topic"),
     Column("state"),
@@ -55,11 +56,14 @@ class StatusRow:
     state: str
     behind: int | None
     report: TopicStatus | None
+    error: str = ""
 
     def document(self) -> dict[str, Any]:
-        """The row for --json."""
-        report = {} if self.report is None else asdict(self.report)
-        return {**report, "topic": self.topic, "state": self.state, "behind": self.behind}
+        """The row for --json: the same keys for each topic, null for what is not known."""
+        unknown = dict.fromkeys(field.name for field in fields(TopicStatus))
+        report = unknown if self.report is None else asdict(self.report)
+        own = {"topic": self.topic, "state": self.state, "behind": self.behind, "error": self.error}
+        return {**report, **own}
 
 
 @click.command()
@@ -71,7 +75,7 @@ def status(
 ) -> int:
     """Show TOPICS, or all topics with remote.storage.enable=true, and their tables.
 
-    The exit code is 1 when a topic's tiering has failed or no service runs.
+    The exit code is 1 when a topic's tiering has failed, its table is damaged, or no service runs.
     """
     options = ServiceOptions(bootstrap_servers(bootstrap_server, directory), client_credentials())
     brokers = options.brokers()
@@ -100,7 +104,7 @@ def status(
         echo_json({"group": TIER_GROUP, "topics": [row.document() for row in rows]})
     else:
         _print(rows, SystemClock().now_ms())
-    return EXIT_FAILED if any(row.state in ("failed", NO_SERVICE) for row in rows) else 0
+    return EXIT_FAILED if any(row.state in TROUBLED for row in rows) else 0
 
 
 def status_rows(
@@ -121,9 +125,10 @@ def status_rows(
         state = NO_SERVICE if report is None else report.state
         if report is not None and now_ms - report.reported_ms > SILENT_AFTER_MS:
             state = NO_SERVICE
+        error = "" if report is None else report.error or report.maintenance_error
         if topic.location is None:
-            state = "failed"
-        rows.append(StatusRow(name, state, None if at is None else behind, report))
+            state, error = "failed", UNLOCATED
+        rows.append(StatusRow(name, state, None if at is None else behind, report, error))
     return rows
 
 
@@ -147,7 +152,7 @@ def _cells(row: StatusRow, now_ms: int) -> tuple[str, ...]:
     report = row.report
     behind = "" if row.behind is None else f"{row.behind:,}"
     if report is None:
-        return (row.topic, row.state, "", "", behind, "", "", "", "", "")
+        return (row.topic, row.state, "", "", behind, "", "", "", "", row.error)
     committed = "" if report.committed_ms is None else f"{_age(now_ms - report.committed_ms)} ago"
     achieved = "" if report.achieved_ms is None else f"{report.achieved_ms / 1000:.1f} s"
     waits = f"{report.behind_ms / 1000:.1f}" if row.behind else "0"
@@ -161,7 +166,7 @@ def _cells(row: StatusRow, now_ms: int) -> tuple[str, ...]:
         committed,
         f"{report.asked_ms / 1000:g} s",
         achieved,
-        report.error,
+        row.error,
     )
 
 

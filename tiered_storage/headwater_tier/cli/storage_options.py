@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import click
+
 from headwater.errors import UsageError
+
+tables_config_option = click.option(
+    "--tables-config",
+    metavar="FILE",
+    help="Properties of tables, as brokers have them: headwater.tables.uri and .option.KEY.",
+)
+"""A file, as every user sees the arguments of a process."""
 
 
 def storage_options(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:

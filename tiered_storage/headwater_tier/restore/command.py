@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -10,22 +11,24 @@ from pathlib import Path
 import click
 
 from headwater.cli.command_config import client_security, command_config_option
-from headwater.cli.options import command_for, dir_option, echo_json, json_option
+from headwater.cli.options import command_for, dir_option, echo_json, json_option, within
 from headwater.cli.settings import parse_settings
-from headwater.cli.up import check_ensemble, check_properties
+from headwater.cli.up import TABLE_OPTION, check_ensemble, check_properties
 from headwater.client.admin.client import Admin
 from headwater.errors import UsageError
 from headwater.local.zk_client import ZooKeeperSecurity
 from headwater.local.zk_nodes import ZooKeeperNodes
 from headwater.security.sealed import Sealer, read_key
 from headwater.system import SystemClock, SystemEntropy
+from headwater.wire.primitives import INT32_MAX
 from headwater.wire.restore_names import RESTORE_CLIENT_ID
 from headwater_tier.cli.catalog_options import zookeeper_security_of
-from headwater_tier.cli.storage_options import storage_options
+from headwater_tier.cli.storage_options import storage_options, tables_config_option
 from headwater_tier.restore import plan
 from headwater_tier.restore.groups import GroupRestore, GroupsReport
 from headwater_tier.restore.local_cluster import LocalTarget, local_spec, running
 from headwater_tier.restore.metadata import MetadataReport, MetadataRestore, Source, State
+from headwater_tier.service.service_properties import table_properties
 
 NAMES_SHOWN_MAX = 10
 
@@ -50,9 +53,11 @@ NAMES_SHOWN_MAX = 10
 @command_config_option
 @click.option("--key-file", metavar="FILE", help="The catalog's key: opens SCRAM credentials.")
 @click.option("--storage-option", "storage", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
+@tables_config_option
 @click.option(
     "--offset-gap",
-    type=click.IntRange(1, 2**31 - 1),
+    type=int,
+    callback=within(1, INT32_MAX),
     default=plan.OFFSET_GAP,
     show_default=True,
     metavar="N",
@@ -73,6 +78,7 @@ def restore(
     bootstrap_server: str | None,
     key_file: str | None,
     storage: tuple[str, ...],
+    tables_config: str | None,
     offset_gap: int,
     repairs: bool,
     as_json: bool,
@@ -84,14 +90,17 @@ def restore(
     command once, start the brokers, and run it again with --bootstrap-server. A run that was
     interrupted goes on when it is repeated.
     """
-    source = Source(_base(base), storage_options(storage))
+    given = (*table_properties(tables_config, {})[1], *storage_options(storage))
+    source = Source(_base(base), (*table_properties(None, os.environ)[1], *given))
     entropy = SystemEntropy()
     sealer = Sealer(read_key(key_file, "--key-file"), entropy) if key_file else None
     halves = _Halves(source, sealer, offset_gap, repairs=repairs)
     if zookeeper is None:
         if bootstrap_server is not None:
             raise UsageError("--bootstrap-server goes with --zookeeper: give both, or neither")
-        target = _target(source, directory, port, settings, secure)
+        properties = {f"{TABLE_OPTION}{key}": value for key, value in given}
+        properties |= check_properties(parse_settings(settings, "--set"))
+        target = _target(source, directory, port, properties, secure)
         found = _restore_here(halves, target, quiet=as_json)
     else:
         check_ensemble(zookeeper)
@@ -142,7 +151,7 @@ def _base(text: str) -> str:
 
 
 def _target(
-    source: Source, directory: str, port: int | None, settings: tuple[str, ...], secure: bool
+    source: Source, directory: str, port: int | None, properties: dict[str, str], secure: bool
 ) -> LocalTarget:
     catalog = source.catalog().catalog()
     return LocalTarget(
@@ -151,7 +160,7 @@ def _target(
         broker_ids=plan.broker_ids(plan.topics(catalog)),
         base_port=port,
         tables_uri=source.base,
-        properties=check_properties(parse_settings(settings, "--set")),
+        properties=properties,
         secure=secure,
     )
 

@@ -7,19 +7,21 @@ offset, and its reset policy would send it elsewhere.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from headwater.client.admin.client import Admin
 from headwater.client.blocking.record_client import EARLIEST, LATEST
 from headwater.client.values import OffsetAndMetadata, TopicDescription
 from headwater.clock import Clock
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, KafkaError
 from headwater.wire.restore_names import GROUPS_PENDING
 from headwater_tier.delta import LogTable
 from headwater_tier.restore.metadata import MetadataReport, Source
 from headwater_tier.restore.plan import RestoredTopic, restored_offsets
 
+BEGINNING_OF_TIME_MS = 0
+"""Timestamp of a ListOffsets that finds the first record."""
 POLL_S = 0.2
 WAIT_S = 60.0
 
@@ -41,9 +43,17 @@ class GroupsReport:
 class GroupRestore:
     """Commits offsets and verifies. May be repeated."""
 
-    def __init__(self, admin: Admin, source: Source, report: MetadataReport, clock: Clock) -> None:
+    def __init__(
+        self,
+        admin: Admin,
+        source: Source,
+        report: MetadataReport,
+        clock: Clock,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`pause` is for tests."""
         self._admin, self._source, self._report = admin, source, report
-        self._clock = clock
+        self._clock, self._pause = clock, pause
 
     def run(self) -> GroupsReport:
         """Wait for leaders, verify topics, commit offsets. Raises RestoreDiffersError."""
@@ -88,10 +98,28 @@ class GroupRestore:
         while True:
             problem = self._offsets_problem(keys, first, starts, is_tiered=topic.is_tiered)
             if problem is None:
-                return
+                break
             if self._clock.monotonic() > deadline:
                 raise RestoreDiffersError(problem)
-            _pause()
+            self._pause(POLL_S)
+
+        if topic.is_tiered:
+            self._read_history(topic)
+
+    def _read_history(self, topic: RestoredTopic) -> None:
+        """Have the leaders look into the table for the first record: they need its folder, and the
+        credentials of its object store. Raises RestoreDiffersError."""
+        table = LogTable(self._source.table(topic)).snapshot
+        if not table.rows:
+            return
+        wanted = {(topic.name, p): BEGINNING_OF_TIME_MS for p in topic.replicas}
+        try:
+            self._admin.list_offsets(wanted)
+        except KafkaError as error:
+            raise RestoreDiffersError(
+                f"brokers do not read the history of {topic.name}: {error}: see their"
+                " headwater.tables.uri and headwater.tables.option.*, then run this command again"
+            ) from error
 
     def _offsets_problem(
         self,
@@ -126,8 +154,4 @@ class GroupRestore:
                     f"{topic.name}-{absent.partition} has no leader: start one of the brokers"
                     f" {list(absent.replicas)}, then run this command again"
                 )
-            _pause()
-
-
-def _pause() -> None:
-    time.sleep(POLL_S)
+            self._pause(POLL_S)

@@ -132,8 +132,15 @@ def build(options: ServiceOptions, clock: Clock, entropy: Entropy) -> Engine:
         (maintenance, derived),
         admits=(lambda _topic: True) if catalog is None else catalog.admits,
     )
+
+    def problem(topic: str) -> str:
+        unkept = "" if catalog is None else catalog.status.last_error
+        return maintenance.problem(topic) or (
+            f"the catalog is not kept: {unkept}" if unkept else ""
+        )
+
     process = f"{socket.gethostname()}:{os.getpid()}"
-    reporter = Reporter(member.report, clock, process, derived.status)
+    reporter = Reporter(member.report, clock, process, derived.status, problem, maintenance.damage)
     return Engine(
         service, member, maintenance, reporter, clock, derived, catalog, options.metrics_listener
     )

@@ -19,6 +19,8 @@ from headwater_tier.plan import FileFacts, TableLocation, TierRange, task_ranges
 from headwater_tier.stream_fetch import StreamFetch
 
 WRITERS = 2
+PART_BYTES_MIN = 8 << 20
+"""Below this a second file costs more than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +48,13 @@ class FileWriters:
         self._pool = ThreadPoolExecutor(writers, thread_name_prefix="tier-writer")
         self._clients: queue.SimpleQueue[RecordClient] = queue.SimpleQueue()
 
-    def write(self, location: TableLocation, ranges: Sequence[TierRange]) -> Written:
-        """Write the ranges, as one file or one per writer. Raises HeadwaterError, OSError."""
-        parts = task_ranges(ranges, self._writers)
+    def write(
+        self, location: TableLocation, ranges: Sequence[TierRange], bytes_per_offset: float
+    ) -> Written:
+        """Write the ranges, as one file, or one per writer if each has PART_BYTES_MIN. Raises
+        HeadwaterError, OSError."""
+        offsets_min = max(1, int(PART_BYTES_MIN / max(1.0, bytes_per_offset)))
+        parts = task_ranges(ranges, self._writers, offsets_min)
         if len(parts) == 1:
             return self._part(location, parts[0])
         futures: list[Future[Written]] = [

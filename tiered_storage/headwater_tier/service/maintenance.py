@@ -1,8 +1,8 @@
 """Maintenance of the service's tables, in a thread of its own beside the turns.
 
-It folds small files, moves log starts (DeleteRecords, retention), deletes files that no recent
-version needs, and hints brokers that a table has a new version. It reads and writes files here; the
-commits are jobs of the table thread, so that they never race with those of tiering.
+It looks for lost files, folds small ones, moves log starts (DeleteRecords, retention), deletes
+files that no recent version needs, and hints brokers that a table has a new version. It reads and
+writes files here; the commits are jobs of the table thread, which never race with those of tiering.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from headwater.entropy import Entropy
 from headwater.errors import HeadwaterError
 from headwater_tier.delta import LogTable, Snapshot
 from headwater_tier.fold import plan_fold
+from headwater_tier.lost_files import lost_files, lost_files_problem
 from headwater_tier.plan import TableLocation
 from headwater_tier.retention import RangeIndex, due_starts
 from headwater_tier.service.table_thread import Committed, Opened, TableThread
@@ -40,6 +41,8 @@ RETENTION_EVERY_S = 300.0
 VACUUM_EVERY_S = 24 * 3600.0
 VACUUM_FIRST_S = 3600.0
 """After the start: a service that restarts often must not vacuum each time."""
+FILES_EVERY_S = 60.0
+"""How often a table's files are listed, to find lost ones."""
 ASIDE_S = 300.0
 """A topic whose maintenance failed is left alone for so long."""
 
@@ -54,7 +57,11 @@ class _Kept:
     retention_at: float
     vacuum_at: float
     aside_until: float = float("-inf")
+    problem: str = ""
     wants_hint: bool = False
+    files_at: float = float("-inf")
+    damage: str = ""
+    """What is wrong with the table, though tiering goes on."""
     is_folding: bool = False
     """True until the table was read after the commit of a fold."""
     log_starts: dict[int, int] = field(default_factory=dict)
@@ -101,6 +108,12 @@ class Maintenance:
         with self._lock:
             self._kept.pop(location, None)
 
+    def damage(self, topic: str) -> str:
+        """What is wrong with a topic's table, though tiering goes on; empty: nothing."""
+        with self._lock:
+            found = (k.damage for k in self._kept.values() if k.topic.topic.name == topic)
+            return next(found, "")
+
     def start(self) -> None:
         """Begin."""
         self._thread.start()
@@ -123,9 +136,23 @@ class Maintenance:
                 continue
             try:
                 self._maintain(kept)
+                kept.problem = ""
             except (HeadwaterError, OSError) as error:
-                kept.aside_until = self._clock.monotonic() + ASIDE_S
-                logger.warning("maintenance of %s waits: %s", kept.topic.topic.name, error)
+                self._set_aside(kept, error)
+            except Exception as error:
+                logger.exception("maintenance failed unexpectedly")
+                self._set_aside(kept, error)
+
+    def problem(self, topic: str) -> str:
+        """Why maintenance of a topic's table waits; empty if it does not. Any thread may call."""
+        with self._lock:
+            found = (k.problem for k in self._kept.values() if k.topic.topic.name == topic)
+            return next(found, "")
+
+    def _set_aside(self, kept: _Kept, error: Exception) -> None:
+        kept.aside_until = self._clock.monotonic() + ASIDE_S
+        kept.problem = " ".join(str(error).split()) or type(error).__name__
+        logger.warning("maintenance of %s waits: %s", kept.topic.topic.name, kept.problem)
 
     def _remember(self, topic: TieredTopic, location: TableLocation, snapshot: Snapshot) -> _Kept:
         now = self._clock.monotonic()
@@ -146,9 +173,23 @@ class Maintenance:
         if kept.wants_hint:
             kept.wants_hint = False
             self._brokers.hint(kept.topic.topic)
+        self._look_for_files(kept)
+        if kept.damage:
+            return  # a lost file can be neither folded nor read
         self._fold(kept)
         self._retain(kept)
         self._vacuum(kept)
+
+    def _look_for_files(self, kept: _Kept) -> None:
+        now, location = self._clock.monotonic(), kept.topic.location
+        if location is None or now - kept.files_at < FILES_EVERY_S:
+            return
+        kept.files_at, snapshot = now, kept.snapshot
+        lost = lost_files(location, snapshot.files)
+        damage = lost_files_problem(location, snapshot.version, lost)
+        if damage and damage != kept.damage:
+            logger.warning("%s", damage)
+        kept.damage = damage
 
     def _fold(self, kept: _Kept) -> None:
         snapshot, location = kept.snapshot, kept.topic.location

@@ -162,6 +162,9 @@ class TierMember:
                     logger.warning("group %s: %s", TIER_GROUP, error)
                 said = str(error)
                 self._stop.wait(FAILED_PAUSE_S)
+            except Exception:
+                logger.exception("group %s: an unexpected error", TIER_GROUP)
+                self._stop.wait(FAILED_PAUSE_S)
         try:
             self._leave()
         except (KafkaError, OSError, SchemaError) as error:

@@ -35,8 +35,8 @@ def release() -> None:
 
 
 def compiler_pages(maps: str) -> list[tuple[int, int]]:
-    """(address, bytes) of LLVM's code, in the text of /proc/self/maps: code is as in its file,
-    but read-only data is not after relocation. Pure."""
+    """(address, bytes) of LLVM's code, in the text of /proc/self/maps. Code is as in its file;
+    read-only data is not, after relocation. Pure."""
     found = []
     for line in maps.splitlines():
         place, permissions, *rest = line.split()

@@ -22,11 +22,14 @@ def status_of(
     now_ms: int,
     service: str,
     derived: Mapping[str, DerivedStatus] | None = None,
+    maintenance_error: str = "",
+    damage: str = "",
 ) -> TopicStatus:
-    """The status of a topic now. Pure."""
+    """The status of a topic now. `damage`: of its table, though tiering goes on. Pure."""
     facts = state.facts
     achieved = schedule.achieved_s
-    name = "failed" if state.error else ("opening" if facts is None else "tiering")
+    name = "opening" if facts is None else ("damaged" if damage else "tiering")
+    name = "failed" if state.error else name
     return TopicStatus(
         topic=state.name,
         state=name,
@@ -40,10 +43,11 @@ def status_of(
         asked_ms=int(1000 * schedule.interval_s),
         achieved_ms=None if achieved is None else int(1000 * achieved),
         committed_ms=state.committed_ms,
-        error=state.error,
+        error=state.error or damage,
         error_ms=state.error_ms,
         reported_ms=now_ms,
         service=service,
+        maintenance_error=maintenance_error,
         derived=dict(derived or {}),
     )
 
@@ -57,12 +61,17 @@ class Reporter:
         clock: Clock,
         service: str,
         derived: Callable[[str], Mapping[str, DerivedStatus]] = lambda _topic: {},
+        maintenance: Callable[[str], str] = lambda _topic: "",
+        damage: Callable[[str], str] = lambda _topic: "",
     ) -> None:
-        """`derived` gives the status of a topic's derived tables."""
+        """`derived` gives the status of a topic's derived tables, `maintenance` why that of its
+        log table waits, `damage` what is wrong with that table though tiering goes on."""
+        self._maintenance = maintenance
         self._send = send
         self._clock = clock
         self._service = service
         self._derived = derived
+        self._damage = damage
         self._sent: dict[str, tuple[float, object]] = {}
         """Topic -> when it was reported last, and what the report depended on."""
 
@@ -81,9 +90,11 @@ class Reporter:
             at, former = self._sent.get(name, (float("-inf"), None))
             if now - at < CHANGED_EVERY_S and not force:
                 continue
-            derived = self._derived(name)
+            derived, damage = self._derived(name), self._damage(name)
             version = state.facts.version if state.facts else -1
-            basis = (version, state.error, state.planned is None, tuple(derived.items()))
+            problem = self._maintenance(name)
+            rows = tuple(derived.items())
+            basis = (version, state.error, state.planned is None, rows, problem, damage)
             if basis == former and now - at < UNCHANGED_EVERY_S and not force:
                 continue
             self._sent[name] = now, basis
@@ -94,6 +105,8 @@ class Reporter:
                 now_ms=now_ms,
                 service=self._service,
                 derived=derived,
+                maintenance_error=problem,
+                damage=damage,
             )
             due.append(TopicReport(status, state.ends or {0: 0}))
         if due:

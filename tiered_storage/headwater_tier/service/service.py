@@ -16,7 +16,7 @@ from typing import Protocol
 from headwater.client.blocking.broker_metadata import BrokerMetadata, Topic
 from headwater.client.blocking.record_client import EARLIEST, LATEST
 from headwater.clock import Clock
-from headwater.errors import HeadwaterError, KafkaError
+from headwater.errors import HeadwaterError
 from headwater_tier.plan import TableLocation
 from headwater_tier.service.file_writers import FileWriters
 from headwater_tier.service.schedule import TURN_BYTES, Schedule
@@ -30,13 +30,11 @@ FIND_EVERY_S = 5.0
 STARTS_EVERY_S = 60.0
 REREAD_EVERY_S = 60.0
 """How often a table without commits is read again: a foreign change is found within this time."""
+SHARE_EVERY_S = 0.2
+"""How often the group is asked which topics are this service's."""
 PAUSE_S_MAX = 0.5
 COMMIT_QUEUE_MAX = 16
 """Commits of all topics that wait for the table thread."""
-UNLOCATED = (
-    "no config says where its table is: set the topic's config headwater.table.uri or the brokers' "
-    "config headwater.tables.uri"
-)
 
 
 class Share(Protocol):
@@ -97,6 +95,7 @@ class TieringService:
         self._share = share
         self._observers = observers
         self._found_at = float("-inf")
+        self._shared_at = float("-inf")
         self._found: dict[str, TieredTopic] = {}
 
     def step(self, pause_s_max: float = PAUSE_S_MAX) -> None:
@@ -106,7 +105,9 @@ class TieringService:
         now = self._clock.monotonic()
         if now - self._found_at >= FIND_EVERY_S:
             self._find(now)
-        self._share_out()
+        if now - self._shared_at >= SHARE_EVERY_S:
+            self._shared_at = now
+            self._share_out()
         self._open_tables(now)
         self._look(now)
         busy = {s.name for s in self.topics.values() if not self._is_open_for_turn(s)}
@@ -196,14 +197,14 @@ class TieringService:
             return
         try:
             self._ask(states, now)
-        except (KafkaError, OSError) as error:
+        except (HeadwaterError, OSError) as error:
             if len(states) == 1:
                 self._fail(states[0], error)
                 return
             for state in states:  # one by one: a topic without a leader hides no other
                 try:
                     self._ask([state], now)
-                except (KafkaError, OSError) as own:
+                except (HeadwaterError, OSError) as own:
                     self._fail(state, own)
 
     def _ask(self, states: list[TopicState], now: float) -> None:
@@ -235,9 +236,13 @@ class TieringService:
             at.saw(0, self._clock.monotonic())
             return
         try:
-            written = self._writers.write(state.location, ranges)
+            written = self._writers.write(state.location, ranges, at.bytes_per_offset)
         except (HeadwaterError, OSError) as error:
             self._fail(state, error)
+            return
+        except Exception as error:
+            logger.exception("a turn of %s failed unexpectedly", state.name)
+            self._fail(state, HeadwaterError(f"{type(error).__name__}: {error}"))
             return
         offsets = sum(r.end_offset - r.start_offset for r in ranges)
         now = self._clock.monotonic()

@@ -33,7 +33,8 @@ class TopicStatus:
 
     topic: str
     state: str
-    """`tiering`, `failed` (it is tried again), or `opening`."""
+    """`tiering`, `failed` (it is tried again), `opening`, or `damaged`: it goes on, but the table
+    has lost files."""
     table: str
     """The URI of the log table."""
     rows: int
@@ -51,12 +52,14 @@ class TopicStatus:
     committed_ms: int | None
     """The last commit of this service."""
     error: str
-    """Why it failed; empty while it works."""
+    """Why it failed, or what is damaged; empty while all is well."""
     error_ms: int | None
     """The last error, also after it was overcome."""
     reported_ms: int
     service: str
     """HOST:PID of the process."""
+    maintenance_error: str = ""
+    """Why small files are not folded, retention does not move, or the catalog is not kept."""
     derived: Mapping[str, DerivedStatus] = field(default_factory=dict)
 
     def to_metadata(self) -> str:
@@ -64,7 +67,8 @@ class TopicStatus:
         text = _encoded(self)
         if len(text) > METADATA_BYTES_MAX:
             short = {n: replace(d, error=d.error[:100]) for n, d in self.derived.items()}
-            text = _encoded(replace(self, error=self.error[:ERROR_CHARS_MAX], derived=short))
+            error, other = self.error[:ERROR_CHARS_MAX], self.maintenance_error[:ERROR_CHARS_MAX]
+            text = _encoded(replace(self, error=error, maintenance_error=other, derived=short))
         return text
 
 
@@ -89,6 +93,6 @@ def from_metadata(text: str) -> TopicStatus | None:
     names = {f for f in TopicStatus.__dataclass_fields__ if f != "derived"}
     try:
         derived = {n: DerivedStatus(**row) for n, row in document.pop("derived", {}).items()}
-        return TopicStatus(**{n: document[n] for n in names}, derived=derived)
+        return TopicStatus(**{n: document[n] for n in names if n in document}, derived=derived)
     except (KeyError, TypeError):
         return None

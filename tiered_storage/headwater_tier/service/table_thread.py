@@ -16,7 +16,14 @@ from headwater.clock import Clock
 from headwater.errors import HeadwaterError, UsageError
 from headwater_tier.commit import commit_to
 from headwater_tier.data_files import make_durable
-from headwater_tier.delta import CommitUnknownError, LogTable, Snapshot, TableStateError
+from headwater_tier.delta import (
+    CommitUnknownError,
+    LogTable,
+    Snapshot,
+    TableAccessError,
+    TableStateError,
+    table_exists,
+)
 from headwater_tier.plan import FileFacts, Outcome, TableLocation, TierRange
 from headwater_tier.service.table_facts import TableFacts, facts_of
 
@@ -125,11 +132,11 @@ class TableThread:
         def guarded() -> Event:
             try:
                 return job()
-            except (HeadwaterError, OSError) as error:
+            except BaseException as error:  # noqa: BLE001 - deltalake's panics are no Exceptions
                 self._tables.pop(location, None)
                 is_discarded = isinstance(error, OvertakenError)
                 ends = _refused_ends(location) if isinstance(error, TableStateError) else None
-                return Failed(location.topic, location, error, since, is_discarded, ends)
+                return Failed(location.topic, location, _expected(error), since, is_discarded, ends)
 
         self._jobs.put(guarded)
 
@@ -153,6 +160,11 @@ class TableThread:
         if table is None:
             table = self._tables[location] = LogTable.create(location, partitions)
         else:
+            if not table_exists(location):
+                raise TableAccessError(
+                    f"the log table {location.uri} was removed: its history is lost. A new one "
+                    "begins with what brokers still have."
+                )
             table.refresh()
         return self._report(table)
 
@@ -187,3 +199,11 @@ def _refused_ends(location: TableLocation) -> Mapping[int, int] | None:
     except (HeadwaterError, OSError) as error:
         logger.info("the ends of %s are not known: %s", location.uri, error)
         return None
+
+
+def _expected(error: BaseException) -> Exception:
+    """The error, with its kind where it is none that Headwater raises."""
+    if isinstance(error, HeadwaterError | OSError):
+        return error
+    logger.error("a job on a table failed unexpectedly", exc_info=error)
+    return HeadwaterError(f"{type(error).__name__}: {error}")

@@ -21,6 +21,10 @@ INTERVAL_DEFAULT_MS = 3_000
 POLICY_KEY, MS_KEY, BYTES_KEY = "cleanup.policy", "retention.ms", "retention.bytes"
 TYPED_KEYS = tuple(row.name for row in TABLE_ROWS)
 KEYS = (ENABLE_KEY, TOPIC_URI_KEY, INTERVAL_KEY, POLICY_KEY, MS_KEY, BYTES_KEY, *TYPED_KEYS)
+UNLOCATED = (
+    "no config says where its table is: set the topic's config headwater.table.uri or the brokers' "
+    "config headwater.tables.uri"
+)
 CONFIGS_PER_LOOK = 200
 """Known topics whose configs are read again at once."""
 

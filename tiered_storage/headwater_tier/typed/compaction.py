@@ -1,4 +1,4 @@
-"""Compacts the small files that turns leave in a typed table, sorted by what readers ask for.
+"""Compacts the small files that turns leave in derived tables, sorted by what readers ask for.
 
 As of the log table, compaction is Headwater's own: read, sort, write, one commit of Add and Remove
 with `dataChange=false`, against the snapshot whose files were read.
@@ -14,58 +14,66 @@ from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater_tier.delta import TableStateError
 from headwater_tier.typed.columns import Part, source_of
-from headwater_tier.typed.derived_files import read_derived, write_derived
+from headwater_tier.typed.derived_files import in_schema, read_derived, write_derived
 from headwater_tier.typed.derived_table import DerivedChange, DerivedFile, DerivedTable
-from headwater_tier.typed.latest import in_schema
 
 FILES_MIN = 64
 BYTES_TARGET = 128 << 20
-SMALL_BYTES = BYTES_TARGET // 4
+SMALL_PART = 4
+"""A file is small below this part of the target."""
 
 
-def due(files: Sequence[DerivedFile]) -> tuple[DerivedFile, ...]:
+def due(
+    files: Sequence[DerivedFile], files_min: int = FILES_MIN, bytes_target: int = BYTES_TARGET
+) -> tuple[DerivedFile, ...]:
     """The small files to rewrite as one, oldest offsets first; none while there are few. Pure."""
-    small = [f for f in files if f.size_bytes < SMALL_BYTES and f.rows is not None]
+    small = [f for f in files if f.size_bytes * SMALL_PART < bytes_target and f.rows is not None]
     small.sort(key=lambda f: (f.min_offset or 0, f.path))
     chosen: list[DerivedFile] = []
     size_bytes = 0
     for live in small:
-        if chosen and size_bytes + live.size_bytes > BYTES_TARGET:
+        if chosen and size_bytes + live.size_bytes > bytes_target:
             break
         chosen.append(live)
         size_bytes += live.size_bytes
-    is_due = len(chosen) >= FILES_MIN or (1 < len(chosen) < len(small))
+    is_due = len(chosen) >= files_min or (1 < len(chosen) < len(small))
     return tuple(chosen) if is_due else ()
 
 
-def compact_typed(
-    typed: DerivedTable, cluster: Sequence[str], *, clock: Clock, entropy: Entropy
+def compact_derived(
+    table: DerivedTable,
+    cluster: Sequence[str],
+    *,
+    clock: Clock,
+    entropy: Entropy,
+    files_min: int = FILES_MIN,
+    bytes_target: int = BYTES_TARGET,
 ) -> int:
     """Rewrite small files as one if it is due; the number of files replaced.
 
     `cluster` names the columns to sort by; none: the key's. Raises CommitUnknownError when another
     commit came first, TableStateError when a file has other rows than its statistics say.
     """
-    chosen = due(typed.files())
+    chosen = due(table.files(), files_min, bytes_target)
     if not chosen:
         return 0
-    typed.require_whole_files()
-    schema = typed.schema
-    place = typed.derived.place
+    table.require_whole_files()
+    schema = table.schema
+    place = table.derived.place
     rows = pa.concat_tables([in_schema(read_derived(place, f.path), schema) for f in chosen])
     expected = sum(f.rows or 0 for f in chosen)
     if rows.num_rows != expected:
         raise TableStateError(
-            f"compacting {len(chosen)} files of {typed.uri}: they hold {rows.num_rows} rows, but "
+            f"compacting {len(chosen)} files of {table.uri}: they hold {rows.num_rows} rows, but "
             f"{expected} by their statistics; nothing was changed"
         )
     order = [(name, "ascending") for name in sort_columns(schema, cluster)]
     order += [("partition", "ascending"), ("offset", "ascending")]
     written = write_derived(place, rows.sort_by(order), entropy.uuid())
-    typed.commit(
+    table.commit(
         DerivedChange("compact", clock.now_ms(), [written], removes=chosen, data_change=False)
     )
-    typed.refresh()
+    table.refresh()
     return len(chosen)
 
 

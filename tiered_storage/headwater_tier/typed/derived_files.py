@@ -68,6 +68,22 @@ def read_derived(place: TableLocation, path: str, columns: Sequence[str] | None 
         raise TableAccessError(f"{place.uri}/{path} cannot be read: {error}") from error
 
 
+def in_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """A file's rows in the table's schema of today; columns that it lacks are null."""
+    columns = []
+    for field in schema:
+        if field.name not in rows.schema.names:
+            columns.append(pa.nulls(rows.num_rows, field.type))
+            continue
+        column = rows.column(field.name)
+        columns.append(column if column.type == field.type else _widened(column, field.type))
+    return pa.table(columns, schema=schema)
+
+
+def _widened(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    return pa.chunked_array([c.cast(type_) for c in column.chunks], type_)
+
+
 def stats_columns(schema: pa.Schema) -> list[str]:
     """The columns whose statistics readers may use: none that may hold NaN, no nested ones.
 

@@ -18,12 +18,14 @@ import pyarrow as pa
 from deltalake import ColumnProperties, DeltaTable, Schema, WriterProperties, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+from pyarrow.fs import FileSelector
 
 from headwater_tier.delta import (
     COMMIT_KIND,
     CommitUnknownError,
     TableAccessError,
     TableStateError,
+    filesystem,
     table_exists,
 )
 from headwater_tier.typed.columns import is_variant
@@ -53,6 +55,7 @@ USERS_OPERATIONS = frozenset(
     }
 )
 """Operations of others that lose and double nothing unasked."""
+RETENTION_PROPERTY = "delta.setTransactionRetentionDuration"
 _STORAGE_ERRORS = (DeltaError, OSError, ValueError)
 
 
@@ -121,6 +124,7 @@ class DerivedTable:
         """Open the newest version. Raises TableAccessError, TableStateError (unless unchecked)."""
         self.derived = derived
         self._checked = checked
+        self._listed: tuple[int, tuple[DerivedFile, ...]] | None = None
         with self._errors("opening"):
             self._table = DeltaTable(self.uri, storage_options=self._options())
         if checked:
@@ -183,7 +187,8 @@ class DerivedTable:
 
     def version_of(self, app_id: str) -> int | None:
         """The version of an application transaction; None without one."""
-        return self._table.transaction_version(app_id)
+        with self._errors("reading the log of"):
+            return self._table.transaction_version(app_id)
 
     def ends(self, partitions: int) -> dict[int, int]:
         """The fence: next offset to read per partition, of partitions that have one."""
@@ -195,6 +200,16 @@ class DerivedTable:
 
     def files(self) -> tuple[DerivedFile, ...]:
         """The live files."""
+        if self._listed is None or self._listed[0] != self.version:
+            self._listed = (self.version, self._list())
+        return self._listed[1]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows, by the files' statistics."""
+        return sum(live.rows or 0 for live in self.files())
+
+    def _list(self) -> tuple[DerivedFile, ...]:
         with self._errors("reading the log of"):
             adds = pa.table(self._table.get_add_actions(flatten=True))
         return tuple(
@@ -282,6 +297,18 @@ class DerivedTable:
                 "(PURGE), then ALTER TABLE ... DROP FEATURE deletionVectors"
             )
 
+    def require_present_files(self) -> None:
+        """Raise TableStateError if live files no longer exist; one listing of the folder."""
+        with self._errors("listing"):
+            found = filesystem(self.derived.place).get_file_info(FileSelector("", recursive=True))
+        present = {info.path for info in found}
+        lost = [live.path for live in self.files() if live.path not in present]
+        if lost:
+            raise TableStateError(
+                f"table {self.uri} has lost {len(lost)} files, {lost[0]} is one: rebuild it from "
+                f"the log table with `headwater tier retype {self.derived.place.topic}`"
+            )
+
     def vacuum(self, age_hours: int) -> list[str]:
         """Delete unreferenced files, orphans too; their paths. Raises TableAccessError."""
         with self._errors("vacuuming"):
@@ -334,6 +361,17 @@ class DerivedTable:
                 f"table {self.uri}: property delta.columnMapping.mode is {mode!r}, which Headwater "
                 "cannot write: drop the feature (ALTER TABLE ... DROP FEATURE columnMapping)"
             )
+        topic = self.derived.place.topic
+        if RETENTION_PROPERTY in self.properties:
+            raise TableStateError(
+                f"table {self.uri}: property {RETENTION_PROPERTY} erases the offsets that it is "
+                "filled up to: unset it (ALTER TABLE ... UNSET TBLPROPERTIES)"
+            )
+        if self.version_of(self.derived.version_txn) is None:
+            raise TableStateError(
+                f"table {self.uri}: its log has lost the offsets that it is filled up to: rebuild "
+                f"it from the log table with `headwater tier retype {topic}`"
+            )
         for info in self.foreign_commits():
             operation = str(info.get("operation", "unknown"))
             if operation not in USERS_OPERATIONS and not _merge_without_inserts(info):
@@ -341,8 +379,7 @@ class DerivedTable:
                     f"table {self.uri}: version {info.get('version')} was committed by someone "
                     f"else: {operation} ({info.get('engineInfo', 'unknown engine')}), which may "
                     "have doubled or lost rows: rebuild it from the log table with `headwater tier "
-                    f"retype {self.derived.place.topic}`, or accept it with `headwater tier typed "
-                    f"{self.derived.place.topic} --accept`"
+                    f"retype {topic}`, or accept it with `headwater tier typed {topic} --accept`"
                 )
 
     def _options(self) -> dict[str, str]:
@@ -414,9 +451,15 @@ def _merge_without_inserts(info: Mapping[str, Any]) -> bool:
 
 
 def _delta_schema(schema: pa.Schema) -> Schema:
-    """Delta's schema; Arrow has no type of its own for a VARIANT."""
+    """Delta's schema; Arrow has no type of its own for a VARIANT.
+
+    Beside one, columns may be null: deltalake does not list the feature that NOT NULL is in a
+    protocol of features, and Spark then refuses the table.
+    """
     found = json.loads(Schema.from_arrow(schema).to_json())
-    for column, row in zip(schema, found["fields"], strict=True):
-        if is_variant(column):
+    variants = {column.name for column in schema if is_variant(column)}
+    for row in found["fields"] if variants else ():
+        row["nullable"] = True
+        if row["name"] in variants:
             row["type"] = "variant"
     return Schema.from_json(json.dumps(found))

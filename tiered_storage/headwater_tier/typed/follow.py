@@ -7,6 +7,7 @@ vacuum removes: rows and ends are one commit.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from headwater_tier.delta import CommitUnknownError, TableAccessError
 from headwater_tier.plan import TableLocation
 from headwater_tier.reader import TableReader
 from headwater_tier.typed.columns import grown
-from headwater_tier.typed.compaction import compact_typed
+from headwater_tier.typed.compaction import compact_derived
 from headwater_tier.typed.declarations import Declaration, TopicTables, declared_tables
 from headwater_tier.typed.decoding import DecoderFor, SchemaSource
 from headwater_tier.typed.derived_files import write_derived
@@ -36,6 +37,7 @@ from headwater_tier.typed.log_rows import (
     pending_ranges,
     rows_above,
 )
+from headwater_tier.typed.names import Kind
 from headwater_tier.typed.quarantine import CatchUp, Quarantine
 from headwater_tier.typed.record_decoder import DecodedRecords, RecordDecoder
 from headwater_tier.typed.typed_table import (
@@ -48,6 +50,10 @@ from headwater_tier.typed.typed_table import (
     superseded_by,
 )
 
+logger = logging.getLogger(__name__)
+
+FILES_CHECK_S = 60.0
+"""Between two looks at whether the typed table's files exist."""
 FOLLOWERS_MAX = 64
 """Topics whose tables and decoders stay open between turns."""
 
@@ -75,6 +81,8 @@ class FollowResult:
     """Why the quarantine table lags behind the typed one."""
     quarantine_behind: int = 0
     """Offsets that the typed table has passed and the quarantine has not."""
+    held: Mapping[str, int] = field(default_factory=dict)
+    """Rows in the tables `typed`, `quarantine`, `latest`."""
     latest: MergeResult | None = None
     """What the table of latest rows did; None for a topic without one."""
     latest_problem: str = ""
@@ -154,6 +162,7 @@ class TopicFollower:
         self._quarantine: Quarantine | None = None
         self._latest = Latest(location, clock, entropy)
         self._decoder: RecordDecoder | None = None
+        self._looked_at = float("-inf")
         self._refused: tuple[tuple[int, Declaration, Declaration], str] | None = None
         self._decodes: tuple[Declaration, bool, pa.Schema] | None = None
 
@@ -164,7 +173,7 @@ class TopicFollower:
         self._log.refresh()
         typed, quarantine = self._tables(wanted)
         ends, version = typed.ends(self._log.snapshot.partitions), typed.version
-        problem = self._redeclared(typed, wanted, ends)
+        problem = self._redeclared(typed, wanted, ends) or self._passed_over(ends)
         found = rows_above(self._log, ends, rows_max=rows_max, bytes_max=bytes_max)
         rows, decoded, discarded = 0, None, False
         if found is not None:
@@ -182,10 +191,15 @@ class TopicFollower:
         self, result: FollowResult, typed: DerivedTable, wanted: TopicTables
     ) -> FollowResult:
         """Rewrite small files if that is due; what goes wrong is told, and tried again."""
+        held = {Kind.TYPED: typed.rows, Kind.QUARANTINE: self._held_in_quarantine()}
+        if wanted.latest:
+            held[Kind.LATEST] = self._latest.rows or 0
+        result = replace(result, held={kind.value: rows for kind, rows in held.items()})
         if result.discarded:
             return result
         try:
-            compact_typed(typed, wanted.cluster, clock=self._clock, entropy=self._entropy)
+            self._look_after(typed)
+            compact_derived(typed, wanted.cluster, clock=self._clock, entropy=self._entropy)
         except CommitUnknownError:
             typed.refresh()  # another commit came first
         except HeadwaterError as error:
@@ -220,6 +234,17 @@ class TopicFollower:
             self._quarantine = Quarantine(self._location, typed.derived.generation)
         self._typed = typed
         return typed, self._quarantine
+
+    def _passed_over(self, ends: Mapping[int, int]) -> str:
+        """Names offsets that retention removed from the log table before they were typed."""
+        starts = self._log.snapshot.starts
+        lost = {p: (end, starts[p]) for p, end in ends.items() if end < starts.get(p, 0)}
+        if not lost:
+            return ""
+        text = ", ".join(f"{p}: [{end}, {start})" for p, (end, start) in sorted(lost.items()))
+        problem = f"retention removed offsets of {self._location.topic} that were not typed: {text}"
+        logger.warning(problem)
+        return problem
 
     def _redeclared(self, typed: DerivedTable, wanted: TopicTables, ends: Mapping[int, int]) -> str:
         """Take up a changed declaration that only adds columns; else say what it needs."""
@@ -347,6 +372,17 @@ class TopicFollower:
             rows = pa.concat_tables([again.rows(p, *span) for p, span in sorted(lag.items())])
         quarantine.append(rows, lag, clock=self._clock, entropy=self._entropy)
         return int(rows.num_rows)
+
+    def _look_after(self, typed: DerivedTable) -> None:
+        """Raise TableStateError for what stops readers of the table, not its typing."""
+        typed.require_whole_files()
+        now = self._clock.monotonic()
+        if now - self._looked_at >= FILES_CHECK_S:
+            typed.require_present_files()
+            self._looked_at = now
+
+    def _held_in_quarantine(self) -> int:
+        return 0 if self._quarantine is None else self._quarantine.rows
 
     def _quarantine_lag(
         self, typed: DerivedTable, quarantine: Quarantine, partitions: int

@@ -20,8 +20,9 @@ from headwater_tier.delta import TableStateError, table_exists
 from headwater_tier.plan import TableLocation
 from headwater_tier.schema import PARTITIONS
 from headwater_tier.typed.columns import KEY, TOMBSTONE, Part, source_of
+from headwater_tier.typed.compaction import compact_derived
 from headwater_tier.typed.decoding import DeclarationError
-from headwater_tier.typed.derived_files import read_derived, stats_columns, write_derived
+from headwater_tier.typed.derived_files import in_schema, read_derived, stats_columns, write_derived
 from headwater_tier.typed.derived_table import DerivedChange, DerivedTable, Merge
 from headwater_tier.typed.names import Kind, derived
 from headwater_tier.typed.newest import (
@@ -40,6 +41,8 @@ from headwater_tier.typed.typed_table import STATS_PROPERTY, base_properties
 
 FILE_BYTES = 32 << 20
 """A MERGE rewrites the files that it touches: small ones cost less."""
+SMALL_FILES_MAX = 16
+"""Each MERGE leaves a file of new rows; so many are rewritten, sorted by key."""
 MERGE_ROWS_MAX = 500_000
 CHANGED_SHARE = 100
 """A merge is due early when the new rows are a hundredth of the table's."""
@@ -67,6 +70,11 @@ class Latest:
         self._table: DerivedTable | None = None
         self._merged_at: float | None = None
 
+    @property
+    def rows(self) -> int | None:
+        """The number of keys, as of the last turn; None before it."""
+        return None if self._table is None else self._table.rows
+
     def turn(
         self, typed: DerivedTable, partitions: int, interval_ms: int, *, rows_max: int = 0
     ) -> MergeResult:
@@ -81,6 +89,14 @@ class Latest:
         spans = {p: (start, min(end, start + share)) for p, (start, end) in spans.items()}
         rows = typed_rows(typed, spans)
         changed = self._merged(typed, table, rows, {p: end for p, (_, end) in spans.items()})
+        compact_derived(
+            table,
+            key_columns(typed.schema),
+            clock=self._clock,
+            entropy=self._entropy,
+            files_min=SMALL_FILES_MAX,
+            bytes_target=FILE_BYTES,
+        )
         done = sum(end - start for start, end in spans.values())
         if done == behind:
             self._merged_at = self._clock.monotonic()
@@ -147,7 +163,7 @@ class Latest:
             return True
         if (self._clock.monotonic() - self._merged_at) * 1000 >= interval_ms:
             return True
-        return behind * CHANGED_SHARE >= sum(file.rows or 0 for file in table.files())
+        return behind * CHANGED_SHARE >= table.rows
 
     def _merged(
         self, typed: DerivedTable, table: DerivedTable, rows: pa.Table, ends: Mapping[int, int]
@@ -209,10 +225,8 @@ class Latest:
 
         Raises TableStateError for a topic of several partitions, whose order is unknown.
         """
-        if OP not in rows.schema.names:
-            return rows
-        at = np.flatnonzero(pc.equal(rows.column(OP), "t").to_numpy(zero_copy_only=False))
-        if not len(at):
+        left, is_truncated = after_truncate(rows)
+        if not is_truncated:
             return rows
         if int(table.properties.get(PARTITIONS, "1")) > 1:
             raise TableStateError(
@@ -224,7 +238,15 @@ class Latest:
         if live:
             table.commit(DerivedChange("truncate", self._clock.now_ms(), removes=live))
             table.refresh()
-        return rows.slice(int(at[-1]) + 1)
+        return left
+
+
+def after_truncate(rows: pa.Table) -> tuple[pa.Table, bool]:
+    """The rows after the last TRUNCATE of Debezium, and whether there was one."""
+    if OP not in rows.schema.names:
+        return rows, False
+    at = np.flatnonzero(pc.equal(rows.column(OP), "t").to_numpy(zero_copy_only=False))
+    return (rows.slice(int(at[-1]) + 1), True) if len(at) else (rows, False)
 
 
 def latest_schema(typed: pa.Schema) -> pa.Schema:
@@ -373,19 +395,3 @@ def _without_placeholders(rows: pa.Table) -> pa.Table:
                 at, field, pc.if_else(unknown, pa.scalar(None, field.type), column)
             )
     return rows
-
-
-def in_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """A file's rows in the table's schema of today; columns that it lacks are null."""
-    columns = []
-    for field in schema:
-        if field.name not in rows.schema.names:
-            columns.append(pa.nulls(rows.num_rows, field.type))
-            continue
-        column = rows.column(field.name)
-        columns.append(column if column.type == field.type else _widened(column, field.type))
-    return pa.table(columns, schema=schema)
-
-
-def _widened(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    return pa.chunked_array([c.cast(type_) for c in column.chunks], type_)

@@ -50,6 +50,11 @@ class Quarantine:
             self._table = DerivedTable(self._derived)
         return self._table
 
+    @property
+    def rows(self) -> int:
+        """The number of records, as of the last look; all generations."""
+        return 0 if self._table is None else self._table.rows
+
     def ends(self, typed: DerivedTable, partitions: int) -> dict[int, int]:
         """Per partition, the offset below which no quarantined record is missing."""
         table = self.table()

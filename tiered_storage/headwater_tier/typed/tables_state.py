@@ -57,7 +57,7 @@ def typed_state(location: TableLocation) -> TypedState | None:
         generation=generation,
         format=declarations_of(typed)[-1].declaration.value.format,
         columns=tuple(name for name in typed.schema.names if name not in FIXED.names),
-        rows=_rows(typed),
+        rows=typed.rows,
         ends=tuple(ends.get(p, 0) for p in range(partitions)),
         log_ends=tuple(log.snapshot.ends.get(p, 0) for p in range(partitions)),
         behind=sum(end - start for start, end in pending_ranges(log, ends).values()),
@@ -86,11 +86,7 @@ def derived_uri(location: TableLocation, kind: str) -> str | None:
 
 def _rows_of(location: TableLocation, kind: Kind, generation: int) -> int | None:
     place = derived(location, kind, generation)
-    return _rows(DerivedTable(place, checked=False)) if table_exists(place.place) else None
-
-
-def _rows(table: DerivedTable) -> int:
-    return sum(file.rows or 0 for file in table.files())
+    return DerivedTable(place, checked=False).rows if table_exists(place.place) else None
 
 
 def _sentence(info: dict[str, object]) -> str:

@@ -7,7 +7,12 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
 
-from headwater_gateway.registry.formats.port import NamedText, ParsedSchema, SchemaFormat
+from headwater_gateway.registry.formats.port import (
+    NamedText,
+    ParsedSchema,
+    SchemaFormat,
+    SchemaSyntaxError,
+)
 from headwater_gateway.registry.values import AVRO, JSON, PROTOBUF
 
 _PACKAGE = "headwater_gateway.registry.formats"
@@ -40,7 +45,10 @@ class FormatCatalog:
             if found is not None:
                 self._parsed.move_to_end(key)
                 return found
-        parsed = self._format(schema_type).parse(text, references)
+        try:
+            parsed = self._format(schema_type).parse(text, references)
+        except RecursionError as error:
+            raise SchemaSyntaxError("the schema is nested too deeply") from error
         with self._lock:
             self._parsed[key] = parsed
             while len(self._parsed) > PARSED_MAX:

@@ -22,6 +22,8 @@ _GROUPS = (("if", "then", "else"), ("contains", "minContains", "maxContains"))
 PATTERN_MAX = 256
 """Characters of a pattern: the check makes an automaton of it, which may be large."""
 _DATA_KEYS = frozenset({"enum", "const", "default", "examples"})
+_DROPPED = frozenset({"$schema", "$id", "id", "default", "examples", "title", "description"})
+"""Keywords that restrict no document."""
 _DEFINITIONS = frozenset({"definitions", "$defs", "headwater:references"})
 
 
@@ -83,7 +85,7 @@ def as_draft_4(node: Any, *, keep_undecided: bool) -> Any:
         return node
     found: dict[str, Any] = {}
     for key, value in node.items():
-        if key in ("$schema", "$id", "id") or (key in UNDECIDED and not keep_undecided):
+        if key in _DROPPED or (key in UNDECIDED and not keep_undecided):
             continue
         found[key] = _value(key, value, keep_undecided)
     return _bounds(found, node)
@@ -129,3 +131,27 @@ def _bounds(found: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
         else:
             del found[exclusive]
     return found
+
+
+def is_self_contained(node: Any) -> bool:
+    """False for a `$ref` to elsewhere, also in data, where it means nothing: the library of the
+    check would fetch it."""
+    if isinstance(node, list):
+        return all(is_self_contained(item) for item in node)
+    if not isinstance(node, dict):
+        return True
+    ref = node.get("$ref")
+    is_local = not isinstance(ref, str) or ref.startswith("#")
+    return is_local and all(is_self_contained(value) for value in node.values())
+
+
+_LONG = frozenset({"pattern", "patternProperties", "anyOf", "oneOf", "not"})
+
+
+def may_take_long(node: Any) -> bool:
+    """True for a schema with patterns or choices."""
+    if isinstance(node, list):
+        return any(may_take_long(item) for item in node)
+    if not isinstance(node, dict):
+        return False
+    return not _LONG.isdisjoint(node) or any(may_take_long(v) for v in node.values())

@@ -15,6 +15,10 @@ BUNDLE = "headwater:references"
 """The key under which the bundled document keeps the other ones."""
 _DATA_KEYS = frozenset({"enum", "const", "default", "examples"})
 """Keys whose values are data, in which `$ref` means nothing."""
+_MAPS = frozenset(
+    {"properties", "patternProperties", "definitions", "$defs", "dependentSchemas", "dependencies"}
+)
+"""Keys whose values are objects from names to schemas."""
 
 
 def bundled(document: Any, others: Mapping[str, Any]) -> Any:
@@ -61,11 +65,12 @@ def _rewritten(node: Any, base: _Base) -> Any:
         return [_rewritten(item, base) for item in node]
     if not isinstance(node, dict):
         return node
-    return {
-        key: base.local(value)
-        if key == "$ref" and isinstance(value, str)
-        else value
-        if key in _DATA_KEYS
-        else _rewritten(value, base)
-        for key, value in node.items()
-    }
+    return {key: _rewritten_value(key, value, base) for key, value in node.items()}
+
+
+def _rewritten_value(key: str, value: Any, base: _Base) -> Any:
+    if key == "$ref" and isinstance(value, str):
+        return base.local(value)
+    if key in _MAPS and isinstance(value, dict):  # of any names, such as `enum`
+        return {name: _rewritten(schema, base) for name, schema in value.items()}
+    return value if key in _DATA_KEYS else _rewritten(value, base)

@@ -7,6 +7,8 @@ document that the other one accepts. What the check cannot decide is incompatibl
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,6 +18,8 @@ import jsonsubschema
 
 from headwater_gateway.registry.formats.json_dialect import (
     as_draft_4,
+    is_self_contained,
+    may_take_long,
     undecided_in,
     without_equal,
 )
@@ -29,6 +33,7 @@ from headwater_gateway.registry.formats.port import (
 
 UNDECIDED = "UNDECIDED"
 SHOWN_MAX = 3
+CHECK_S = 10
 _DEFAULT_VALIDATOR = jsonschema.validators.Draft7Validator
 
 
@@ -114,10 +119,34 @@ def _is_within(wrote: Any, reads: Any) -> bool | str:
     large = as_draft_4(reads, keep_undecided=True)
     if undecided_in(small):  # below a `not`
         return "the {writer} schema has such keywords below `not`"
+    if not (is_self_contained(small) and is_self_contained(large)):
+        return "its data hold a `$ref`"
+    if may_take_long(small) or may_take_long(large):
+        return _checked_apart(small, large)
+    return _checked(small, large)
+
+
+def _checked(small: Any, large: Any) -> bool | str:
     try:
         return bool(jsonsubschema.isSubschema(small, large))
     except Exception as error:  # noqa: BLE001 - the library has no base class of its errors
         return f"{type(error).__name__}: {str(error)[:200]}"
+
+
+def _checked_apart(small: Any, large: Any) -> bool | str:
+    """In a process that can be ended: automata of patterns, and choices, may grow without bound."""
+    command = [sys.executable, "-m", "headwater_gateway.registry.formats.json_schemas"]
+    text = json.dumps([small, large])
+    try:
+        done = subprocess.run(
+            command, input=text, capture_output=True, text=True, timeout=CHECK_S, check=True
+        )
+        told: bool | str = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        return f"the check takes more than {CHECK_S} s"
+    except (subprocess.CalledProcessError, ValueError) as error:
+        return f"the check ended: {error}"
+    return told
 
 
 def _narrowed(reads: Any, wrote: Any, path: str) -> Iterator[Problem]:
@@ -178,3 +207,7 @@ def _of_items(reads: dict[str, Any], wrote: dict[str, Any], path: str) -> Iterat
     mine, theirs = reads.get("items"), wrote.get("items")
     if isinstance(mine, dict) and isinstance(theirs, dict) and _is_within(theirs, mine) is False:
         yield from _narrowed(mine, theirs, f"{path}/items")
+
+
+if __name__ == "__main__":
+    print(json.dumps(_checked(*json.load(sys.stdin))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -15,14 +16,20 @@ from hypothesis import strategies as st
 
 from headwater_tier.typed.formats.avro_fast import AvroFast
 from headwater_tier.typed.formats.avro_rows import AvroSource
-from headwater_tier.typed.formats.flat_slots import Slots, blobs_of
 from headwater_tier.typed.formats.rows import RowsDecoder
+from headwater_tier.typed.formats.slots import Slots, blobs_of
 from headwater_tier.typed.formats.source_columns import SourceRows
 from unit.tier.formats.format_rows import rows_of
 
 LONGS = st.integers(-(1 << 63), (1 << 63) - 1)
 INTS = st.integers(-(1 << 31), (1 << 31) - 1)
 DOUBLES = st.floats(allow_nan=True)
+INNER = {
+    "type": "record",
+    "name": "I",
+    "fields": [{"name": "a", "type": ["null", "long"]}, {"name": "b", "type": "string"}],
+}
+INNERS = st.fixed_dictionaries({"a": st.none() | LONGS, "b": st.text(max_size=4)})
 SYMBOLS = ["A", "LONGER"]
 FIELDS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "b": ("boolean", st.booleans()),
@@ -41,6 +48,15 @@ FIELDS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "ms": ({"type": "long", "logicalType": "timestamp-millis"}, st.integers(-(1 << 54), 1 << 54)),
     "us": ({"type": "long", "logicalType": "timestamp-micros"}, LONGS),
     "day": ({"type": "int", "logicalType": "date"}, st.integers(-10_000_000, 10_000_000)),
+    "dec": ({"type": "bytes", "logicalType": "decimal", "precision": 40, "scale": 2},
+            st.integers(-(10**40), 10**40).map(lambda n: n.to_bytes(18, "big", signed=True))),
+    "nd": (["null", {"type": "fixed", "name": "D", "size": 4, "logicalType": "decimal",
+                     "precision": 9, "scale": 1}],
+           st.none() | st.binary(min_size=4, max_size=4).map(lambda data: ("D", data))),
+    "r": (["null", INNER], st.none() | INNERS.map(lambda row: ("I", row))),
+    "q": ("I", INNERS),
+    "o": ({"type": "record", "name": "O", "fields": [{"name": "z", "type": "null"}]},
+          st.just({"z": None})),
 }  # fmt: skip
 RECORD = {
     "type": "record",
@@ -93,15 +109,18 @@ def test_kernel_and_fastavro_agree(data: list[bytes | None]) -> None:
 def test_ordinary_records_are_all_the_kernels() -> None:
     row: dict[str, Any] = {"b": True, "i": 1, "l": 2, "f": 1.5, "d": 2.5, "s": "ü", "y": b"y",
                            "x": b"xyz", "e": "LONGER", "nl": None, "sn": "n", "ne": ("E", "A"),
-                           "z": None, "ms": 1, "us": 2, "day": 3}  # fmt: skip
+                           "z": None, "ms": 1, "us": 2, "day": 3, "dec": b"\x05",
+                           "nd": None, "r": ("I", {"a": 5, "b": "x"}),
+                           "q": {"a": None, "b": "y"}, "o": {"z": None}}  # fmt: skip
     data = blobs_of(pa.array([datum(row)] * 3, pa.binary()))
-    slots = Slots(len(SOURCE.columns), 3)
+    slots = Slots(SOURCE.columns, 3)
     AvroFast(SOURCE.schema).fill(data, np.arange(3), slots, SOURCE.columns)
     assert slots.is_done.all()
-    arrays = slots.arrays(SOURCE.columns, data.data)
+    arrays = slots.arrays(data.data)
     table = pa.Table.from_arrays(arrays, schema=SOURCE.columns)
-    expected = {**row, "ne": "A"}
-    del expected["z"], expected["ms"], expected["us"], expected["day"]
+    expected = {**row, "ne": "A", "r": {"a": 5, "b": "x"}}
+    expected["dec"] = Decimal("0.05")
+    del expected["z"], expected["o"], expected["ms"], expected["us"], expected["day"]
     assert table.drop_columns(["ms", "us", "day"]).to_pylist() == [expected] * 3
 
 

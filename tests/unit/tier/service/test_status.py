@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from uuid import UUID
 
 from headwater.client.blocking.broker_metadata import Topic
@@ -77,9 +77,16 @@ def test_a_silent_or_absent_service_is_told() -> None:
     ends = {("t", 0): 10, ("t", 1): 5}
     [row] = status_rows(tiered(), ends, {}, now_ms=0)
     assert (row.state, row.behind) == (NO_SERVICE, None)
+    assert row.document().keys() == {"behind", *(f.name for f in fields(TopicStatus))}
     offsets = {TopicPartition("t", 0): OffsetAndMetadata(7, STATUS.to_metadata())}
     [row] = status_rows(tiered(), ends, offsets, STATUS.reported_ms + SILENT_AFTER_MS + 1)
     assert row.state == NO_SERVICE
+
+
+def test_a_topic_without_a_folder_for_its_table_has_the_remedy() -> None:
+    homeless = {"t": replace(tiered()["t"], location=None)}
+    [row] = status_rows(homeless, {("t", 0): 1, ("t", 1): 1}, {}, now_ms=0)
+    assert row.state == "failed" and "headwater.tables.uri" in row.error
 
 
 def test_topics_are_assigned_whole_and_few_move_when_a_service_joins() -> None:

@@ -49,46 +49,74 @@ def end_of_bytes(data: Array, size: int, is_text: bool, at: int, end: int) -> in
 
 
 @kernel
-def end_of_datum(  # noqa: C901 - a case per type
-    program: Array, children: Array, node: int, data: Array, at: int, end: int
-) -> int:
-    """The position behind the datum; -1 if it is none."""
-    operation, first, count = program[node, 0], program[node, 1], program[node, 2]
+def end_of_scalar(operation: int, argument: int, data: Array, at: int, end: int) -> int:
+    """The position behind a value without parts; -1 if it is none."""
     if operation == NOTHING:
         return at
     if operation == FIXED:
-        return at + first if first <= end - at else -1
+        return at + argument if argument <= end - at else -1
     if operation == BOOLEAN:
         return at + 1 if at < end and data[at] <= 1 else -1
-    if operation == RECORD:
-        for i in range(first, first + count):
-            at = end_of_datum(program, children, children[i], data, at, end)
-            if at < 0:
-                return -1
-        return at
-    if operation in (ARRAY, MAP):
-        while True:
-            items, at = block_items(data, at, end)
-            if at < 0 or items == 0:
-                return at
-            for _ in range(items):
-                if operation == MAP:
-                    size, at = read_varint(data, at, end)
-                    at = -1 if at < 0 else end_of_bytes(data, size, True, at, end)
-                if at >= 0:
-                    at = end_of_datum(program, children, children[first], data, at, end)
-                if at < 0:
-                    return -1
     value, at = read_varint(data, at, end)
     if at < 0 or operation == VARINT:
         return at
-    if operation in (BYTES, TEXT):
-        return end_of_bytes(data, value, operation == TEXT, at, end)
-    if value < 0 or value >= count:
-        return -1
     if operation == ENUM:
-        return at
-    return end_of_datum(program, children, children[first + value], data, at, end)
+        return at if 0 <= value < argument else -1
+    return end_of_bytes(data, value, operation == TEXT, at, end)
+
+
+@kernel
+def item_at(operation: int, left: Int64, data: Array, at: int, end: int) -> tuple[Int64, Int64]:
+    """(items of the block from the next one on, or 0 at the end; position of the next item, or
+    -1), with `left` items of the block still to come."""
+    if left <= 0:
+        left, at = block_items(data, at, end)
+    if at >= 0 and left > 0 and operation == MAP:
+        size, at = read_varint(data, at, end)
+        if at >= 0:
+            at = end_of_bytes(data, size, True, at, end)
+    return left, at
+
+
+@kernel
+def end_of_datum(program: Array, children: Array, root: int, data: Array, at: int, end: int) -> int:
+    """The position behind the datum; -1 if it is none.
+
+    It keeps a stack: a function that calls itself would crash out of numba's cache.
+    """
+    nodes = np.empty(len(program) + 1, np.int64)
+    # Of a record the fields that are done, of an array or map the items of the block to come.
+    progress = np.zeros(len(program) + 1, np.int64)
+    nodes[0], top = root, 0
+    while top >= 0:
+        node = nodes[top]
+        operation, first, count = program[node, 0], program[node, 1], program[node, 2]
+        child = np.int64(-1)
+        if operation == RECORD:
+            if progress[top] < count:
+                child = children[first + progress[top]]
+                progress[top] += 1
+        elif operation in (ARRAY, MAP):
+            left, at = item_at(operation, progress[top], data, at, end)
+            if left > 0:
+                progress[top] = left - 1
+                child = children[first]
+        elif operation == UNION:
+            branch, at = read_varint(data, at, end)
+            if at < 0 or branch < 0 or branch >= count:
+                return -1
+            nodes[top], progress[top] = children[first + branch], 0
+            continue
+        else:
+            at = end_of_scalar(operation, first + count, data, at, end)
+        if at < 0:
+            return -1
+        if child < 0:
+            top -= 1
+        else:
+            top += 1
+            nodes[top], progress[top] = child, 0
+    return at
 
 
 class AvroCheck:

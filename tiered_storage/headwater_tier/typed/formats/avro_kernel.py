@@ -1,7 +1,8 @@
-"""A kernel that decodes flat Avro records into slots, and leaves to fastavro what it cannot prove.
+"""A kernel that decodes Avro records into slots, and leaves to fastavro what it cannot prove.
 
-A record is a program: a row per field of (operation, column, index of null in its union or -1,
-argument, first of its words). Each field's type is its column's.
+A record is a program: a step per field of (operation, column or -1, index of null in its union or
+-1, argument, first of its words). Each field's type is its column's. The steps of a record's fields
+follow its own.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from headwater.columnar.jit import kernel
 from headwater_tier.typed.formats.json_fit import BIGINT_MAX
 from headwater_tier.typed.formats.logical_types import DAYS_MAX, DAYS_MIN
 
-NOTHING, BOOLEAN, INTEGER, INSTANT, DAY, SINGLE, DOUBLE, BYTES, TEXT, FIXED, ENUM = range(11)
+NOTHING, BOOLEAN, INTEGER, INSTANT, DAY, SINGLE, DOUBLE, BYTES, TEXT, FIXED, ENUM, RECORD = range(
+    12
+)
 AT_OPERATION, AT_COLUMN, AT_NULL, AT_ARGUMENT, AT_WORDS = range(5)
-"""Argument: of INSTANT the factor to microseconds, of FIXED the size, of ENUM the symbols."""
+"""Argument: of INSTANT the factor to microseconds, of FIXED the size, of ENUM the symbols, of
+RECORD the steps of its fields."""
 PROGRAM_WIDTH = 5
 NOT_PROVEN = -1
 NO_VALUE = np.int64(0)
@@ -97,17 +101,24 @@ def record_at(
     is_valid: Array,
 ) -> bool:
     """Decode one record into its slots; False when it is not proven."""
-    for field in range(len(program)):
-        operation, argument = program[field, AT_OPERATION], program[field, AT_ARGUMENT]
-        if program[field, AT_NULL] >= 0:
+    step = -1
+    while step + 1 < len(program):
+        step += 1
+        operation, argument = program[step, AT_OPERATION], program[step, AT_ARGUMENT]
+        if program[step, AT_NULL] >= 0:
             branch, at = read_varint(data, at, end)
             if at < 0 or branch < 0 or branch > 1:
                 return False
-            if branch == program[field, AT_NULL]:
+            if branch == program[step, AT_NULL]:
+                if operation == RECORD:
+                    step += argument
                 continue
-        if operation == NOTHING:
+        if program[step, AT_COLUMN] < 0:
+            continue  # it has no bytes
+        slot = program[step, AT_COLUMN] * stride + row
+        if operation == RECORD:
+            is_valid[slot] = 1
             continue
-        slot = program[field, AT_COLUMN] * stride + row
         if operation in (TEXT, BYTES, FIXED):
             values[slot], sizes[slot], at = text_at(operation, argument, data, at, end)
         else:
@@ -119,7 +130,7 @@ def record_at(
             symbol = values[slot]
             if symbol < 0 or symbol >= argument:
                 return False
-            symbol += program[field, AT_WORDS]
+            symbol += program[step, AT_WORDS]
             values[slot], sizes[slot] = words[symbol, 0], words[symbol, 1]
     return at == end
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from headwater_tier.typed.decoding import Decoded, Reason, RegisteredSchema, SchemaSource
 from headwater_tier.typed.formats.columns import widened_schema
-from headwater_tier.typed.formats.flat_slots import Blobs, Slots
 from headwater_tier.typed.formats.misfit import NotFittingError, UnsupportedSchemaError, malformed
 from headwater_tier.typed.formats.rows import FastRows, RowsDecoder
+from headwater_tier.typed.formats.slots import Blobs, Slots
 from headwater_tier.typed.formats.source_columns import Read, Source
 
 MAGIC = 0

@@ -92,7 +92,7 @@ class ConnectRows(JsonRows):
         if found is None:
             try:
                 found = self._new_fit(node)
-            except UnsupportedSchemaError as error:
+            except (UnsupportedSchemaError, TypeError, ValueError) as error:
                 detail = f"schema: {error}"
                 raise NotFittingError(Reason.DOES_NOT_FIT, detail) from None
         self._fits[key] = found
@@ -197,11 +197,16 @@ def _map_fit(node: Node, column: pa.DataType, path: str) -> Fit:
         if value is None:
             return None
         pairs = list(value.items()) if type(value) is dict else value
-        if type(pairs) is not list or not all(len(pair) == 2 for pair in pairs):
+        if type(pairs) is not list or not all(map(_is_pair, pairs)):
             raise does_not_fit(path, value, "map")
         return [(key(name), item(one)) for name, one in pairs]
 
     return fit
+
+
+def _is_pair(pair: Any) -> bool:
+    """True for [key, value]: no key of a map is null."""
+    return type(pair) in (list, tuple) and len(pair) == 2 and pair[0] is not None
 
 
 def _scalar_fit(node: Node, column: pa.DataType, path: str) -> Fit:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headwater_tier.typed.decoding import Reason
 from headwater_tier.typed.formats.columns import (
     BIGINT,
     BOOLEAN,
@@ -24,16 +25,22 @@ from headwater_tier.typed.formats.columns import (
     widened,
 )
 from headwater_tier.typed.formats.json_fit import two_keys_of_one_column
+from headwater_tier.typed.formats.misfit import NotFittingError
 
+DEPTH_MAX = 50
+"""Of columns in columns."""
 _SCALARS = {bool: BOOLEAN, int: BIGINT, float: DOUBLE, Decimal: DOUBLE, str: STRING}
 
 
-def inferred(value: Any) -> pa.DataType | None:
+def inferred(value: Any, depth: int = 0) -> pa.DataType | None:
     """The type that the value asks for; None if it does not tell. Raises NotFittingError."""
+    if depth > DEPTH_MAX:
+        detail = f"it nests more than {DEPTH_MAX} levels: keep it as a VARIANT"
+        raise NotFittingError(Reason.DOES_NOT_FIT, detail)
     if type(value) is dict:
         fields: dict[str, pa.Field] = {}
         for key, item in value.items():
-            kind = inferred(item)
+            kind = inferred(item, depth + 1)
             if kind is None:
                 continue
             if lookup_key(key) in fields:
@@ -41,7 +48,7 @@ def inferred(value: Any) -> pa.DataType | None:
             fields[lookup_key(key)] = pa.field(column_name(key), kind)
         return pa.struct(list(fields.values())) if fields else None
     if type(value) is list:
-        element = _joined(inferred(item) for item in value)
+        element = _joined(inferred(item, depth + 1) for item in value)
         return None if element is None else list_of(element)
     return _SCALARS.get(type(value))
 

@@ -1,7 +1,8 @@
-"""A kernel that decodes flat JSON objects into slots, and leaves to others what it cannot prove.
+"""A kernel that decodes JSON objects into slots, and leaves to others what it cannot prove.
 
 It takes white space, keys as the columns are named, null, booleans, integers of up to 18 digits,
-doubles of up to 17, and texts without escapes in valid UTF-8. A row with anything else is not done.
+doubles of up to 17, texts without escapes in valid UTF-8, and objects of these. Of arrays and other
+columns it finds the text. A row with anything else is not done.
 """
 
 from __future__ import annotations
@@ -18,14 +19,9 @@ from headwater_tier.typed.formats.exact_doubles import (
     POWERS_OF_TEN,
     nearest_bits,
 )
-from headwater_tier.typed.formats.flat_slots import (
-    KIND_BIGINT,
-    KIND_BOOLEAN,
-    KIND_DOUBLE,
-    KIND_TEXT,
-)
 from headwater_tier.typed.formats.json_scan import (
     BACKSLASH,
+    CLOSE_ARRAY,
     CLOSE_OBJECT,
     COLON,
     COMMA,
@@ -34,16 +30,29 @@ from headwater_tier.typed.formats.json_scan import (
     LARGE_E,
     MINUS,
     NINE,
+    OPEN_ARRAY,
     OPEN_OBJECT,
     PLUS,
     POINT,
     QUOTE,
     SMALL_E,
+    SPACE,
     ZERO,
+    end_of_string,
+    is_simple,
     skip_space,
 )
+from headwater_tier.typed.formats.slots import (
+    KIND_BIGINT,
+    KIND_BOOLEAN,
+    KIND_DOUBLE,
+    KIND_RAW,
+    KIND_STRUCT,
+    KIND_TEXT,
+)
 
-SPACE = 0x20
+AT_KIND, AT_FIRST, AT_COUNT = range(3)
+"""Of a row of the tree of columns: its kind; of a struct, where its fields are."""
 LETTER_N, LETTER_T, LETTER_F = 0x6E, 0x74, 0x66
 NULL_REST = np.frombuffer(b"ull", np.uint8)
 TRUE_REST = np.frombuffer(b"rue", np.uint8)
@@ -178,16 +187,44 @@ def is_key(data: Array, at: int, end: int, names: Array, begin: int, size: int) 
 
 
 @kernel
-def column_of(data: Array, at: int, end: int, names: Array, offsets: Array, expected: int) -> int:
-    """The column whose name is the key at `at`, the expected one first; NOT_PROVEN if none."""
-    columns = len(offsets) - 1
-    for i in range(columns):
-        column = expected + i
-        if column >= columns:
-            column -= columns
+def column_of(
+    data: Array,
+    at: int,
+    end: int,
+    names: Array,
+    offsets: Array,
+    first: Int64,
+    count: Int64,
+    expected: Int64,
+) -> Int64:
+    """The column, of `count` from `first` on, whose name is the key at `at`; the expected one is
+    tried first. NOT_PROVEN if none."""
+    column = expected
+    for _ in range(count):
         if is_key(data, at, end, names, offsets[column], offsets[column + 1] - offsets[column]):
             return column
+        column = column + 1 if column + 1 < first + count else first
     return NOT_PROVEN
+
+
+@kernel
+def raw_value(data: Array, at: int, end: int) -> int:
+    """The position behind a value whose text orjson may read; NOT_PROVEN if it may not."""
+    begin, depth = at, 0
+    while at < end:
+        byte = data[at]
+        if byte == QUOTE:
+            at = end_of_string(data, at + 1, end)
+        elif byte in (OPEN_OBJECT, OPEN_ARRAY):
+            depth += 1
+        elif byte in (CLOSE_OBJECT, CLOSE_ARRAY):
+            if depth == 0:
+                break
+            depth -= 1
+        elif depth == 0 and (byte == COMMA or byte <= SPACE):
+            break
+        at += 1
+    return at if begin < at < end and is_simple(data, begin, at) else NOT_PROVEN
 
 
 @kernel
@@ -195,6 +232,8 @@ def value_at(data: Array, at: int, end: int, kind: int) -> tuple[Int64, Int64]:
     """(what goes into the slot of a column of this kind, the position behind the value or
     NOT_PROVEN)."""
     byte = data[at]
+    if kind == KIND_RAW:
+        return np.int64(at), raw_value(data, at, end)
     if kind == KIND_TEXT and byte == QUOTE:
         close = plain_text(data, at + 1, end)
         return np.int64(at + 1), close + 1 if close >= 0 else NOT_PROVEN
@@ -210,63 +249,81 @@ def value_at(data: Array, at: int, end: int, kind: int) -> tuple[Int64, Int64]:
 
 
 @kernel
+def behind_colon(data: Array, at: int, end: int) -> int:
+    """The position of the value behind a colon; NOT_PROVEN if there is none."""
+    at = skip_space(data, at, end)
+    if at >= end or data[at] != COLON:
+        return NOT_PROVEN
+    at = skip_space(data, at + 1, end)
+    return at if at < end else NOT_PROVEN
+
+
+@kernel
 def object_at(  # noqa: C901 - the grammar of an object, in one pass
     data: Array,
     at: int,
     end: int,
     row: int,
     stride: int,
+    columns: int,
     names: Array,
     offsets: Array,
-    kinds: Array,
+    tree: Array,
     values: Array,
     sizes: Array,
     is_valid: Array,
     seen: Array,
-) -> bool:
-    """Decode one object; False when it is not proven. `seen`: the last row that had a column.
+    above: Array,
+) -> int:
+    """Decode the object whose brace is before `at`; the position behind it, or NOT_PROVEN.
 
-    A column's slots begin at its number times `stride`.
+    A column's slots begin at its number times `stride`. `seen`: the last row that had a column.
+    `above`: a stack of objects. A function that calls itself would crash out of numba's cache.
     """
-    at = skip_space(data, at, end)
-    if at >= end or data[at] != OPEN_OBJECT:
-        return False
-    at = skip_space(data, at + 1, end)
-    if at < end and data[at] == CLOSE_OBJECT:
-        return skip_space(data, at + 1, end) == end
-    expected = 0
-    while at < end and data[at] == QUOTE:
-        column = column_of(data, at + 1, end, names, offsets, expected)
-        if column < 0 or seen[column] == row:
-            return False
-        seen[column] = row
-        at = skip_space(data, at + 2 + offsets[column + 1] - offsets[column], end)
-        if at >= end or data[at] != COLON:
-            return False
-        at = skip_space(data, at + 1, end)
-        if at >= end:
-            return False
-        begin = at
-        if data[at] == LETTER_N:
-            at = literal(data, at, end, NULL_REST)
-        else:
-            slot, kind = column * stride + row, kinds[column]
-            values[slot], at = value_at(data, at, end, kind)
-            is_valid[slot] = 1
-            if kind == KIND_TEXT:
-                sizes[slot] = at - begin - 2
-        if at < 0:
-            return False
+    first, count, near = np.int64(0), np.int64(columns), np.int64(0)
+    depth, has_field = 0, False
+    while True:
         at = skip_space(data, at, end)
         if at >= end:
-            return False
+            return NOT_PROVEN
         if data[at] == CLOSE_OBJECT:
-            return skip_space(data, at + 1, end) == end
-        if data[at] != COMMA:
-            return False
-        at = skip_space(data, at + 1, end)
-        expected = column + 1 if column + 1 < len(kinds) else 0
-    return False
+            at += 1
+            if depth == 0:
+                return at
+            depth -= 1
+            first, count, near = above[depth, 0], above[depth, 1], above[depth, 2]
+            has_field = True
+            continue
+        if has_field:
+            if data[at] != COMMA:
+                return NOT_PROVEN
+            at = skip_space(data, at + 1, end)
+        if at >= end or data[at] != QUOTE:
+            return NOT_PROVEN
+        column = column_of(data, at + 1, end, names, offsets, first, count, near)
+        if column < 0 or seen[column] == row:
+            return NOT_PROVEN
+        at = behind_colon(data, at + 2 + offsets[column + 1] - offsets[column], end)
+        if at < 0:
+            return NOT_PROVEN
+        seen[column] = row
+        near = column + 1 if column + 1 < first + count else first
+        begin, kind, slot = at, tree[column, AT_KIND], column * stride + row
+        has_field = True
+        if data[at] == LETTER_N:
+            at = literal(data, at, end, NULL_REST)
+        elif kind == KIND_STRUCT and data[at] == OPEN_OBJECT:
+            is_valid[slot] = 1
+            above[depth, 0], above[depth, 1], above[depth, 2] = first, count, near
+            depth += 1
+            first, count = tree[column, AT_FIRST], tree[column, AT_COUNT]
+            near, has_field, at = first, False, at + 1
+        else:
+            values[slot], at = value_at(data, at, end, kind)
+            is_valid[slot] = 1
+            sizes[slot] = at - begin if kind == KIND_RAW else at - begin - 2
+        if at < 0:
+            return NOT_PROVEN
 
 
 @kernel
@@ -275,24 +332,35 @@ def decode_objects(
     begins: Array,
     ends: Array,
     rows: Array,
+    columns: int,
     names: Array,
     offsets: Array,
-    kinds: Array,
+    tree: Array,
     values: Array,
     sizes: Array,
     is_valid: Array,
     is_done: Array,
 ) -> None:
-    """Decode the rows of these numbers into their slots; one that is not done has none valid."""
+    """Decode the rows of these numbers into their slots; one that is not done has none valid.
+
+    `columns`: those of the table, the first of `tree`.
+    """
     stride = len(is_done)
-    seen = np.full(len(kinds), -1, np.int64)
+    seen = np.full(len(tree), -1, np.int64)
+    above = np.zeros((len(tree) + 1, 3), np.int64)
     for row in rows:
-        if object_at(
-            data, begins[row], ends[row], row, stride, names, offsets, kinds, values,
-            sizes, is_valid, seen
-        ):  # fmt: skip
+        end = ends[row]
+        at = skip_space(data, begins[row], end)
+        if at < end and data[at] == OPEN_OBJECT:
+            at = object_at(
+                data, at + 1, end, row, stride, columns, names, offsets, tree, values, sizes,
+                is_valid, seen, above
+            )  # fmt: skip
+        else:
+            at = NOT_PROVEN
+        if at >= 0 and skip_space(data, at, end) == end:
             is_done[row] = 1
         else:
-            for column in range(len(kinds)):
+            for column in range(len(tree)):
                 is_valid[column * stride + row] = 0
                 sizes[column * stride + row] = 0

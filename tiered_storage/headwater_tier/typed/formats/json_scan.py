@@ -18,6 +18,7 @@ KEYS_MAX = 512
 INTEGER_DIGITS_MAX = 18
 FRACTION_DIGITS_MAX = 17
 EXPONENT_DIGITS_MAX = 2
+SPACE = 0x20
 QUOTE, BACKSLASH, COLON, COMMA = 0x22, 0x5C, 0x3A, 0x2C
 OPEN_OBJECT, CLOSE_OBJECT, OPEN_ARRAY, CLOSE_ARRAY = 0x7B, 0x7D, 0x5B, 0x5D
 MINUS, PLUS, POINT, ZERO, NINE = 0x2D, 0x2B, 0x2E, 0x30, 0x39
@@ -36,7 +37,7 @@ def end_of_string(data: Array, at: int, end: int) -> int:
 @kernel
 def skip_space(data: Array, at: int, end: int) -> int:
     """The position behind JSON's white space."""
-    while at < end and (data[at] == 0x20 or data[at] == 0x0A or data[at] == 0x0D or data[at] == 9):
+    while at < end and (data[at] == SPACE or data[at] == 0x0A or data[at] == 0x0D or data[at] == 9):
         at += 1
     return at
 

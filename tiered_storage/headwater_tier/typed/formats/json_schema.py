@@ -74,7 +74,7 @@ class JsonSchemaSource:
 
     def fast(self) -> JsonFast | None:
         """See the port."""
-        return JsonFast(self._fitted) if self._is_record else None
+        return JsonFast(is_open=False, fitted=self._fitted) if self._is_record else None
 
     def _fitted(self, schema: pa.Schema) -> pa.Schema:
         return pa.schema(list(_with_texts(pa.struct(list(schema)), pa.struct(self._wanted))))

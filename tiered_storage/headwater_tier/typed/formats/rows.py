@@ -4,24 +4,32 @@ rows that it can prove.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from headwater_tier.typed.decoding import Decoded, Misfit
+from headwater_tier.typed.decoding import Decoded, Misfit, Reason
 from headwater_tier.typed.formats.columns import conform
-from headwater_tier.typed.formats.flat_slots import Blobs, Slots, blobs_of
 from headwater_tier.typed.formats.misfit import NotFittingError
+from headwater_tier.typed.formats.slots import Blobs, Slots, blobs_of
 
 BLOCK_ROWS = 16384
+BLOCK_ROWS_MIN = 256
+BLOCK_SLOTS = 1 << 19
+"""Rows times columns of a block: it is some 8 MiB of slots, that stay in the processor's cache."""
 FIRST_ROWS = 32
 """Of the first block: the kernel knows an inferred schema, and a frame's, after its rows."""
 BLOCK_BYTES = 256 * 1024 * 1024
 """Of blobs: an Arrow array of their strings then stays below 2 GiB, expanded escapes too."""
 IDLE_BLOCKS = 15
 """The kernel rests for so many blocks after one in which it proved hardly a row."""
+
+
+UNFORESEEN = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
+"""What code that reads strange bytes may raise: the row is quarantined with it, and no chunk fails.
+SchemaUnavailableError is none of them."""
 
 
 class RowReader(Protocol):
@@ -60,10 +68,20 @@ class RowsDecoder:
         misfits: list[Misfit] = []
         tables: list[pa.Table] = []
         at = 0
-        for block in blocks_of(blobs, BLOCK_ROWS if self._fast is None else FIRST_ROWS):
-            tables.append(self._block(block, at, misfits))
-            at += len(block)
+        for chunk in blobs.chunks:
+            begin = 0
+            while begin < len(chunk):
+                block = block_at(chunk, begin, self._block_rows(at))
+                tables.append(self._block(block, at, misfits))
+                begin += len(block)
+                at += len(block)
+        misfits.sort(key=lambda misfit: misfit.row)
         return Decoded(joined(tables, self.schema), tuple(misfits))
+
+    def _block_rows(self, rows_done: int) -> int:
+        if self._fast is not None and not rows_done:
+            return FIRST_ROWS
+        return max(BLOCK_ROWS_MIN, min(BLOCK_ROWS, BLOCK_SLOTS // (len(self.schema) + 1)))
 
     def _block(self, block: pa.Array, first: int, misfits: list[Misfit]) -> pa.Table:
         schema = self.schema
@@ -71,7 +89,7 @@ class RowsDecoder:
             self._idle_blocks = max(0, self._idle_blocks - 1)
             return self._slow(block, np.arange(len(block)), first, misfits)
         blobs = blobs_of(block)
-        slots = Slots(len(schema), len(block))
+        slots = Slots(schema, len(block))
         slots.is_done[:] = blobs.is_null
         self._fast.fill(blobs, np.flatnonzero(blobs.is_null == 0), slots, schema)
         left = np.flatnonzero(slots.is_done == 0)
@@ -79,7 +97,7 @@ class RowsDecoder:
             self._idle_blocks = IDLE_BLOCKS
         if len(left) == len(block):
             return self._slow(block, left, first, misfits)
-        proven = plain_table(slots.arrays(schema, blobs.data), schema, len(block))
+        proven = plain_table(slots.arrays(blobs.data), schema, len(block))
         if not len(left):
             return proven
         order = np.arange(len(block))
@@ -91,11 +109,12 @@ class RowsDecoder:
         """The rows of these numbers in the block, one at a time, in order."""
         blobs = (block if len(rows) == len(block) else block.take(pa.array(rows))).to_pylist()
         read = self._reader.read
+        numbers = [first + int(row) for row in rows]
         found = [
-            read_row(read, blob, first + int(row), misfits)
-            for row, blob in zip(rows, blobs, strict=True)
+            read_row(read, blob, number, misfits)
+            for number, blob in zip(numbers, blobs, strict=True)
         ]
-        return table_of(found, self.schema)
+        return table_of(found, self.schema, numbers, misfits)
 
 
 def read_row(
@@ -111,25 +130,42 @@ def read_row(
         return read(blob)
     except NotFittingError as error:
         misfits.append(error.at_row(number))
-        return {}
+    except UNFORESEEN as error:
+        misfits.append(unforeseen(error).at_row(number))
+    return {}
 
 
-def blocks_of(blobs: pa.ChunkedArray, first_rows: int = BLOCK_ROWS) -> Iterator[pa.Array]:
-    """Slices of a binary column, of BLOCK_ROWS or fewer rows and some BLOCK_BYTES."""
-    rows = first_rows
-    for chunk in blobs.chunks:
-        at = 0
-        while at < len(chunk):
-            block = chunk.slice(at, rows)
-            while block.nbytes > BLOCK_BYTES and len(block) > 1:
-                block = block.slice(0, len(block) // 2)
-            yield block
-            at += len(block)
-            rows = BLOCK_ROWS
+def block_at(chunk: pa.Array, at: int, rows: int) -> pa.Array:
+    """The slice of a binary array from `at` on, of `rows` or fewer rows and some BLOCK_BYTES."""
+    block = chunk.slice(at, rows)
+    while block.nbytes > BLOCK_BYTES and len(block) > 1:
+        block = block.slice(0, len(block) // 2)
+    return block
 
 
-def table_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Rows as a table; keys that they lack are null."""
+def table_of(
+    rows: list[dict[str, Any]], schema: pa.Schema, numbers: list[int], misfits: list[Misfit]
+) -> pa.Table:
+    """Rows of these numbers as a table; keys that they lack are null. A row that Arrow does not
+    take is a misfit."""
+    try:
+        return _table(rows, schema)
+    except UNFORESEEN:
+        for at, number in enumerate(numbers):
+            try:
+                _table([rows[at]], schema)
+            except UNFORESEEN as error:
+                misfits.append(unforeseen(error).at_row(number))
+                rows[at] = {}
+        return _table(rows, schema)
+
+
+def unforeseen(error: Exception) -> NotFittingError:
+    """The misfit of an error that no rule here names."""
+    return NotFittingError(Reason.DOES_NOT_FIT, f"{type(error).__name__}: {error}")
+
+
+def _table(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
     columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in schema]
     return plain_table(columns, schema, len(rows))
 

@@ -31,6 +31,14 @@ def registered_source(schema: RegisteredSchema) -> Source | FileSource:
 def declared_source(schema: RegisteredSchema, message: str) -> Source:
     """The schema of records without a frame; `message` is Protobuf's. Raises
     UnsupportedSchemaError."""
+    try:
+        return _parsed(schema, message)
+    except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
+        detail = f"the schema is not understood: {type(error).__name__}: {error}"
+        raise UnsupportedSchemaError(detail) from None
+
+
+def _parsed(schema: RegisteredSchema, message: str) -> Source:
     if schema.schema_type == AVRO:
         return AvroSource(schema.text, schema.references)
     if schema.schema_type == JSON:

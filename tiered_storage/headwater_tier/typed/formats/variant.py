@@ -30,7 +30,7 @@ SMALL_COUNT_MAX = 255
 DECIMAL_DIGITS_MAX = 38
 VARIANT_BYTES_MAX = 16 * 1024 * 1024
 """Spark reads no larger one."""
-DEPTH_MAX = 500
+DEPTH_MAX = 200
 _INTEGERS = ((INT8, "<b", 8), (INT16, "<h", 16), (INT32, "<i", 32), (INT64, "<q", 64))
 
 

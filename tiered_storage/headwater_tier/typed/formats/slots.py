@@ -1,4 +1,4 @@
-"""Flat columns as the kernels fill them, a slot per row and column, and as Arrow arrays after.
+"""Columns as the kernels fill them, a slot per row and column, and as Arrow arrays after.
 
 A slot is 8 bytes: an integer, a double's bits, or where a text begins: at or above 0 in the blobs,
 below 0 in the decoder's own words (the names of enums).
@@ -22,10 +22,12 @@ from headwater_tier.typed.formats.columns import (
     DOUBLE,
     STRING,
     TIMESTAMP,
+    is_variant,
 )
 
 KIND_NONE, KIND_BIGINT, KIND_DOUBLE, KIND_BOOLEAN, KIND_TEXT, KIND_BYTES = range(6)
-KIND_TIMESTAMP, KIND_DATE = 6, 7
+KIND_TIMESTAMP, KIND_DATE, KIND_STRUCT, KIND_RAW = 6, 7, 8, 9
+"""KIND_RAW is a JSON kernel's alone: the slot says where the value's text is."""
 _KINDS = {
     BIGINT: KIND_BIGINT,
     DOUBLE: KIND_DOUBLE,
@@ -60,21 +62,49 @@ def blobs_of(block: pa.Array) -> Blobs:
     return Blobs(data, offsets[:-1], offsets[1:], is_null)
 
 
-def kind_of(column: pa.DataType) -> int:
-    """The kernels' number of a column's type; KIND_NONE for those that they do not fill."""
-    return _KINDS.get(column, KIND_NONE)
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the table, or a field of a struct; each has slots of its own."""
+
+    name: str
+    type: pa.DataType
+    kind: int
+    first: int = 0
+    """Of a struct: the number of its first field; the others follow."""
+    count: int = 0
+
+
+def columns_of(schema: pa.Schema) -> list[Column]:
+    """The table's columns, then the fields of the structs, level by level."""
+    waiting = list(schema)
+    found: list[Column] = []
+    for field in waiting:
+        is_struct = pa.types.is_struct(field.type) and not is_variant(field)
+        if is_struct:
+            first, count = len(waiting), field.type.num_fields
+            waiting.extend(field.type)
+            found.append(Column(field.name, field.type, KIND_STRUCT, first, count))
+        else:
+            kind = _KINDS.get(field.type, KIND_NONE)
+            found.append(Column(field.name, field.type, kind))
+    return found
 
 
 class Slots:
     """The slots of a block of rows."""
 
-    def __init__(self, columns: int, rows: int) -> None:
-        self.values = np.zeros((columns, rows), np.int64)
-        self.sizes = np.zeros((columns, rows), np.int32)
-        self.is_valid = np.zeros((columns, rows), np.uint8)
+    def __init__(self, schema: pa.Schema, rows: int) -> None:
+        self._columns = columns_of(schema)
+        count = len(self._columns)
+        self.values = np.zeros((count, rows), np.int64)
+        self.sizes = np.zeros((count, rows), np.int32)
+        self.is_valid = np.zeros((count, rows), np.uint8)
         self.is_done = np.zeros(rows, np.uint8)
         """1 for rows that a kernel has decoded."""
+        self.objects: dict[int, list[Any]] = {}
+        """Values of columns of KIND_NONE, as pyarrow takes them, a row each."""
         self._words: list[bytes] = []
+        self._top = len(schema)
 
     def flat(self) -> tuple[Array, Array, Array]:
         """Values, sizes and validity: one column's slots behind the other's.
@@ -88,15 +118,30 @@ class Slots:
         self._words.append(words)
         return sum(map(len, self._words[:-1]))
 
-    def arrays(self, schema: pa.Schema, data: Array) -> list[pa.Array]:
-        """The columns; those that no kernel fills, and rows that are not done, are null."""
-        return [self._array(at, field.type, data) for at, field in enumerate(schema)]
+    def undo(self, row: int) -> None:
+        """Make a row one that is not done."""
+        self.is_done[row] = 0
+        self.is_valid[:, row] = 0
+        self.sizes[:, row] = 0
+        for values in self.objects.values():
+            values[row] = None
 
-    def _array(self, at: int, column: pa.DataType, data: Array) -> pa.Array:
-        kind, rows = kind_of(column), len(self.is_done)
+    def arrays(self, data: Array) -> list[pa.Array]:
+        """The columns; those that no kernel fills, and rows that are not done, are null."""
+        return [self._array(at, data) for at in range(self._top)]
+
+    def _array(self, at: int, data: Array) -> pa.Array:
+        found, rows = self._columns[at], len(self.is_done)
+        column, kind = found.type, found.kind
         nulls = rows - int(np.count_nonzero(self.is_valid[at]))
+        if at in self.objects:
+            return pa.array(self.objects[at], column)
         if kind == KIND_NONE or nulls == rows:
             return pa.nulls(rows, column)
+        if kind == KIND_STRUCT:
+            children = [self._array(found.first + n, data) for n in range(found.count)]
+            mask = pa.array(self.is_valid[at] == 0) if nulls else None
+            return pa.StructArray.from_arrays(children, fields=list(column), mask=mask)
         bits = None
         if nulls:
             bits = pa.py_buffer(np.packbits(self.is_valid[at], bitorder="little"))

@@ -1,0 +1,190 @@
+"""The tiering service beside a broker: freshness, many trickling topics, an idle service.
+
+`make bench-tiering`. Freshness: 20,000 records of 100 B a second; the time from a record's
+timestamp to the moment when its commit is in the table's log. Trickle: a record every 2 seconds in
+each of many topics; the mean delay that the service reports for each. Idle: resident memory and
+processor time of a service whose topics have no new records. Exit 1 when a bar is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+from peers import HeadwaterPeer, bench_folder
+from rich.console import Console
+from rich.table import Table
+
+from headwater import Admin, Producer
+from headwater.client.values import NewTopic
+
+RATE = 20_000
+VALUE_BYTES = 100
+FRESH_P95_S = 5.0
+IDLE_MB = 250.0
+IDLE_CPU = 1.0
+"""Percent of one core."""
+START_S = 15.0
+IDLE_FOR_S = 20.0
+TIERED = {"remote.storage.enable": "true"}
+
+
+@contextmanager
+def service(headwater: HeadwaterPeer, log: Path) -> Iterator[psutil.Process]:
+    """`headwater tier serve`, with its topics found and its memory in use."""
+    command = [sys.executable, "-P", "-m", "headwater", "tier", "serve"]
+    with open(log, "ab") as out:
+        process = subprocess.Popen(
+            [*command, "--bootstrap-server", headwater.bootstrap], stderr=out, stdout=out
+        )
+    try:
+        time.sleep(START_S)
+        yield psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def create(headwater: HeadwaterPeer, names: list[str], partitions: int = 1) -> None:
+    """Tiered topics, a hundred at a time."""
+    with Admin(headwater.bootstrap) as admin:
+        for at in range(0, len(names), 100):
+            some = [NewTopic(n, partitions, 1, configs=TIERED) for n in names[at : at + 100]]
+            admin.create_topics(some)
+
+
+def produce_evenly(headwater: HeadwaterPeer, topic: str, seconds: float) -> int:
+    """RATE records a second; how many."""
+    generator, sent, start = np.random.default_rng(7), 0, time.monotonic()
+    with Producer(headwater.bootstrap) as producer:
+        while (passed := time.monotonic() - start) < seconds:
+            count = int(passed * RATE) - sent
+            if count < RATE // 100:
+                time.sleep(0.005)
+                continue
+            data = pa.py_buffer(generator.bytes(count * VALUE_BYTES))
+            offsets = pa.array(np.arange(0, (count + 1) * VALUE_BYTES, VALUE_BYTES, np.int32))
+            values = pa.Array.from_buffers(pa.binary(), count, [None, offsets.buffers()[1], data])
+            producer.send_table(topic, pa.table({"value": values}), value="value")
+            sent += count
+        producer.flush(60)
+    return sent
+
+
+def ages(table: Path) -> np.ndarray:
+    """Seconds from each row's timestamp to the time when its commit was in the log."""
+    found = []
+    for commit in sorted(table.glob("_delta_log/*.json")):
+        visible = commit.stat().st_mtime
+        for line in commit.read_text().splitlines():
+            add = json.loads(line).get("add")
+            if add and add["dataChange"]:
+                times = pq.read_table(table / add["path"], columns=["timestamp"])["timestamp"]
+                found.append(visible - times.cast(pa.int64()).to_numpy() / 1e6)
+    return np.concatenate(found)
+
+
+def bench_freshness(headwater: HeadwaterPeer, folder: Path, seconds: float) -> dict[str, Any]:
+    """p50, p95 and the longest age, and that no row is missing."""
+    create(headwater, ["fresh"], 4)
+    with service(headwater, folder / "service.log") as process:
+        sent = produce_evenly(headwater, "fresh", seconds)
+        time.sleep(3 * FRESH_P95_S)
+        cpu = sum(process.cpu_times()[:2])
+    found = ages(next(headwater.folder.glob("tables/fresh-*")))
+    if len(found) != sent:
+        raise RuntimeError(f"the table has {len(found)} rows, {sent} were sent")
+    p50, p95 = np.percentile(found, [50, 95])
+    return {
+        "work": f"freshness at {RATE:,} rec/s, p95 s",
+        "found": round(float(p95), 2),
+        "bar": FRESH_P95_S,
+        "more": f"p50 {p50:.2f}, max {found.max():.2f}, {cpu:.1f} s CPU",
+    }
+
+
+def bench_idle(headwater: HeadwaterPeer, folder: Path) -> list[dict[str, Any]]:
+    """Memory and processor time without new records."""
+    with service(headwater, folder / "service.log") as process:
+        time.sleep(IDLE_FOR_S)
+        before = sum(process.cpu_times()[:2])
+        time.sleep(IDLE_FOR_S)
+        cpu = (sum(process.cpu_times()[:2]) - before) / IDLE_FOR_S * 100
+        memory = process.memory_info().rss / (1 << 20)
+    return [
+        {"work": "idle service, MB", "found": round(memory), "bar": IDLE_MB, "more": ""},
+        {"work": "idle service, % of a core", "found": round(cpu, 2), "bar": IDLE_CPU, "more": ""},
+    ]
+
+
+def bench_trickle(
+    headwater: HeadwaterPeer, folder: Path, count: int, seconds: float
+) -> dict[str, Any]:
+    """The delays that the service reports, over all topics: the worst against the median."""
+    names = [f"trickle-{i:04d}" for i in range(count)]
+    create(headwater, names)
+    with service(headwater, folder / "service.log"), Producer(headwater.bootstrap) as producer:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            for name in names:
+                producer.send(name, b"a record")
+            producer.flush(60)
+            time.sleep(2.0)
+        command = [sys.executable, "-P", "-m", "headwater", "tier", "status", "--json"]
+        command += ["--bootstrap-server", headwater.bootstrap]
+        text = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    rows = [r for r in json.loads(text)["topics"] if r["topic"].startswith("trickle-")]
+    delays = sorted(r["achieved_ms"] / 1000 for r in rows if r.get("achieved_ms"))
+    if len(delays) != count:
+        raise RuntimeError(f"{count - len(delays)} of {count} topics were not tiered")
+    median = statistics.median(delays)
+    return {
+        "work": f"{count:,} trickling topics: longest delay / median",
+        "found": round(delays[-1] / median, 2),
+        "bar": 2.0,
+        "more": f"achieved interval: {delays[0]:.1f} to {delays[-1]:.1f} s, median {median:.1f}",
+    }
+
+
+def main() -> int:
+    """Run all, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--topics", type=int, default=1000)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    folder = bench_folder("tiering", on_disk=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    headwater = HeadwaterPeer(folder / "headwater").start()
+    try:
+        rows = [bench_freshness(headwater, folder, options.seconds)]
+        rows += bench_idle(headwater, folder)
+        rows.append(bench_trickle(headwater, folder, options.topics, options.seconds))
+    finally:
+        headwater.stop()
+    holds = [row["found"] <= row["bar"] for row in rows]
+    if options.json:
+        print(json.dumps(rows, indent=2))
+    else:
+        table = Table("work", "found", "bar", "", "more", title="The tiering service")
+        for row, held in zip(rows, holds, strict=True):
+            verdict = "holds" if held else "MISSED"
+            table.add_row(row["work"], str(row["found"]), f"{row['bar']:g}", verdict, row["more"])
+        Console().print(table)
+    return 0 if all(holds) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -24,6 +24,10 @@ from headwater_tier.table_names import is_own_file
 FOOTERS_MAX = 4096
 """Files whose row-group index is cached; about 1 KB each."""
 
+GAP_MIN = 1_000_000
+"""Fewer offsets without rows are not worth to be looked for."""
+NO_OFFSET = (1 << 63) - 1
+
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
@@ -112,6 +116,22 @@ class TableReader:
             rows = rows.filter(keep)
         paths = tuple(dict.fromkeys(g.path for g in wanted))
         return RowRange(rows, min(offset, first), min([end, *following]), paths)
+
+    def next_offset(self, partition: int, offset: int) -> int:
+        """The first offset from `offset` on that may have a row; the tiered end without one. So a
+        reader that counts offsets passes over a gap at once. Reads statistics, and the offsets of a
+        row group that has a gap inside. Raises TableAccessError."""
+        nearest = max(offset, self.snapshot.ends.get(partition, offset))
+        files = [f for f in self.snapshot.files if _may_hold(f, partition, offset)]
+        for live in sorted(files, key=lambda f: f.min_offset or 0):
+            if nearest <= offset or (live.min_offset or 0) >= nearest:
+                break
+            for group in self._footer(live.path):
+                holds = group.min_partition <= partition <= group.max_partition
+                if holds and offset <= group.max_offset and group.min_offset < nearest:
+                    with self._open(group.path) as source:
+                        nearest = min(nearest, next_in_group(source, group, partition, offset))
+        return nearest
 
     def rows_between(
         self, partition: int, start_offset: int, end_offset: int
@@ -212,6 +232,18 @@ class TableReader:
 
     def _unreadable(self, path: str, error: Exception) -> TableAccessError:
         return TableAccessError(f"{self.location.uri}/{path} cannot be read: {error}")
+
+
+def next_in_group(source: pq.ParquetFile, group: RowGroup, partition: int, offset: int) -> int:
+    """The first offset from `offset` on that may have a row in this row group. `NO_OFFSET` without
+    one. A group of one partition whose rows are dense is not read."""
+    holes = group.max_offset - group.min_offset + 1 - group.rows
+    if holes < GAP_MIN or group.min_offset >= offset:
+        return max(offset, group.min_offset)
+    rows = source.read_row_group(group.index, columns=["partition", "offset"])
+    rows = rows.filter(pc.equal(rows.column("partition"), partition)).column("offset")
+    found = pc.min(rows.filter(pc.greater_equal(rows, offset))).as_py()
+    return NO_OFFSET if found is None else int(found)
 
 
 def index_groups(path: str, footer: Any) -> Iterator[RowGroup]:

@@ -15,7 +15,7 @@ from headwater.columnar.row_hash import row_hashes
 from headwater.columnar.schema import LOG_TABLE_COLUMNS, LOG_TABLE_SCHEMA
 from headwater_tier.delta import LogTable, TableAccessError, filesystem
 from headwater_tier.plan import TableLocation
-from headwater_tier.reader import index_groups
+from headwater_tier.reader import index_groups, next_in_group
 
 NAMED_MAX = 20
 """Offsets listed per kind of difference; the counts are complete."""
@@ -151,13 +151,23 @@ class TableScan:
             for index in wanted:
                 yield from self._group(live.path, index, partition, start_offset, end_offset)
 
+    def next_offset(self, partition: int, offset: int, end: int) -> int:
+        """The first offset in [offset, end) that may have a row; `end` without one."""
+        nearest = end
+        for live in self.snapshot.files:
+            footer = self._footer(live.path)
+            for group in index_groups(live.path, footer):
+                holds = group.min_partition <= partition <= group.max_partition
+                if holds and offset <= group.max_offset and group.min_offset < nearest:
+                    with self._open(live.path, footer) as source:
+                        nearest = min(nearest, next_in_group(source, group, partition, offset))
+        return nearest
+
     def _group(
         self, path: str, index: int, partition: int, start_offset: int, end_offset: int
     ) -> Iterator[pa.RecordBatch]:
         try:
-            with pq.ParquetFile(
-                self._files.open_input_file(path), metadata=self._footer(path)
-            ) as source:
+            with self._open(path, self._footer(path)) as source:
                 table = source.read_row_group(index, columns=list(LOG_TABLE_COLUMNS))
         except (OSError, pa.ArrowException) as error:
             raise self._unreadable(path, error) from error
@@ -167,6 +177,12 @@ class TableScan:
             pc.equal(table.column("partition"), partition),
         )
         yield from table.filter(keep).cast(LOG_TABLE_SCHEMA).to_batches()
+
+    def _open(self, path: str, footer: pq.FileMetaData) -> pq.ParquetFile:
+        try:
+            return pq.ParquetFile(self._files.open_input_file(path), metadata=footer)
+        except (OSError, pa.ArrowException) as error:
+            raise self._unreadable(path, error) from error
 
     def _footer(self, path: str) -> pq.FileMetaData:
         if path not in self._footers:

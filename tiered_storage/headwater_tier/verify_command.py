@@ -145,8 +145,12 @@ def _verify_partition(
     if progress is not None:
         task = progress.add_task(f"{topic}-{partition}", total=max(0, end - start))
     report = compare(partition, start, start, (), ())
-    for first in range(start, end, WINDOW_OFFSETS):
+    last = start
+    while last < end:
+        first = last
         last = min(end, first + WINDOW_OFFSETS)
+        if end - last > WINDOW_OFFSETS:
+            last = scan.next_offset(partition, last, end)  # a gap is one window, whatever its size
         report += compare(
             partition,
             first,

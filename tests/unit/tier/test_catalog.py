@@ -219,6 +219,21 @@ def test_an_idle_cluster_is_seen_to_be_kept_by_a_beat_a_minute(bench: Bench) -> 
     assert bench.later(5_000) == 1
 
 
+def test_a_beat_says_that_log_ends_were_seen(bench: Bench) -> None:
+    """Not while brokers are silent; and changes of nodes do not stand for it."""
+    bench.writer.tick()
+    key = (Kind.CLUSTER, "/cluster/id")
+    first = bench.catalog()[key].time_ms
+    bench.said.error = HeadwaterError("no broker answers")
+    bench.nodes.put("/config/topics/plain", config(retention_ms="1"))
+    bench.later(61_000)
+    assert bench.catalog()[key].time_ms == first
+    bench.said.error = None
+    bench.nodes.put("/config/topics/plain", config(retention_ms="2"))
+    assert bench.later() == 2
+    assert bench.catalog()[key].time_ms == bench.clock.now_ms()
+
+
 def test_an_observed_end_never_falls(bench: Bench) -> None:
     def ends(topic_id: str, **partitions: list[int]) -> str:
         return dump({"id": topic_id, "ends": {k[1:]: v for k, v in partitions.items()}})

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from catalog_doubles import CLUSTER, A, B, KilledError, MemoryNodes, a_cluster
+from catalog_doubles import CLUSTER, A, B, KilledError, MemoryNodes, a_cluster, assignment
 from headwater.columnar.schema import LOG_TABLE_SCHEMA
-from headwater.errors import UsageError
+from headwater.errors import HeadwaterError, UsageError
 from headwater.security.sealed import Sealer
 from headwater.testing.clocks import ManualClock, SeededEntropy
 from headwater_tier.catalog.rows import Kind
@@ -38,7 +38,9 @@ class Lost:
         self.sealer = Sealer(KEY, SeededEntropy(1))
         nodes, said = a_cluster()
         table = CatalogTable.create(catalog_uri(self.source.base), {})
-        CatalogWriter(table, nodes, said, self.clock, SeededEntropy(2), self.sealer).tick()
+        self.nodes, self.said = nodes, said
+        self.writer = CatalogWriter(table, nodes, said, self.clock, SeededEntropy(2), self.sealer)
+        self.writer.tick()
         self.location = TableLocation(table_uri(self.source.base, "tiered", A), "tiered", A)
         log = LogTable.create(self.location, 2)
         log.commit(Change("tier", 0, ends={0: TIERED_END}, starts={0: 10}))
@@ -74,6 +76,53 @@ def test_each_log_starts_above_every_offset_known(lost: Lost) -> None:
     assert lost.ends() == ({0: 10, 1: 5 + GAP}, {0: 600 + GAP, 1: 5 + GAP})
     assert value(nodes, RESTORED_A)["ends"] == {"0": 600 + GAP, "1": 5 + GAP}
     assert value(nodes, RESTORED_B)["ends"] == {"0": 45 + GAP}
+
+
+def test_the_gap_grows_with_the_age_of_the_last_observation(lost: Lost) -> None:
+    lost.clock.advance(3_000_001)
+    report = MetadataRestore(MemoryNodes(), lost.source, lost.clock).run()
+    gap = 3_000_001_000
+    assert report.observed_age_ms == 3_000_001
+    assert report.first_offsets == {
+        "tiered": {0: 600 + gap, 1: 5 + gap},
+        "plain": {0: 45 + gap},
+    }
+    assert lost.ends()[1] == {0: 600 + gap, 1: 5 + gap}
+
+
+def test_a_young_catalog_leaves_ten_million_out(lost: Lost) -> None:
+    lost.clock.advance(2_000)
+    report = MetadataRestore(MemoryNodes(), lost.source, lost.clock).run()
+    assert report.first_offsets["tiered"][0] == 600 + plan.OFFSET_GAP
+    assert plan.offset_gap(-60_000) == plan.OFFSET_GAP, "clocks differ"
+
+
+def test_a_catalog_that_saw_nodes_but_no_log_ends_is_as_old_as_its_ends(lost: Lost) -> None:
+    """The brokers were silent to the writer, not to producers, while ZooKeeper was heard."""
+    lost.said.error = HeadwaterError("no broker answers")
+    seen_ms = lost.clock.now_ms()
+    for hour in range(2):
+        lost.clock.advance(3_600_000)
+        lost.nodes.put(f"/config/users/u{hour}", b'{"config":{"producer_byte_rate":"1"}}')
+        lost.nodes.put("/brokers/topics/tiered", assignment(A, {0: [hour], 1: [1]}))
+        lost.writer.tick()
+    report = MetadataRestore(MemoryNodes(), lost.source, lost.clock).run()
+    assert (report.observed_ms, report.observed_age_ms) == (seen_ms, 7_200_000)
+    assert report.first_offsets["tiered"] == {0: 600 + 7_200_000_000, 1: 5 + 7_200_000_000}
+    assert report.catalog_time_ms == lost.clock.now_ms()
+
+
+def test_a_gap_that_is_given_counts_at_any_age_and_size(lost: Lost) -> None:
+    lost.clock.advance(3_600_000)
+    restore = MetadataRestore(MemoryNodes(), lost.source, lost.clock, gap=1 << 33)
+    assert restore.run().first_offsets["tiered"][1] == 5 + (1 << 33)
+
+
+def test_a_gap_that_leaves_no_offsets_is_refused(lost: Lost) -> None:
+    nodes = MemoryNodes()
+    with pytest.raises(UsageError, match=r"of plain would start at offset \d+.*--offset-gap"):
+        MetadataRestore(nodes, lost.source, lost.clock, gap=1 << 62).run()
+    assert not [path for path in nodes.nodes if path.startswith("/headwater/restored")]
 
 
 def test_a_table_that_is_ahead_of_the_last_observed_end_counts(lost: Lost) -> None:

@@ -109,7 +109,10 @@ class CatalogWriter:
         self._catalog = table.catalog()
         self._seen = _Seen()
         self._observed_at = float("-inf")
-        self._committed_at = float("-inf")
+        self._looked_at = float("-inf")
+        """When log ends were read, as against `_observed_at`, when that was tried."""
+        self._attested_at = float("-inf")
+        """When a row said that log ends were read. Rows of nodes do not say so."""
         self._committed_ms = 0
         self._is_settled = False
         """All that was read is committed."""
@@ -172,20 +175,24 @@ class CatalogWriter:
                 self._take_observed()
             except HeadwaterError as error:  # the changes of nodes are committed nevertheless
                 silent = error
-        rows = self._difference() or self._beat(now)
+        rows = self._difference()
+        if not any(row.kind is Kind.ENDS for row in rows):
+            rows += self._beat(now, rows)
         is_known = self._commit(rows) if rows else True
-        if rows:  # by this writer or another one
-            self._committed_at = now
+        if any(row.kind in (Kind.ENDS, Kind.CLUSTER) for row in rows):  # by this writer or another
+            self._attested_at = now
         if silent is not None:
             raise silent
         self._committed_ms = self._clock.now_ms()
         self._is_settled = is_known
         return len(rows)
 
-    def _beat(self, now: float) -> list[CatalogRow]:
-        """A row without news each minute: how old the catalog is, also of an idle cluster."""
+    def _beat(self, now: float, rows: list[CatalogRow]) -> list[CatalogRow]:
+        """A row without news each minute: when the log ends of an idle cluster were last seen. None
+        while they cannot be read: a restore must know that."""
         row = self._catalog.get((Kind.CLUSTER, CLUSTER_ID))
-        if row is None or now - self._committed_at < HEARTBEAT_EVERY_S:
+        is_due = now - self._attested_at >= HEARTBEAT_EVERY_S and self._looked_at == now
+        if row is None or not is_due or any(found.key == row.key for found in rows):
             return []
         return [replace(row, time_ms=self._clock.now_ms())]
 
@@ -232,6 +239,8 @@ class CatalogWriter:
         }
         for kind, read in readers.items():
             found = read()
+            if kind is Kind.ENDS:
+                self._looked_at = self._observed_at
             for key in [k for k in self._seen.observed if k[0] is kind]:
                 del self._seen.observed[key]
             self._seen.observed.update(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
@@ -20,7 +20,6 @@ from headwater.local.zk_client import ZooKeeperSecurity
 from headwater.local.zk_nodes import ZooKeeperNodes
 from headwater.security.sealed import Sealer, read_key
 from headwater.system import SystemClock, SystemEntropy
-from headwater.wire.primitives import INT32_MAX
 from headwater.wire.restore_names import RESTORE_CLIENT_ID
 from headwater_tier.cli.catalog_options import zookeeper_security_of
 from headwater_tier.cli.storage_options import storage_options, tables_config_option
@@ -31,6 +30,7 @@ from headwater_tier.restore.metadata import MetadataReport, MetadataRestore, Sou
 from headwater_tier.service.service_properties import table_properties
 
 NAMES_SHOWN_MAX = 10
+MINUTE_S = 60
 
 
 @click.command()
@@ -57,11 +57,10 @@ NAMES_SHOWN_MAX = 10
 @click.option(
     "--offset-gap",
     type=int,
-    callback=within(1, INT32_MAX),
-    default=plan.OFFSET_GAP,
-    show_default=True,
+    callback=within(1, plan.FIRST_OFFSET_MAX),
     metavar="N",
-    help="Offsets left out in each partition, as they may have been given after the last look.",
+    help="Offsets left out in each partition, as they may have been given after the last look."
+    " [default: a million per second since then, 10 million at least]",
 )
 @click.option(
     "--repair-tables", "repairs", is_flag=True, help="Accept tables that somebody else has changed."
@@ -79,7 +78,7 @@ def restore(
     key_file: str | None,
     storage: tuple[str, ...],
     tables_config: str | None,
-    offset_gap: int,
+    offset_gap: int | None,
     repairs: bool,
     as_json: bool,
 ) -> int:
@@ -120,7 +119,9 @@ def restore(
 class _Halves:
     """Both halves of a restore, with what they need."""
 
-    def __init__(self, source: Source, sealer: Sealer | None, gap: int, *, repairs: bool) -> None:
+    def __init__(
+        self, source: Source, sealer: Sealer | None, gap: int | None, *, repairs: bool
+    ) -> None:
         self.source, self._sealer, self._gap, self._repairs = source, sealer, gap, repairs
         self.clock = SystemClock()
 
@@ -203,11 +204,18 @@ def _progress(quiet: bool) -> Callable[[str, int, int], None]:
     return show
 
 
+def _age(age_ms: int) -> str:
+    seconds = age_ms // 1000
+    return f"{seconds} s" if seconds < MINUTE_S else f"{timedelta(seconds=seconds)} (h:mm:ss)"
+
+
 def _document(report: MetadataReport, second: GroupsReport | None) -> dict[str, object]:
     return {
         "cluster_id": report.cluster_id,
         "catalog_version": report.catalog_version,
         "catalog_time_ms": report.catalog_time_ms,
+        "observed_ms": report.observed_ms,
+        "observed_age_ms": report.observed_age_ms,
         "topics": len(report.topics),
         "topics_without_records": report.without_records,
         "users_left_out": report.users_left_out,
@@ -222,6 +230,10 @@ def _print(report: MetadataReport, second: GroupsReport | None) -> None:
     click.echo(
         f"cluster {report.cluster_id}, as of {time:%Y-%m-%d %H:%M:%S} UTC"
         f" (catalog version {report.catalog_version})"
+    )
+    click.echo(
+        f"log ends were last seen {_age(report.observed_age_ms)} before this run: new records start"
+        " above all that may have been given since"
     )
     partitions = sum(len(topic.replicas) for topic in report.topics)
     click.echo(f"{len(report.topics)} topics with {partitions} partitions, ids as before")

@@ -99,6 +99,9 @@ class MetadataReport:
     catalog_version: int
     catalog_time_ms: int
     """Of the newest row: what happened later is lost."""
+    observed_ms: int
+    """When log ends were last seen: offsets that were given later are not known."""
+    observed_age_ms: int
     topics: tuple[RestoredTopic, ...]
     first_offsets: Mapping[str, Mapping[int, int]]
     groups: tuple[plan.Group, ...]
@@ -120,12 +123,13 @@ class MetadataRestore:
         source: Source,
         clock: Clock,
         open_sealed: Open | None = None,
-        gap: int = plan.OFFSET_GAP,
+        gap: int | None = None,
         *,
         repairs: bool = False,
     ) -> None:
-        """Without `open_sealed` no SCRAM user is restored. `gap`: offsets left out per log.
-        `repairs`: accept the rows of tables that somebody else has changed."""
+        """Without `open_sealed` no SCRAM user is restored. `gap`: offsets left out per log;
+        without it, by the age of each end's last observation. `repairs`: accept the rows of tables
+        that somebody else has changed."""
         self._repairs = repairs
         self._nodes, self._source, self._clock = nodes, source, clock
         self._open, self._gap = open_sealed, gap
@@ -154,6 +158,8 @@ class MetadataRestore:
             plan.cluster_id(catalog),
             pinned.version,
             max((row.time_ms for row in catalog.values()), default=0),
+            plan.observed_at(catalog),
+            max(0, self._clock.now_ms() - plan.observed_at(catalog)),
             tuple(topics),
             first,
             tuple(plan.groups(catalog)),
@@ -235,7 +241,8 @@ class MetadataRestore:
         path = f"{RESTORED}/{id_text(topic.topic_id)}"
         found = self._nodes.get(path)
         if found is None:
-            ends = topic.first_offsets(self._tiered_ends(topic), self._gap)
+            tiered = self._tiered_ends(topic)
+            ends = topic.first_offsets(tiered, self._clock.now_ms(), self._gap)
             row = {"version": 1, "topic": topic.name, "ends": {str(p): e for p, e in ends.items()}}
             self._nodes.put(path, dump(row).encode())
             return ends

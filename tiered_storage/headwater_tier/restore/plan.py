@@ -1,12 +1,14 @@
 """What a restored cluster begins with, out of the catalog and the ends of the tables. Pure.
 
-Offsets: no partition may give an offset that anybody has seen. Log ends in the catalog are a few
-seconds old, so each log starts OFFSET_GAP above the highest offset known: gaps are legal.
+Offsets: no partition may give an offset that anybody has seen. The last observed log end is
+seconds old, or hours if the catalog was not kept while producers went on. So each log starts above
+the highest offset known by what one partition can have been given since then: gaps are legal.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,10 +33,13 @@ from headwater_tier.catalog.rows import (
 )
 
 OFFSET_GAP = 10_000_000
-"""More than one partition can be given between two looks at its end, and less than 2**31: a batch
-that spans a gap says its length in 32 bits."""
+"""Offsets left out at least."""
+RECORDS_PER_S = 1_000_000
+"""More than one partition is given in a second."""
 EPOCH_GAP = 100
 """Elections that the catalog may have missed."""
+FIRST_OFFSET_MAX = 1 << 62
+"""Half of int64 stays for new records."""
 PRODUCER_ID_GAP = 1_000_000
 PRODUCER_ID_BLOCK = 1_000
 ENABLE_KEY = "remote.storage.enable"
@@ -64,17 +69,31 @@ class RestoredTopic:
     """The last leader epoch that was observed, by partition."""
     observed: Mapping[int, int] = field(default_factory=dict)
     """The highest offset known outside the table, exclusive: log ends, committed offsets."""
+    observed_ms: Mapping[int, int] = field(default_factory=dict)
+    """When each partition's end was last seen."""
 
     @property
     def table_base(self) -> str:
         """The base folder of its table, if the topic names its own."""
         return self.configs.get(TABLE_URI_KEY, "")
 
-    def first_offsets(self, tiered: Mapping[int, int], gap: int) -> dict[int, int]:
-        """The first offset that each partition may give; `tiered`: the ends of the table."""
-        return {
-            p: max(tiered.get(p, 0), self.observed.get(p, 0)) + gap for p in sorted(self.replicas)
+    def first_offsets(
+        self, tiered: Mapping[int, int], now_ms: int, gap: int | None = None
+    ) -> dict[int, int]:
+        """The first offset that each partition may give; `tiered`: the ends of the table. Without
+        a `gap` it is by the age of the partition's last observation. Raises UsageError."""
+        first = {
+            p: max(tiered.get(p, 0), self.observed.get(p, 0))
+            + (offset_gap(now_ms - self.observed_ms.get(p, 0)) if gap is None else gap)
+            for p in sorted(self.replicas)
         }
+        for partition, offset in first.items():
+            if offset > FIRST_OFFSET_MAX:
+                raise UsageError(
+                    f"partition {partition} of {self.name} would start at offset {offset}, which"
+                    " leaves too few of int64: give a smaller --offset-gap"
+                )
+        return first
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +102,11 @@ class Group:
 
     name: str
     offsets: Mapping[str, Mapping[int, tuple[int, str]]]
+
+
+def offset_gap(age_ms: int) -> int:
+    """The offsets to leave out for an end that was seen so long ago."""
+    return max(OFFSET_GAP, math.ceil(age_ms * RECORDS_PER_S / 1000))
 
 
 Open = Callable[[str, str], str]
@@ -106,6 +130,7 @@ def topics(catalog: Catalog) -> list[RestoredTopic]:
         configs = _configs(catalog, name)
         topic_id = id_from_text(value["topic_id"])
         ends, epochs = _observed(catalog, name, topic_id)
+        seen_ms = {p: observed_at(catalog) if p in ends else row.time_ms for p in _replicas(value)}
         for partition, offset in committed.get(name, {}).items():
             ends[partition] = max(offset, ends.get(partition, 0))
         found.append(
@@ -117,9 +142,18 @@ def topics(catalog: Catalog) -> list[RestoredTopic]:
                 value.get("is_tiered") is True or configs.get(ENABLE_KEY) == "true",
                 epochs,
                 ends,
+                seen_ms,
             )
         )
     return found
+
+
+def observed_at(catalog: Catalog) -> int:
+    """When the log ends were last seen: the writer looks at all of them at once, and commits those
+    that moved, or a heartbeat once a minute."""
+    ends = of_kind(catalog, Kind.ENDS).values()
+    beats = (row for row in (catalog.get((Kind.CLUSTER, CLUSTER_ID)),) if row)
+    return max((row.time_ms for row in (*ends, *beats)), default=0)
 
 
 def groups(catalog: Catalog) -> list[Group]:

@@ -214,7 +214,10 @@ class TopicFollower:
             return result
         try:
             merged = self._latest.turn(
-                typed, self._log.snapshot.partitions, wanted.latest_interval_ms
+                typed,
+                self._log.snapshot.partitions,
+                wanted.latest_interval_ms,
+                first_row=self._log.next_offset,
             )
         except HeadwaterError as error:
             return replace(result, latest_problem=str(error))
@@ -368,7 +371,8 @@ class TopicFollower:
             again = CatchUp(
                 self._log, typed, self._schemas, self._decoder_for, needs_key=wanted.latest
             )
-            lag = {p: (start, min(end, start + ROWS_MAX)) for p, (start, end) in lag.items()}
+            first = self._log.next_offset  # a gap of any size is passed at once
+            lag = {p: (at, min(end, first(p, at) + ROWS_MAX)) for p, (at, end) in lag.items()}
             rows = pa.concat_tables([again.rows(p, *span) for p, span in sorted(lag.items())])
         quarantine.append(rows, lag, clock=self._clock, entropy=self._entropy)
         return int(rows.num_rows)

@@ -7,7 +7,7 @@ are repeatable, as a row changes only by a newer record; the fence is as the typ
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,9 +76,18 @@ class Latest:
         return None if self._table is None else self._table.rows
 
     def turn(
-        self, typed: DerivedTable, partitions: int, interval_ms: int, *, rows_max: int = 0
+        self,
+        typed: DerivedTable,
+        partitions: int,
+        interval_ms: int,
+        *,
+        rows_max: int = 0,
+        first_row: Callable[[int, int], int] = lambda _partition, offset: offset,
     ) -> MergeResult:
-        """Merge what is new, if it is due. Raises TableAccessError, TableStateError."""
+        """Merge what is new, if it is due. Raises TableAccessError, TableStateError.
+
+        `first_row`: (partition, offset) -> the first offset from there on that may have a row.
+        """
         table = self._opened(typed, partitions)
         typed_ends, ends = typed.ends(partitions), table.ends(partitions)
         spans = {p: (ends.get(p, 0), end) for p, end in typed_ends.items() if ends.get(p, 0) < end}
@@ -86,7 +95,7 @@ class Latest:
         if not behind or not self._is_due(table, behind, interval_ms):
             return MergeResult(behind=behind)
         share = max(1, (rows_max or MERGE_ROWS_MAX) // len(spans))
-        spans = {p: (start, min(end, start + share)) for p, (start, end) in spans.items()}
+        spans = {p: (at, min(end, first_row(p, at) + share)) for p, (at, end) in spans.items()}
         rows = typed_rows(typed, spans)
         changed = self._merged(typed, table, rows, {p: end for p, (_, end) in spans.items()})
         compact_derived(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headwater.client.blocking.cluster import VANISHED_TOPIC_S, MissingTopicError
 from headwater.clock import Clock
@@ -46,6 +46,8 @@ METADATA_AGE_S = 0.1
 """Spark asks for offsets every 10 ms; new topics and partitions are looked for this often."""
 POLLED_PARTITIONS_MAX = 1_000
 """Log ends of more partitions are asked for as seldom as metadata."""
+GAP_OFFSETS_MIN = 5_000_000
+"""With a smaller backlog no gap is looked for in the table."""
 SETTLE_PAUSE_S = 0.2
 """Between requests while a leader or a broker's metadata may lag."""
 
@@ -144,7 +146,9 @@ class Planner:
         return plan.position
 
     def limited(self, position: Position) -> Position:
-        """The batch cut to `maxOffsetsPerTrigger` and `maxBytesPerTrigger`."""
+        """The batch cut to `maxOffsetsPerTrigger` and `maxBytesPerTrigger`, and none that ends
+        within a wide gap, as `headwater restore` leaves: thousands after it would be empty."""
+        whole = position
         if self.options.max_offsets_per_trigger is not None:
             position = limit_offsets(position, self.options.max_offsets_per_trigger)
         if self.options.max_bytes_per_trigger is not None:
@@ -152,7 +156,20 @@ class Planner:
             wanted = {tp: (position.start[tp], size) for tp, size in shares.items()}
             ends = self._brokers.offsets_at_bytes(wanted)
             position = limit_ends(position, {**position.end, **ends})
-        return position
+        return self._past_gaps(position, whole)
+
+    def _past_gaps(self, position: Position, whole: Position) -> Position:
+        ends: dict[PartitionId, int] = {}
+        for (topic, partition), end in position.end.items():
+            left = whole.end[topic, partition] - end
+            if (
+                left >= GAP_OFFSETS_MIN
+                and self.options.use_table
+                and self._history.is_tiered(topic)
+            ):
+                row = self._history.next_row(topic, position.topic_ids[topic], partition, end)
+                ends[topic, partition] = min(row, whole.end[topic, partition])
+        return replace(position, end={**position.end, **ends}) if ends else position
 
     def splits(self, position: Position) -> list[PlannedSplit]:
         """The tasks of a batch. One that an earlier run planned is first held against the log."""

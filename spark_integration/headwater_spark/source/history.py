@@ -18,8 +18,11 @@ from headwater_spark.source.source_options import SourceOptions
 from headwater_tier.delta import LogTable, table_exists
 from headwater_tier.locate import ENABLE_KEY, locate_table
 from headwater_tier.plan import TableLocation
+from headwater_tier.reader import TableReader
 
 logger = logging.getLogger(__name__)
+
+OFFSETS = ("partition", "offset")
 
 
 class History:
@@ -30,6 +33,7 @@ class History:
         self._options = options
         self._tiered: dict[str, bool] = {}
         self._tables: dict[str, tuple[str, LogTable, TableLocation]] = {}
+        self._readers: dict[str, tuple[str, TableReader]] = {}
 
     def is_tiered(self, topic: str) -> bool:
         """True when the topic's config enables tiering, and this user may read its configs.
@@ -63,6 +67,19 @@ class History:
             known = (topic_id, LogTable(location), location)
             self._tables[topic] = known
         return cold_files(known[2], known[1].refresh())
+
+    def next_row(self, topic: str, topic_id: str, partition: int, offset: int) -> int:
+        """The first offset from `offset` on that may have a row: past a gap in the table, if it is
+        in one. Offsets that are not tiered may have rows."""
+        known = self._readers.get(topic)
+        if known is None or known[0] != topic_id:
+            files = self.look(topic, topic_id)
+            if files is None:
+                return offset
+            known = self._readers[topic] = (topic_id, TableReader(files.location, OFFSETS))
+        else:
+            known[1].refresh()
+        return known[1].next_offset(partition, offset)
 
     def ends_at(self, topic: str, at: int | datetime) -> Mapping[int, int]:
         """Partition -> tiered end in a version of the topic's table, or at a time.

@@ -434,3 +434,28 @@ def test_versions_must_be_of_the_topics_that_are_read(option: str, words: str) -
     world = World({"subscribe": "a,b", "fromDeltaVersion": option}, brokers, streaming=True)
     with pytest.raises(UsageError, match=words):
         world.planner.first()
+
+
+class GapTable:
+    """The history of a restored topic: rows below OLD, and from OLD + a gap of 2**33 on."""
+
+    old, first = 5_000, 5_000 + (1 << 33)
+
+    def is_tiered(self, _topic: str) -> bool:
+        return True
+
+    def next_row(self, _topic: str, _topic_id: str, _partition: int, offset: int) -> int:
+        return self.first if self.old <= offset < self.first else offset
+
+
+def test_a_limited_stream_passes_a_gap_in_one_batch() -> None:
+    """`maxOffsetsPerTrigger` counts offsets: millions of batches would have no record."""
+    table = GapTable()
+    brokers = FakeBrokers(a=Log("id-a", (0, table.first + 30)))
+    given = {"subscribe": "a", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "2000"}
+    world = World(given, brokers, streaming=True, tables=cast(Tables, table))
+    ends, at = [], world.latest(dict(positions.INITIAL))
+    while (end := positions.from_json(at).end[A0]) not in ends:
+        ends.append(end)
+        at = world.latest(at)
+    assert ends == [2_000, 4_000, table.first, table.first + 30]

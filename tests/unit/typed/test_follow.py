@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from headwater_tier.delta import TableAccessError
 from headwater_tier.table_maintenance import move_starts
 from headwater_tier.typed.names import Kind, derived
+from headwater_tier.typed.quarantine import Quarantine
 from typed_topic import CLOCK, TypedTopic
 
 
@@ -83,6 +85,32 @@ def test_offsets_that_retention_removed_before_typing_are_named(topic: TypedTopi
     assert result.problem == "retention removed offsets of orders that were not typed: 0: [1, 3)"
     assert [r["n"] for r in rows(topic)] == [0, 3, 4]
     assert topic.follow().problem == ""
+
+
+def test_a_gap_wider_than_a_restore_leaves_is_passed_at_once(
+    topic: TypedTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the quarantine, which counts offsets, lags behind it."""
+    gap = 1 << 33
+    topic.produce(0, {"n": 1}, b"{bad")
+    topic.tier()
+    topic.log.next[0] += gap
+    topic.produce(0, {"n": 2}, b"{bad")
+    topic.tier()
+    with monkeypatch.context() as broken:
+        broken.setattr(Quarantine, "append", _unreachable)
+        found = topic.follow()
+    assert (found.rows, found.behind, found.quarantine_behind) == (2, 0, gap + 4)
+    assert [r["offset"] for r in rows(topic)] == [0, gap + 2]
+    turns = 1
+    while not topic.follow().is_caught_up:
+        turns += 1
+        assert turns < 5
+    assert [r["offset"] for r in rows(topic, Kind.QUARANTINE)] == [1, gap + 3]
+
+
+def _unreachable(*_given: Any, **_more: Any) -> None:
+    raise TableAccessError("not reachable")
 
 
 def test_clashing_names_get_a_prefix(topic: TypedTopic) -> None:

@@ -41,6 +41,19 @@ def test_the_last_record_of_a_key_is_its_row(topic: TypedTopic) -> None:
     assert latest(topic) == {b"b": 4, b"c": 5}
 
 
+def test_a_gap_of_offsets_is_merged_over_at_once(topic: TypedTopic) -> None:
+    topic.produce_pairs(0, (b"a", {"n": 1}), (b"b", {"n": 2}))
+    topic.tier()
+    topic.log.next[0] += 1 << 33
+    topic.produce_pairs(0, (b"a", {"n": 3}))
+    topic.tier()
+    turns = 1
+    while not topic.follow().is_caught_up:
+        turns += 1
+        assert turns < 5
+    assert latest(topic) == {b"a": 3, b"b": 2}
+
+
 def test_new_columns_arrive(topic: TypedTopic) -> None:
     topic.produce_pairs(0, (b"a", {"n": 1}))
     turn(topic)

@@ -126,7 +126,7 @@ def test_the_whole_path_and_a_restore_from_it(store: ObjectStore, tmp_path: Path
         assert consume(cluster, TOPIC, {0: len(rows)}) == rows
         produce(cluster, TOPIC, len(rows) + 10, first=len(rows))
         end = ends_of(cluster, TOPIC)[0]
-        assert end == len(rows) + 10_000_000 + 10
+        assert end >= len(rows) + 10_000_000 + 10
         cli("tier", "serve", "--once", *at(cluster), *config)
         assert ends_in_table(store, base) == {0: end}
 

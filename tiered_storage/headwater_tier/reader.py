@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -132,6 +133,30 @@ class TableReader:
                     with self._open(group.path) as source:
                         nearest = min(nearest, next_in_group(source, group, partition, offset))
         return nearest
+
+    def runs(self, partition: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The ranges of [start, end) without the gaps of GAP_MIN offsets and more, in order.
+        Raises TableAccessError."""
+        groups = [g for g in self._groups(partition, start) if g.min_offset < end]
+        spans = (span for group in groups for span in self._spans(group, partition))
+        first, last = -1, -1
+        for low, high in sorted(spans):
+            if first >= 0 and low - last >= GAP_MIN:
+                yield first, last
+                first = -1
+            first, last = (low if first < 0 else first), max(last, high)
+        if first >= 0:
+            yield first, last
+
+    def _spans(self, group: RowGroup, partition: int) -> list[tuple[int, int]]:
+        """The ranges [first, last + 1) of one row group between its wide gaps."""
+        if group.max_offset - group.min_offset + 1 - group.rows < GAP_MIN:
+            return [(group.min_offset, group.max_offset + 1)]
+        rows = self._rows([group], partition).column("offset").to_numpy()
+        if not len(rows):
+            return []
+        at = [0, *(int(n) + 1 for n in (rows[1:] - rows[:-1] >= GAP_MIN).nonzero()[0]), len(rows)]
+        return [(int(rows[a]), int(rows[b - 1]) + 1) for a, b in pairwise(at)]
 
     def rows_between(
         self, partition: int, start_offset: int, end_offset: int

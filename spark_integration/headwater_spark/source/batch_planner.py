@@ -361,8 +361,24 @@ class Planner:
             files[topic] = found
             for (name, partition), start in local.items():
                 tiered_start, tiered_end = found.range_of(partition)
-                boundaries[name, partition] = Boundary(start, tiered_start, tiered_end)
+                boundary = Boundary(start, tiered_start, tiered_end)
+                boundaries[name, partition] = self._without_gaps(
+                    boundary, found, position, (name, partition)
+                )
         return boundaries, files
+
+    def _without_gaps(
+        self, boundary: Boundary, files: ColdFiles, position: Position, tp: PartitionId
+    ) -> Boundary:
+        """With the ranges that have rows, if splits are cut by offsets and much has none."""
+        is_cut = self.options.min_partitions or self.options.max_records_per_partition
+        start = max(position.start[tp], boundary.tiered_start)
+        end = min(position.end[tp], boundary.tiered_end)
+        whole = Split(*tp, start, end)
+        if not is_cut or files.holes(whole) < GAP_OFFSETS_MIN:
+            return boundary
+        runs = self._history.runs(tp[0], position.topic_ids[tp[0]], tp[1], start, end)
+        return replace(boundary, runs=runs)
 
 
 def _is_part(ids: Mapping[str, str], known: Mapping[str, str]) -> bool:

@@ -29,6 +29,12 @@ class ColdFiles:
         files = tuple(f for f in self.files if _may_hold(f, split))
         return ColdFiles(self.location, self.version, {}, files)
 
+    def holes(self, split: Split) -> int:
+        """The offsets of the split that have no row, at least; 0 if a file does not say its
+        rows."""
+        rows = [f.rows for f in self.files if _may_hold(f, split)]
+        return 0 if None in rows else max(0, split.offsets - sum(n or 0 for n in rows))
+
 
 def cold_files(location: TableLocation, snapshot: Snapshot) -> ColdFiles:
     """The files and ranges of a checked snapshot."""

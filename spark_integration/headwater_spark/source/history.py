@@ -71,15 +71,27 @@ class History:
     def next_row(self, topic: str, topic_id: str, partition: int, offset: int) -> int:
         """The first offset from `offset` on that may have a row: past a gap in the table, if it is
         in one. Offsets that are not tiered may have rows."""
+        reader = self._reader(topic, topic_id)
+        return offset if reader is None else reader.next_offset(partition, offset)
+
+    def runs(
+        self, topic: str, topic_id: str, partition: int, start: int, end: int
+    ) -> tuple[tuple[int, int], ...]:
+        """The ranges of tiered offsets [start, end) between wide gaps."""
+        reader = self._reader(topic, topic_id)
+        return () if reader is None else tuple(reader.runs(partition, start, end))
+
+    def _reader(self, topic: str, topic_id: str) -> TableReader | None:
         known = self._readers.get(topic)
-        if known is None or known[0] != topic_id:
-            files = self.look(topic, topic_id)
-            if files is None:
-                return offset
-            known = self._readers[topic] = (topic_id, TableReader(files.location, OFFSETS))
-        else:
+        if known is not None and known[0] == topic_id:
             known[1].refresh()
-        return known[1].next_offset(partition, offset)
+            return known[1]
+        files = self.look(topic, topic_id)
+        if files is None:
+            return None
+        reader = TableReader(files.location, OFFSETS)
+        self._readers[topic] = (topic_id, reader)
+        return reader
 
     def ends_at(self, topic: str, at: int | datetime) -> Mapping[int, int]:
         """Partition -> tiered end in a version of the topic's table, or at a time.

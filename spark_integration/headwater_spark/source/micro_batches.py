@@ -62,6 +62,8 @@ class Boundary:
     tiered_start: int
     tiered_end: int
     """Offsets [tiered_start, tiered_end) are in the table."""
+    runs: tuple[tuple[int, int], ...] = ()
+    """Of a table with wide gaps: the ranges that have rows. Empty: all offsets may have them."""
 
 
 def plan_first_batch(starts: Offsets, current: CurrentOffsets) -> BatchPlan:
@@ -276,10 +278,17 @@ def _cut_at(split: Split, boundary: Boundary | None) -> list[Split]:
     is_local = split.start_offset >= boundary.local_start
     if tiered <= 0 or (is_local and tiered < COLD_OFFSETS_MIN):
         return [split]
-    pieces = [replace(split, end_offset=edge, cold=True)]
+    cold = replace(split, end_offset=edge, cold=True)
+    pieces = _cut_to(cold, boundary.runs) or [cold]
     if edge < split.end_offset:
         pieces.append(replace(split, start_offset=edge))
     return pieces
+
+
+def _cut_to(split: Split, runs: Sequence[tuple[int, int]]) -> list[Split]:
+    """What of a split is within the runs: a gap is nobody's work."""
+    spans = [(max(a, split.start_offset), min(b, split.end_offset)) for a, b in runs]
+    return [replace(split, start_offset=a, end_offset=b) for a, b in spans if a < b]
 
 
 def _at_least(whole: Sequence[Split], wanted: int) -> list[Split]:

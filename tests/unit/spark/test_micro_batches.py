@@ -237,3 +237,22 @@ def test_splits_cover_exactly_the_range(
             assert part.end_offset <= boundary.tiered_end
         at = part.end_offset
     assert at == start + size
+
+
+def test_a_gap_is_no_split() -> None:
+    """Or millions of splits would have no record, and one all of them."""
+    gap = 1 << 33
+    end = 400 + gap
+    runs = ((0, 300), (300 + gap, end))
+    boundary = Boundary(local_start=end, tiered_start=0, tiered_end=end, runs=runs)
+    position = Position({A0: 100}, {A0: end + 50}, IDS)
+    parts = splits(position, {A0: boundary}, max_records=100)
+    assert [(s.start_offset, s.end_offset, s.cold) for s in parts] == [
+        (100, 200, True),
+        (200, 300, True),
+        (300 + gap, end, True),
+        (end, end + 50, False),
+    ]
+    assert len(splits(position, {A0: boundary}, min_partitions=7)) in range(6, 9)
+    within = splits(Position({A0: 350}, {A0: 350 + gap // 2}, IDS), {A0: boundary})
+    assert [(s.start_offset, s.end_offset) for s in within] == [(350, 350 + gap // 2)]

@@ -151,6 +151,16 @@ def test_the_next_row_is_found_without_reading_all(log: MemoryLog, location: Tab
     assert reader.next_offset(1, 5) == 5
 
 
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_the_runs_between_gaps(log: MemoryLog, location: TableLocation, is_compacted: bool) -> None:
+    go_on(log, location)
+    if is_compacted:
+        compact(location, clock=CLOCK, entropy=ENTROPY, files_min=2)
+    reader = TableReader(location, ("partition", "offset"))
+    assert list(reader.runs(0, 0, FIRST + NEW)) == [(0, OLD), (FIRST, FIRST + NEW)]
+    assert list(reader.runs(1, 0, FIRST)) == []
+
+
 def test_compaction_writes_both_sides_of_the_gap_into_one_file(
     log: MemoryLog, location: TableLocation, tmp_path: Path
 ) -> None:

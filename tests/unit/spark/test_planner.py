@@ -19,11 +19,14 @@ from headwater_spark.options import EARLIEST, LATEST
 from headwater_spark.source import batch_planner, positions
 from headwater_spark.source.batch_planner import DataLossError, Planner
 from headwater_spark.source.broker_metadata import Brokers, Topic
+from headwater_spark.source.cold_files import ColdFiles
 from headwater_spark.source.data_source import HELD_S, StreamReader
 from headwater_spark.source.history import History
 from headwater_spark.source.positions import Position
 from headwater_spark.source.pushdown import Comparison, read_window
 from headwater_spark.source.source_options import source_options
+from headwater_tier.live_files import LiveFile
+from headwater_tier.plan import TableLocation
 
 A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
 SERVERS = {"bootstrap.servers": "h:1"}
@@ -446,6 +449,33 @@ class GapTable:
 
     def next_row(self, _topic: str, _topic_id: str, _partition: int, offset: int) -> int:
         return self.first if self.old <= offset < self.first else offset
+
+    def look(self, _topic: str, _topic_id: str) -> ColdFiles:
+        old = LiveFile("old", 1, self.old, 0, 0, 0, 0, self.old - 1)
+        new = LiveFile("new", 1, 30, 0, 0, 0, self.first, self.first + 29)
+        where = TableLocation("/t/a", "a", UUID(int=1))
+        return ColdFiles(where, 1, {0: (0, self.first + 30)}, (old, new))
+
+    def runs(self, *_asked: object) -> tuple[tuple[int, int], ...]:
+        return (0, self.old), (self.first, self.first + 30)
+
+
+class TieredBrokers(FakeBrokers):
+    """Brokers that have nothing locally."""
+
+    def local_starts(self, wanted: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        return dict.fromkeys(wanted, GapTable.first + 30)
+
+
+def test_splits_by_offsets_leave_a_wide_gap_out() -> None:
+    table = GapTable()
+    brokers = TieredBrokers(a=Log("id-a", (0, table.first + 30)))
+    given = {"subscribe": "a", "maxRecordsPerPartition": "2500"}
+    world = World(given, brokers, streaming=False, tables=cast(Tables, table))
+    parts = [planned.split for planned in world.planner.splits(world.planner.batch())]
+    spans = [(0, 2_500), (2_500, 5_000), (table.first, table.first + 30)]
+    assert [(s.start_offset, s.end_offset) for s in parts] == spans
+    assert all(split.cold for split in parts)
 
 
 def test_a_limited_stream_passes_a_gap_in_one_batch() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headwater.client.blocking.fetch import next_offset_after
 from headwater.columnar.decode import decode_batches
 from headwater.columnar.schema import LOG_TABLE_COLUMNS
 from headwater.records.batch import iter_headers
@@ -170,6 +171,25 @@ def test_compaction_writes_both_sides_of_the_gap_into_one_file(
     wanted = [*range(OLD), *range(FIRST, FIRST + NEW)]
     assert offsets_of(Leader(location, tmp_path), 0, FIRST + NEW) == wanted
     assert offsets_of(Leader(location, tmp_path), OLD + 5, FIRST + NEW) == wanted[OLD:]
+
+
+def test_a_registrys_reader_gets_from_its_first_record_to_the_end(
+    location: TableLocation, tmp_path: Path
+) -> None:
+    """It reads `_schemas` from the start until its position is the log's end: FIRST, while the
+    restored log is empty. Its position is the SDK's, which moves over batches without records."""
+    leader, at = Leader(location, tmp_path), 0
+    found: list[int] = []
+    while at < FIRST:
+        data = leader.fetch(at)
+        rows = decode_batches(
+            data, start_offset=at, end_offset=FIRST, partition=0, columns=LOG_TABLE_COLUMNS
+        )
+        found += [o for chunk in rows.chunks for o in chunk.column("offset").to_pylist()]
+        following, whole, _ = next_offset_after(memoryview(data), at)
+        assert following > at and whole == len(data)
+        at = following
+    assert (found, at) == (list(range(OLD)), FIRST)
 
 
 class Client:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -156,6 +157,28 @@ def test_topics_keep_id_configs_and_replicas_and_epochs_rise(lost: Lost) -> None
         "remote.storage.enable": "true",
         "retention.ms": "-1",
     }
+
+
+def test_the_registrys_compacted_topic_is_back_with_its_table(lost: Lost) -> None:
+    """A registry finds it tiered, of one partition and compacted, as it demands."""
+    topic_id = UUID(int=0xC)
+    lost.nodes.put("/brokers/topics/_schemas", assignment(topic_id, {0: [0]}, is_tiered=True))
+    compact = {"cleanup.policy": "compact", "remote.storage.enable": "true"}
+    lost.nodes.put("/config/topics/_schemas", json.dumps({"config": compact}).encode())
+    lost.said.logs["_schemas"] = (topic_id, {0: (12, 1)})
+    lost.clock.advance(6_000)
+    lost.writer.tick()
+    location = TableLocation(
+        table_uri(lost.source.base, "_schemas", topic_id), "_schemas", topic_id
+    )
+    LogTable.create(location, 1).commit(Change("tier", 0, ends={0: 10}, starts={0: 0}))
+    nodes = MemoryNodes()
+    report = lost.restore(nodes)
+    assert value(nodes, "/config/topics/_schemas")["config"] == compact
+    assert value(nodes, "/brokers/topics/_schemas")["is_tiered"] is True
+    assert report.first_offsets["_schemas"] == {0: 12 + GAP}
+    snapshot = LogTable(location).snapshot
+    assert (dict(snapshot.starts), dict(snapshot.ends)) == ({0: 0}, {0: 12 + GAP})
 
 
 def test_ids_users_quotas_acls_and_configs_are_back(lost: Lost) -> None:

@@ -169,8 +169,10 @@ class TopicFollower:
         """Read, decode and commit a bounded share of what is new. See `follow_topic`."""
         self._log.refresh()
         typed, quarantine = self._tables(wanted)
-        ends, version = typed.ends(self._log.snapshot.partitions), typed.version
-        problem = self._redeclared(typed, wanted, ends)
+        partitions = self._log.snapshot.partitions
+        problem = self._redeclared(typed, wanted, typed.ends(partitions))
+        # Only now: another writer's rows may have come in while the declaration was taken up.
+        ends, version = typed.ends(partitions), typed.version
         found = rows_above(self._log, ends, rows_max=rows_max, bytes_max=bytes_max)
         rows, decoded, discarded = 0, None, False
         if found is not None:

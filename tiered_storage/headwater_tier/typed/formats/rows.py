@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from headwater_tier.typed.decoding import Decoded, Misfit
 from headwater_tier.typed.formats.columns import conform
-from headwater_tier.typed.formats.misfit import NotFittingError
+from headwater_tier.typed.formats.misfit import NotFittingError, malformed
 from headwater_tier.typed.formats.slots import Blobs, Slots, blobs_of
 
 BLOCK_ROWS = 16384
@@ -23,6 +23,7 @@ FIRST_ROWS = 32
 """Of the first block: the kernel knows an inferred schema, and a frame's, after its rows."""
 BLOCK_BYTES = 256 * 1024 * 1024
 """Of blobs: an Arrow array of their strings then stays below 2 GiB, expanded escapes too."""
+UNFORESEEN = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 IDLE_BLOCKS = 15
 """The kernel rests for so many blocks after one in which it proved hardly a row."""
 
@@ -107,7 +108,24 @@ class RowsDecoder:
             read_row(read, blob, first + int(row), misfits)
             for row, blob in zip(rows, blobs, strict=True)
         ]
-        return table_of(found, self.schema)
+        try:
+            return table_of(found, self.schema)
+        except (pa.ArrowException, ArithmeticError, TypeError, ValueError):
+            return self._fitting(found, first + rows, misfits)
+
+    def _fitting(
+        self, found: list[dict[str, Any]], numbers: Any, misfits: list[Misfit]
+    ) -> pa.Table:
+        """The table of rows of which Arrow refuses some: those are misfits."""
+        kept = []
+        for row, number in zip(found, numbers, strict=True):
+            try:
+                table_of([row], self.schema)
+                kept.append(row)
+            except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
+                misfits.append(malformed(f"no value of a column: {error}").at_row(int(number)))
+                kept.append({})
+        return table_of(kept, self.schema)
 
 
 def read_row(
@@ -123,6 +141,12 @@ def read_row(
         return read(blob)
     except NotFittingError as error:
         misfits.append(error.at_row(number))
+        return {}
+    except RecursionError:
+        misfits.append(malformed("it nests too deep").at_row(number))
+        return {}
+    except UNFORESEEN as error:  # a record of which no reader thought stops no topic
+        misfits.append(malformed(f"{type(error).__name__}: {error}").at_row(number))
         return {}
 
 

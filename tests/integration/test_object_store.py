@@ -153,8 +153,8 @@ def _other_engines_see_the_rows(store: ObjectStore, base: str) -> None:
     rows = table.to_pyarrow_table(columns=["offset", "value"])
     with duckdb.connect() as engine:
         engine.register("rows", rows)
-        counted = engine.sql('select count(*), max("offset") from rows').fetchone()
-    assert counted == (RECORDS, RECORDS - 1)
+        counted = engine.sql('select count(*), max("offset") from rows').fetchall()
+    assert counted == [(RECORDS, RECORDS - 1)]
 
 
 def _an_outage_delays_tiering_and_nothing_else(

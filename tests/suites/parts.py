@@ -129,8 +129,7 @@ def spark_row_level_catalog() -> Path:
     with _once(folder, name) as is_missing:
         if is_missing:
             artifact = f"org.apache.spark:spark-catalyst_2.13:{SPARK_VERSION}:jar:tests"
-            copy = [_program("mvn", "Maven"), "-q", "dependency:copy", f"-Dartifact={artifact}"]
-            _run([*copy, f"-DoutputDirectory={folder}"])
+            _maven("dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder}")
     return folder / name
 
 
@@ -164,8 +163,8 @@ def apicurio_serdes() -> str:
         if is_missing:
             group, name, version = APICURIO_SERDES.split(":")
             (folder / "pom.xml").write_text(POM.format(group=group, name=name, version=version))
-            copy = [_program("mvn", "Maven"), "-q", "dependency:copy-dependencies"]
-            _run([*copy, f"-DoutputDirectory={folder / 'jars'}", "-DincludeScope=runtime"], folder)
+            jars = f"-DoutputDirectory={folder / 'jars'}"
+            _maven("dependency:copy-dependencies", jars, "-DincludeScope=runtime", folder=folder)
     return f"{folder / 'jars'}/*"
 
 
@@ -176,10 +175,16 @@ def apicurio_registry() -> tuple[Path, Path]:
     with _once(folder, name) as is_missing:
         if is_missing:
             artifact = f"io.apicurio:apicurio-registry-app:{APICURIO_VERSION}:tar.gz:all"
-            copy = [_program("mvn", "Maven"), "-q", "dependency:copy", f"-Dartifact={artifact}"]
-            _run([*copy, f"-DoutputDirectory={folder}"])
+            _maven("dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder}")
             shutil.unpack_archive(folder / name, folder)
     return folder, _java(APICURIO_JAVA)
+
+
+def _maven(*arguments: str, folder: Path | None = None) -> None:
+    """Run Maven on a local repository of the project's: Spark's `--packages` reads the user's, and
+    fails there for each artifact of which Maven has only the POM."""
+    repository = f"-Dmaven.repo.local={CACHE / 'm2'}"
+    _run([_program("mvn", "Maven"), "-q", repository, *arguments], folder)
 
 
 def _java(least: int) -> Path:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+from kazoo.exceptions import KazooException, NoAuthError, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from headwater.errors import HeadwaterError, UsageError
@@ -197,6 +197,11 @@ class ZkManagerClient:
         try:
             client.start(self._connect_timeout_s)
             yield from self._events(client, root, {"command": command, **arguments})
+        except NoAuthError as error:
+            raise UsageError(
+                f"ZooKeeper at {self._servers} takes requests only with the cluster's credentials:"
+                " give its D/security/secrets.properties (--zookeeper-config)"
+            ) from error
         except (KazooException, KazooTimeoutError, OSError) as error:
             raise HeadwaterError(
                 f"ZooKeeper at {self._servers}: {error!r}: the request may have been carried out:"

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headwater.local.java import find_java
-from headwater.local.zookeeper import is_listening, zookeeper_spec
+from headwater.local.zookeeper import is_serving, zookeeper_spec
 
 
 @contextmanager
@@ -23,16 +23,16 @@ def running_zookeeper(folder: Path) -> Iterator[str]:
     command = spec.command[spec.command.index(find_java()) :]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as java:
         try:
-            asyncio.run(_listening(port))
+            asyncio.run(_serving(port))
             yield f"127.0.0.1:{port}"
         finally:
             java.kill()
             java.wait()
 
 
-async def _listening(port: int) -> None:
+async def _serving(port: int) -> None:
     for _ in range(600):
-        if is_listening("127.0.0.1", port):
+        if is_serving("127.0.0.1", port):
             return
         await asyncio.sleep(0.05)
     raise AssertionError("ZooKeeper did not start")

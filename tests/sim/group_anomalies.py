@@ -121,6 +121,13 @@ async def _coordinator(script: Script) -> Broker:
     return script.broker(host)
 
 
+async def _leave(script: Script, old: Broker) -> None:
+    """Find other coordinators than this broker, which would keep requests until it is too late."""
+    for key in (COORDINATOR, script.own_coordinator):
+        while (host := await script.find_coordinator(key)) is None or script.broker(host) is old:
+            await script.pause()
+
+
 async def _fail_over(script: Script) -> None:
     """Kill the group's coordinator, in its commit, after it or before."""
     broker = await _coordinator(script)
@@ -236,6 +243,7 @@ async def stale_coordinator_answers(script: Script) -> None:
     for other in (STORE, *(b.host for b in script.world.brokers if b is not old)):
         network.cut |= {(old.host, other), (other, old.host)}
     await script.until(lambda: script.leader_of(OFFSETS) is not old, "another coordinator", 60)
+    await _leave(script, old)
     second = script.begin()
     await _transact(script, 9)
     await script.end(second, commit=True)

@@ -161,7 +161,11 @@ PLANTED_EPOCHS = (
         plant=commit_participants_that_are_not_named,
     ),
     replace(
-        _QUERIES, name="bury a decision early", plant=bury_a_decision_early, seen_by=ROWS | ENDS
+        _QUERIES,
+        name="bury a decision early",
+        plant=bury_a_decision_early,
+        seen_by=ROWS | ENDS,
+        first_seed=2,
     ),
     replace(
         _QUERIES,
@@ -169,6 +173,6 @@ PLANTED_EPOCHS = (
         plant=say_committed_of_an_aborted_epoch,
         # A driver that believes in the commit goes on; a rewound one finds its epoch free.
         seen_by=ROWS | {"RewoundCheckpointsAreRefused"},
-        first_seed=19,
+        first_seed=21,
     ),
 )

@@ -6,9 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from headwater.client.core.metadata import TopicMetadata
 from headwater.client.values import OffsetAndTimestamp, PartitionDescription
-from headwater.errors import ErrorCode
+from headwater.errors import ErrorCode, HeadwaterError
 from headwater.wire.apis.k09_offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -108,3 +110,37 @@ def test_a_group_whose_coordinator_is_loading_stays_as_it_was() -> None:
     assert seen.groups() == before
     brokers.listed[0] = []
     assert (Kind.GROUP, "app") not in seen.groups(), "it was deleted"
+
+
+class Loading(Brokers):
+    """Brokers of which some list no groups now."""
+
+    def __init__(self, *brokers: int) -> None:
+        super().__init__()
+        self.loading = set(brokers)
+
+    def call_broker(self, broker: int, request: Any, _reply: Any, **more: Any) -> Any:
+        if isinstance(request, ListGroupsRequest) and broker in self.loading:
+            return SimpleNamespace(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, groups=[])
+        return super().call_broker(broker, request, _reply, **more)
+
+
+def test_groups_that_a_loading_broker_does_not_list_stay_as_they_were() -> None:
+    brokers = Loading()
+    seen = observer(brokers)
+    before = seen.groups()
+    brokers.loading.add(0)
+    assert seen.groups() == before
+
+
+def test_no_group_is_gone_before_every_broker_has_listed_its_groups_once() -> None:
+    brokers = Loading(0)
+    seen = observer(brokers)
+    with pytest.raises(HeadwaterError):
+        seen.groups()
+    brokers.loading.clear()
+    brokers.failing.add("app")
+    with pytest.raises(HeadwaterError):
+        observer(brokers).groups()
+    brokers.failing.clear()
+    assert set(seen.groups()) == {(Kind.GROUP, "app"), (Kind.GROUP, "job")}

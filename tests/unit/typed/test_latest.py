@@ -151,3 +151,14 @@ def test_the_small_files_of_merges_are_rewritten_sorted_by_key(topic: TypedTopic
     table = DeltaTable(derived(topic.location, Kind.LATEST).place.uri)
     assert len(table.file_uris()) < SMALL_FILES_MAX
     assert len(latest(topic)) == SMALL_FILES_MAX + 2
+
+
+@pytest.mark.parametrize("name", ["a.b", "a`b", "`", 'a"b', "__growth", "__op", "__source_lsn"])
+def test_a_field_may_have_any_name(topic: TypedTopic, name: str) -> None:
+    topic.produce_pairs(0, (b"a", {"n": 1, name: 7}), (b"b", {"n": 2, name: 7}))
+    turn(topic)
+    topic.produce_pairs(0, (b"a", {"n": 3, name: 8}), (b"b", None), (b"c", {"n": 4}))
+    turn(topic)
+    assert latest(topic) == {b"a": 3, b"c": 4}
+    found = DeltaTable(derived(topic.location, Kind.LATEST).place.uri).to_pyarrow_table()
+    assert {7, 8, None} >= set(found.columns[-1].to_pylist()) >= {8}

@@ -10,7 +10,7 @@ from typing import Any
 from headwater.client.blocking.record_client import LATEST, RecordClient
 from headwater.client.core.metadata import NO_LEADER
 from headwater.client.errors import kafka_error
-from headwater.errors import KafkaError
+from headwater.errors import HeadwaterError, KafkaError
 from headwater.ids import id_text
 from headwater.wire.apis.k09_offset_fetch import (
     OffsetFetchRequest,
@@ -35,6 +35,9 @@ class BrokerObserver:
     def __init__(self, client: RecordClient) -> None:
         self._client = client
         self._groups: dict[Key, str] = {}
+        self._has_all_groups = False
+        self._silent: list[KafkaError | OSError] = []
+        """Why not all groups were read in the last look."""
 
     def ends(self) -> dict[Key, str]:
         """Topic -> its id, and per partition (log end, leader epoch); partitions without a leader
@@ -61,17 +64,24 @@ class BrokerObserver:
 
     def groups(self) -> dict[Key, str]:
         """Group -> its committed offsets. A group that cannot be read now is as it was: its
-        coordinator may be loading."""
+        coordinator may be loading. Raises HeadwaterError while that is not known."""
         rows: dict[Key, str] = {}
+        self._silent = []
         for broker_id in self._client.broker_ids:
             try:
                 names = self._listed(broker_id)
             except (KafkaError, OSError) as error:
                 logger.info("groups of broker %d are not read now: %s", broker_id, error)
+                self._silent.append(error)
                 names = []
             for chunk in _chunks(names, GROUPS_AT_ONCE):
                 rows.update(self._offsets(broker_id, chunk))
-        self._groups = rows
+        if self._silent and not self._has_all_groups:
+            cause = self._silent[0]
+            raise HeadwaterError(f"not all groups can be read yet: {cause}") from cause
+        if self._silent:  # a group that nobody lists is not gone: its coordinator may be silent
+            rows = self._groups | rows
+        self._groups, self._has_all_groups = rows, True
         return rows
 
     def _listed(self, broker_id: int) -> list[str]:
@@ -90,8 +100,11 @@ class BrokerObserver:
         for row in reply.groups:
             key = (Kind.GROUP, row.group_id)
             if row.error_code:
+                silent = kafka_error(row.error_code, f"group {row.group_id}")
                 if key in self._groups:
                     yield key, self._groups[key]
+                elif silent.retriable:
+                    self._silent.append(silent)
             elif offsets := _by_topic(row):
                 yield key, dump({"offsets": offsets})
 

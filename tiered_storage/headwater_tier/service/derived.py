@@ -170,7 +170,7 @@ class DerivedTables:
         try:
             result = self._follow(topic.location, topic.declared, self._schemas, self._clock)
             former = self._state(topic.location) if followed.result is None else None
-        except Exception as error:  # noqa: BLE001 - decoders meet any bytes: none stops the log
+        except BaseException as error:  # noqa: BLE001 - deltalake's panics are no Exceptions
             self._failed(followed, error)
             return
         with self._lock:
@@ -183,7 +183,7 @@ class DerivedTables:
                 followed.quarantined += result.quarantined
             followed.merged += result.latest.changed if result.latest else 0
 
-    def _failed(self, followed: _Followed, error: Exception) -> None:
+    def _failed(self, followed: _Followed, error: BaseException) -> None:
         now = self._clock.monotonic()
         text = " ".join(str(error).split()) or type(error).__name__
         if not isinstance(error, HeadwaterError | OSError):

@@ -17,6 +17,8 @@ SOURCE = "headwater.source"
 """Metadata of a field: `value/NAME` or `key/NAME` at the top, the name alone below it."""
 VARIANT_MARK = {b"headwater.type": b"variant"}
 """Metadata of a VARIANT column, which decoders and tables hold as a struct of two binaries."""
+DEBEZIUM_MARK = {b"headwater.type": b"debezium"}
+"""Metadata of the columns that say of a change event, in a decoder's schema."""
 TOMBSTONE = "is_tombstone"
 KEY = "key"
 WHOLE = ("key", "value")
@@ -30,6 +32,8 @@ FIXED = pa.schema(
     ]
 )
 """The columns that every typed table begins with."""
+_RESERVED = frozenset({"__op", "__source_lsn", "__growth", "__row"})
+"""Columns that mean something to the table of latest rows: a value's field is none of them."""
 _NOT_IN_NAMES = re.compile(r"[ ,;{}()\n\t=]")
 """Characters that Delta refuses in column names without column mapping."""
 
@@ -89,7 +93,10 @@ def grown(table: pa.Schema, keys: pa.Schema, values: pa.Schema) -> pa.Schema:
                     continue
                 fields[at] = old.with_type(_grown_type(old.type, field.type))
                 continue
-            name = _free(_table_name(source), taken)
+            name = _table_name(source)
+            if name.lower() in _RESERVED and not is_debezium(field):
+                name = f"value_{name}"
+            name = _free(name, taken)
             metadata = {SOURCE.encode(): f"{part.value}/{field.name}".encode()}
             if is_variant(field):
                 metadata |= VARIANT_MARK
@@ -101,6 +108,11 @@ def grown(table: pa.Schema, keys: pa.Schema, values: pa.Schema) -> pa.Schema:
 def is_variant(field: pa.Field) -> bool:
     """True for a VARIANT column; a struct that only looks like one is none."""
     return bool(VARIANT_MARK.items() <= (field.metadata or {}).items())
+
+
+def is_debezium(field: pa.Field) -> bool:
+    """True for a decoder's column that says of a change event; a value's field is none."""
+    return bool(DEBEZIUM_MARK.items() <= (field.metadata or {}).items())
 
 
 def conform(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:

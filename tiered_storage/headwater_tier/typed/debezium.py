@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater_tier.typed.columns import DEBEZIUM_MARK
 from headwater_tier.typed.decoding import (
     BlobDecoder,
     DeclaredFormat,
@@ -32,9 +33,12 @@ _TRANSACTION_FIELDS = (
 )
 META = pa.schema(
     [
-        pa.field(OP, pa.string()),
-        *(pa.field(name, pa.int64()) for _, name in _SOURCE_FIELDS),
-        *(pa.field(name, type_) for _, name, type_ in _TRANSACTION_FIELDS),
+        pa.field(name, type_, metadata=DEBEZIUM_MARK)
+        for name, type_ in (
+            (OP, pa.string()),
+            *((name, pa.int64()) for _, name in _SOURCE_FIELDS),
+            *((name, type_) for _, name, type_ in _TRANSACTION_FIELDS),
+        )
     ]
 )
 """The columns beside the row's; their names are as ExtractNewRecordState makes them."""
@@ -88,6 +92,8 @@ class DebeziumDecoder:
             type_ = envelope.field(at).type
             for field in (type_.field(i) for i in range(type_.num_fields)):
                 places = {own.name: place for place, own in enumerate(self._row)}
+                if field.name in META.names:
+                    continue  # META's column of this name is the event's
                 if field.name not in places:
                     self._row.append(pa.field(field.name, field.type))
                 elif side == "after":  # a nested column may have grown

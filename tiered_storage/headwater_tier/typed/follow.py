@@ -172,8 +172,11 @@ class TopicFollower:
         """Read, decode and commit a bounded share of what is new. See `follow_topic`."""
         self._log.refresh()
         typed, quarantine = self._tables(wanted)
-        ends, version = typed.ends(self._log.snapshot.partitions), typed.version
-        problem = self._redeclared(typed, wanted, ends) or self._passed_over(ends)
+        partitions = self._log.snapshot.partitions
+        problem = self._redeclared(typed, wanted, typed.ends(partitions))
+        # Only now: another writer's rows may have come in while the declaration was taken up.
+        ends, version = typed.ends(partitions), typed.version
+        problem = problem or self._passed_over(ends)
         found = rows_above(self._log, ends, rows_max=rows_max, bytes_max=bytes_max)
         rows, decoded, discarded = 0, None, False
         if found is not None:

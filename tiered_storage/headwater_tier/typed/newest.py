@@ -166,6 +166,11 @@ def _with_untouched(rows: pa.Table, groups: np.ndarray, kept: np.ndarray) -> pa.
     return found
 
 
+def quoted(name: str) -> str:
+    """SQL: a column's name, whatever its characters: `a.b` is no field of a struct."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def placeholder(type_: pa.DataType) -> str | bytes | None:
     """What Debezium writes in place of a value of this type that was not touched."""
     if pa.types.is_string(type_):

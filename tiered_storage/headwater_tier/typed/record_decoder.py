@@ -9,7 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater_tier.typed.columns import FIXED, KEY, TOMBSTONE, Part, conform, known, source_of
+from headwater_tier.typed.columns import (
+    FIXED,
+    KEY,
+    TOMBSTONE,
+    Part,
+    conform,
+    is_debezium,
+    known,
+    source_of,
+)
 from headwater_tier.typed.debezium import with_envelopes
 from headwater_tier.typed.declarations import Declaration
 from headwater_tier.typed.decoding import (
@@ -149,7 +158,8 @@ class RecordDecoder:
     def _without_key(self, rows: pa.Table, values: pa.Table) -> list[Misfit]:
         """Records that change no key's row; a truncate and a message of Debezium need no key."""
         missing = rows.column("key").is_null()
-        if OP in values.schema.names:
+        at = values.schema.get_field_index(OP)
+        if at >= 0 and is_debezium(values.schema.field(at)):
             keyless = pc.is_in(values.column(OP), value_set=pa.array(["t", "m"]))
             missing = pc.and_(missing, pc.invert(keyless))
         detail = "the topic keeps the latest row per key, and this record has no key"

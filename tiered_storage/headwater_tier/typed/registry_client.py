@@ -36,6 +36,8 @@ TIMEOUT_S = 10.0
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 NOT_FOUND_S = 5.0
 REFERENCES_MAX = 1000
+REFERENCES_DEPTH_MAX = 50
+"""Of references of references: a schema that goes on does not parse, and its records do not fit."""
 DEFAULT_TYPE = "AVRO"
 _NOT_FOUND_CODES = (40401, 40402, 40403)
 
@@ -96,18 +98,26 @@ class RegistryClient:
         return RegisteredSchema(schema_id, kind, text, tuple(found.items()))
 
     def _add_references(
-        self, answer: Mapping[str, Any], found: dict[str, str], seen: set[tuple[str, Any]]
+        self,
+        answer: Mapping[str, Any],
+        found: dict[str, str],
+        seen: set[tuple[str, Any]],
+        depth: int = 0,
     ) -> None:
         """Add the texts of all schemas that this one refers to, referred ones first."""
         for reference in answer.get("references") or ():
             name, subject, version = (reference.get(k) for k in ("name", "subject", "version"))
-            if (subject, version) in seen or len(seen) >= REFERENCES_MAX:
+            if (
+                (subject, version) in seen
+                or len(seen) >= REFERENCES_MAX
+                or depth > REFERENCES_DEPTH_MAX
+            ):
                 continue
             seen.add((subject, version))
             row = self._get(f"/subjects/{quote(str(subject), safe='')}/versions/{version}")
             if row is None or not isinstance(row.get("schema"), str):
                 self._refuse(f"has no version {version} of {subject}, which a schema refers to")
-            self._add_references(row, found, seen)
+            self._add_references(row, found, seen, depth + 1)
             found[str(name)] = row["schema"]
 
     def _get(self, path: str) -> dict[str, Any] | None:

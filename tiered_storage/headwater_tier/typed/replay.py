@@ -154,8 +154,13 @@ class _Replay:
         return declarations_of(self._typed)[-1].declaration
 
     def _fit(self, decoded: DecodedRecords) -> np.ndarray:
-        """Rows that decode, and that following has passed: it brings the others by itself."""
-        fits = np.ones(decoded.rows.num_rows, bool)
+        """Rows that decode, and that following has passed: it brings the others by itself.
+
+        Those of another generation are not judged here: a retype is building it.
+        """
+        generation = self._typed.derived.generation
+        of_generation = decoded.rows.column("generation").to_numpy()
+        fits: np.ndarray = np.equal(of_generation, generation)
         fits[[misfit.row for misfit in decoded.misfits]] = False
         reasons = decoded.rows.column("reason")
         without_key = pc.and_(

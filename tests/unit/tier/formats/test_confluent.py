@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
 
 from headwater_tier.typed.decoding import (
@@ -12,7 +13,9 @@ from headwater_tier.typed.decoding import (
     Reason,
     SchemaUnavailableError,
 )
+from headwater_tier.typed.formats.factory import decoder_for
 from headwater_tier.typed.memory_schemas import MemorySchemas
+from headwater_tier.typed.without_registry import WithoutRegistry
 from unit.tier.formats.format_rows import decode, reasons, rows_of
 
 CONFLUENT = DeclaredFormat("confluent")
@@ -94,3 +97,10 @@ def test_a_subjects_latest_schema_reads_values_without_a_frame() -> None:
 def test_an_inline_schema_for_framed_values_is_refused() -> None:
     with pytest.raises(DeclarationError, match="leave it empty"):
         decode(DeclaredFormat("confluent", avro(a="int")), [])
+
+
+def test_a_negative_schema_id_is_unknown_and_no_registry_is_asked() -> None:
+    decoder = decoder_for(DeclaredFormat("confluent"), pa.schema([]), WithoutRegistry())
+    frame = b"\x00\x80\x00\x00\x00x"
+    decoded = decoder.decode(pa.chunked_array([[frame]], type=pa.binary()))
+    assert [misfit.reason for misfit in decoded.misfits] == [Reason.UNKNOWN_SCHEMA]

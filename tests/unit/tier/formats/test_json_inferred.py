@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 from headwater_tier.typed.decoding import DeclaredFormat, Decoded, Reason
-from headwater_tier.typed.formats.columns import COLUMNS_MAX
+from headwater_tier.typed.formats.columns import COLUMNS_MAX, NESTING_MAX
 from headwater_tier.typed.formats.factory import decoder_for
+from headwater_tier.typed.formats.rows import RowsDecoder
 from headwater_tier.typed.memory_schemas import MemorySchemas
 
 NOTHING = pa.schema([])
@@ -161,3 +162,27 @@ def test_the_same_rows_in_other_chunks_give_the_same_columns_and_misfits() -> No
     single = [decoder.decode(pa.chunked_array([[row]], type=pa.binary())) for row in rows]
     assert decoder.schema == whole.columns.schema
     assert [bool(one.misfits) for one in single] == [at in reasons(whole) for at in range(5)]
+
+
+@pytest.mark.parametrize("depth", [NESTING_MAX + 1, 100, 500, 900])
+@pytest.mark.parametrize(("opened", "closed"), [(b'{"a":', b"}"), (b"[", b"]")])
+def test_what_no_schema_of_delta_can_hold_is_a_misfit(
+    depth: int, opened: bytes, closed: bytes
+) -> None:
+    deep = b'{"a":' + opened * depth + b"1" + closed * depth + b"}"
+    decoded = decode([b'{"ok":1}', deep, b'{"ok":2}'])
+    assert [misfit.row for misfit in decoded.misfits] == [1]
+    assert rows_of(decoded) == [{"ok": 1}, {"ok": None}, {"ok": 2}]
+
+
+def test_a_value_of_which_arrow_makes_nothing_is_a_misfit_of_its_row() -> None:
+    class Reader:
+        schema = pa.schema([pa.field("m", pa.map_(pa.string(), pa.int64()))])
+
+        def read(self, blob: bytes) -> dict[str, Any]:
+            return {"m": [(None if blob == b"bad" else "k", len({}[0] if blob == b"?" else "x"))]}
+
+    blobs = pa.chunked_array([[b"bad", b"good", b"?"]], type=pa.binary())
+    decoded = RowsDecoder(Reader()).decode(blobs)
+    assert sorted(misfit.row for misfit in decoded.misfits) == [0, 2]
+    assert rows_of(decoded) == [{"m": None}, {"m": [("k", 1)]}, {"m": None}]

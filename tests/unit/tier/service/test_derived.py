@@ -27,7 +27,7 @@ class Follower:
     def __init__(self) -> None:
         self.turns: list[str] = []
         self.behind: dict[str, int] = {}
-        self.error: dict[str, Exception] = {}
+        self.error: dict[str, BaseException] = {}
 
     def __call__(self, at: TableLocation, declared: Mapping[str, str], *_: object) -> FollowResult:
         self.turns.append(at.topic)
@@ -109,3 +109,18 @@ def test_a_quarantine_that_lags_is_followed_without_a_commit() -> None:
     assert tables.status("t")["quarantine"].error == "disk full"
     tables.dropped(TableLocation("file:///t", "t", UUID(int=1)))
     assert tables.status("t") == {}
+
+
+class PanicError(BaseException):
+    """As pyo3's PanicException, which deltalake raises: no Exception."""
+
+
+def test_a_panic_in_a_library_stops_one_topic_only() -> None:
+    follower = Follower()
+    tables = DerivedTables(WithoutRegistry(), ManualClock(), follower, lambda _at: None)
+    follower.error["bad"] = PanicError("called `Result::unwrap()` on an `Err` value")
+    for name in ("bad", "good"):
+        note(tables, topic(name, JSON))
+    assert tables.round()
+    assert sorted(follower.turns) == ["bad", "good"]
+    assert "unwrap" in tables.problems()["bad"]

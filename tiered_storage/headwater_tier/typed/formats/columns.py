@@ -24,6 +24,9 @@ VALUE_COLUMN = "value"
 """The one column of a value that is no record: a string, a number, a VARIANT."""
 COLUMNS_MAX = 2000
 """Of an inferred schema, nested ones counted too; keys beyond do not fit."""
+NESTING_MAX = 32
+"""Of structs, arrays and maps in each other: deltalake reads no schema of some 40 levels."""
+TOO_DEEP = f"columns nest more than {NESTING_MAX} levels: use a VARIANT for such values"
 EMPTY = pa.schema([])
 _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 """Delta without column mapping refuses these."""
@@ -120,6 +123,11 @@ def conform(array: pa.Array, kind: pa.DataType) -> pa.Array:
 def count_columns(fields: Iterable[pa.Field]) -> int:
     """Columns, those in structs, lists and maps too."""
     return sum(1 + count_columns(_children(field.type)) for field in fields)
+
+
+def nesting(fields: Iterable[pa.Field]) -> int:
+    """How many types are within each other, at the deepest place; 1 for flat columns."""
+    return 1 + max((nesting(_children(field.type)) for field in fields), default=0)
 
 
 def _children(kind: pa.DataType) -> list[pa.Field]:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater_tier.typed.decoding import Decoded, Reason, RegisteredSchema, SchemaSource
-from headwater_tier.typed.formats.columns import widened_schema
+from headwater_tier.typed.formats.columns import NESTING_MAX, TOO_DEEP, nesting, widened_schema
 from headwater_tier.typed.formats.misfit import NotFittingError, UnsupportedSchemaError, malformed
 from headwater_tier.typed.formats.rows import FastRows, RowsDecoder
 from headwater_tier.typed.formats.slots import Blobs, Slots
@@ -74,6 +74,8 @@ class ConfluentRows:
             except UnsupportedSchemaError as error:
                 raise malformed(f"schema {schema_id}: {error}") from None
         schema = widened_schema(self.schema, source.columns)
+        if nesting(schema) > NESTING_MAX:
+            raise NotFittingError(Reason.DOES_NOT_FIT, f"schema {schema_id}: {TOO_DEEP}")
         if not schema.equals(self.schema):
             self.schema = schema
             self._readers.clear()
@@ -92,7 +94,8 @@ class ConfluentRows:
     def _source(self, schema_id: int) -> Source | FileSource:
         found = self._sources.get(schema_id)
         if found is None:
-            registered = self._schemas.by_id(schema_id)
+            # No registry gives out a negative id; some answer it as a path that is not there.
+            registered = self._schemas.by_id(schema_id) if schema_id >= 0 else None
             if registered is None:
                 detail = f"the registry has no schema {schema_id}"
                 raise NotFittingError(Reason.UNKNOWN_SCHEMA, detail)

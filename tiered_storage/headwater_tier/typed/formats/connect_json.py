@@ -20,6 +20,7 @@ from headwater_tier.typed.formats.columns import (
     BINARY,
     BOOLEAN,
     DOUBLE,
+    NESTING_MAX,
     STRING,
     TIMESTAMP,
     VALUE_COLUMN,
@@ -49,7 +50,7 @@ from headwater_tier.typed.formats.source_columns import crossing, refusal
 ENVELOPE = {"schema", "payload"}
 SCHEMAS_MAX = 1000
 """Kept with their functions; the oldest goes first."""
-DEPTH_MAX = 50
+DEPTH_MAX = NESTING_MAX - 2
 _SCALARS = {
     "int8": BIGINT,
     "int16": BIGINT,

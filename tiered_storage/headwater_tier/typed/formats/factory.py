@@ -11,7 +11,13 @@ from headwater_tier.typed.decoding import (
     RegisteredSchema,
     SchemaSource,
 )
-from headwater_tier.typed.formats.columns import normal_schema, widened_schema
+from headwater_tier.typed.formats.columns import (
+    NESTING_MAX,
+    TOO_DEEP,
+    nesting,
+    normal_schema,
+    widened_schema,
+)
 from headwater_tier.typed.formats.confluent import ConfluentDecoder, ConfluentRows
 from headwater_tier.typed.formats.connect_json import ConnectRows
 from headwater_tier.typed.formats.json_fast import JsonFast
@@ -48,7 +54,10 @@ def decoder_for(declared: DeclaredFormat, known: pa.Schema, schemas: SchemaSourc
         named = ", ".join([*SCHEMA_TYPES, "confluent"])
         raise DeclarationError(f"headwater.value.format is {declared.format!r}: use {named}")
     source = _source(declared, schemas)
-    rows = SourceRows(source, widened_schema(known, source.columns))
+    schema = widened_schema(known, source.columns)
+    if nesting(schema) > NESTING_MAX:
+        raise DeclarationError(f"headwater.value.schema: {TOO_DEEP}")
+    rows = SourceRows(source, schema)
     return RowsDecoder(rows, source.fast())
 
 

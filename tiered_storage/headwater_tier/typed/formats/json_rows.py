@@ -10,8 +10,11 @@ import pyarrow as pa
 from headwater_tier.typed.decoding import Reason
 from headwater_tier.typed.formats.columns import (
     COLUMNS_MAX,
+    NESTING_MAX,
+    TOO_DEEP,
     VALUE_COLUMN,
     count_columns,
+    nesting,
     widened_schema,
 )
 from headwater_tier.typed.formats.json_fit import Fit, NeedsExactError, UnknownKeyError, fit_of
@@ -77,6 +80,8 @@ class JsonRows:
         if count_columns(schema) > COLUMNS_MAX:
             detail = f"the table has {COLUMNS_MAX} columns: declare a schema, or use a VARIANT"
             raise NotFittingError(Reason.DOES_NOT_FIT, detail)
+        if nesting(schema) > NESTING_MAX:
+            raise NotFittingError(Reason.DOES_NOT_FIT, TOO_DEEP)
         try:
             row: dict[str, Any] | None = fit_of(pa.struct(list(schema)), "", True)(record)
         except UnknownKeyError:  # a key below a column of another type: it has no room

@@ -231,10 +231,7 @@ def _print(report: MetadataReport, second: GroupsReport | None) -> None:
         f"cluster {report.cluster_id}, as of {time:%Y-%m-%d %H:%M:%S} UTC"
         f" (catalog version {report.catalog_version})"
     )
-    click.echo(
-        f"log ends were last seen {_age(report.observed_age_ms)} before this run: new records start"
-        " above all that may have been given since"
-    )
+    click.echo(f"log ends were last seen {_age(report.observed_age_ms)} before this run")
     partitions = sum(len(topic.replicas) for topic in report.topics)
     click.echo(f"{len(report.topics)} topics with {partitions} partitions, ids as before")
     lost = report.without_records

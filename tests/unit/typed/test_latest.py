@@ -208,3 +208,15 @@ def test_a_record_without_a_timestamp_is_older_than_any_other() -> None:
         }
     )
     assert newest_rows(rows, ["k"], growths)["partition"].to_pylist() == [0]
+
+
+@pytest.mark.parametrize("name", ["a.b", "a`b", 'a"b', "a'b"])
+def test_columns_of_any_name_are_merged(topic: TypedTopic, name: str) -> None:
+    topic.configs["headwater.key.format"] = "json"
+    keys = [json.dumps({name: n, "x": 1}).encode() for n in range(2)]
+    topic.produce_pairs(0, (keys[0], {name: 1}))
+    turn(topic)
+    topic.produce_pairs(0, (keys[0], {name: 2}), (keys[1], {name: 3}))
+    turn(topic)
+    found = DeltaTable(latest_uri(topic)).to_pyarrow_table().to_pylist()
+    assert sorted((row[f"key_{name}"], row[name]) for row in found) == [(0, 2), (1, 3)]

@@ -366,7 +366,8 @@ def _merge(
     growths: Sequence[Growth],
 ) -> Merge:
     conditions = [
-        f"t.`{name}` is null" if name in nulls else f"t.`{name}` = s.`{name}`" for name in keys
+        f"t.{quoted(name)} is null" if name in nulls else f"t.{quoted(name)} = s.{quoted(name)}"
+        for name in keys
     ]
     names = [name for name in schema.names if name in rows.schema.names]
     cdc = OP in rows.schema.names
@@ -375,8 +376,8 @@ def _merge(
         condition=" and ".join(conditions),
         newer=newer_condition(growths, has_lsn=LSN in rows.schema.names),
         deletes=deletes(rows.schema),
-        columns={name: _value(schema.field(name), "t", cdc=cdc) for name in names},
-        inserted={name: _value(schema.field(name), "", cdc=cdc) for name in names},
+        columns={quoted(name): _value(schema.field(name), "t", cdc=cdc) for name in names},
+        inserted={quoted(name): _value(schema.field(name), "", cdc=cdc) for name in names},
     )
 
 
@@ -384,10 +385,16 @@ def _value(field: pa.Field, old: str, *, cdc: bool) -> str:
     """SQL: the new value; the old one, or null, for Debezium's placeholder."""
     mark = placeholder(field.type) if cdc and source_of(field) is not None else None
     if mark is None:
-        return f"s.`{field.name}`"
+        return f"s.{quoted(field.name)}"
     text = f"'{mark}'" if isinstance(mark, str) else f"X'{mark.hex()}'"
-    kept = f"t.`{field.name}`" if old else "null"
-    return f"case when s.`{field.name}` = {text} then {kept} else s.`{field.name}` end"
+    name = quoted(field.name)
+    kept = f"t.{name}" if old else "null"
+    return f"case when s.{name} = {text} then {kept} else s.{name} end"
+
+
+def quoted(name: str) -> str:
+    """SQL: a column by its name, which may hold dots and backticks."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _without_placeholders(rows: pa.Table) -> pa.Table:

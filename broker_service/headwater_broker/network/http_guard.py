@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Iterable
-from ipaddress import ip_address
 
+from headwater.security.own_hosts import OwnHosts
 from headwater_broker.network.http_request import BadRequestError, HttpRequest
 
 BEARER = "bearer "
@@ -21,12 +21,12 @@ class HttpGuard:
 
     def __init__(self, hosts: Iterable[str] = (), token: Callable[[], str] | None = None) -> None:
         """`hosts`: names of this broker beside localhost. `token`: what requests must show now."""
-        self._hosts = {"localhost", *(host.lower().rstrip(".") for host in hosts if host)}
+        self._hosts = OwnHosts(hosts)
         self._token = token
 
     def check(self, request: HttpRequest) -> None:
         """Raises BadRequestError: 421 for a strange Host, 401 without the token."""
-        if request.host and not self._is_own(request.host):
+        if request.host and not self._hosts.has(request.host):
             raise BadRequestError(
                 421, "this Host is not a name of the broker: see status.allowed.hosts"
             )
@@ -39,18 +39,3 @@ class HttpGuard:
         )
         if not (expected and is_right):
             raise BadRequestError(401, "a bearer token is needed: see status.bearer.token.file")
-
-    def _is_own(self, host: str) -> bool:
-        name = _without_port(host).lower().rstrip(".")
-        try:
-            ip_address(name)
-        except ValueError:
-            return name in self._hosts
-        return True
-
-
-def _without_port(host: str) -> str:
-    """The name or address of a Host header."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]

@@ -13,7 +13,13 @@ from headwater_gateway.registry import questions, registration
 from headwater_gateway.registry.errors import RegistryError, version_not_found
 from headwater_gateway.registry.http_requests import PlainText, RegistryRequest
 from headwater_gateway.registry.parts import RegistryParts
-from headwater_gateway.registry.requests import SchemaRequest, json_object, schema_request
+from headwater_gateway.registry.requests import (
+    SchemaRequest,
+    is_small_number,
+    json_object,
+    schema_request,
+    text_of,
+)
 from headwater_gateway.registry.rights import Right
 from headwater_gateway.registry.state import RegistryState
 from headwater_gateway.registry.values import AVRO, LATEST, SubjectVersion
@@ -70,7 +76,7 @@ class ApicurioResources:
         subject = request.text("artifactId")
         self._rights.check(request.user, Right.READ, subject)
         kind = request.text("artifactType", AVRO)
-        wanted = schema_request({"schema": request.body.decode(), "schemaType": kind})
+        wanted = schema_request({"schema": text_of(request.body), "schemaType": kind})
         try:
             found = [
                 registration.look_up(
@@ -92,8 +98,8 @@ class ApicurioResources:
         _check_group(request.part("group"))
         self._rights.check(request.user, Right.READ, request.subject)
         expression = request.part("version")
-        if expression != LATEST_EXPRESSION and not expression.isdecimal():
-            raise version_not_found(expression)
+        if expression != LATEST_EXPRESSION and not is_small_number(expression):
+            raise version_not_found(expression[:100])
         number = LATEST if expression == LATEST_EXPRESSION else int(expression)
         return questions.find_version(self._store.state(), request.subject, number, deleted=False)
 
@@ -138,7 +144,7 @@ def _wanted(document: Mapping[str, Any]) -> SchemaRequest:
         {
             "name": row.get("name"),
             "subject": row.get("artifactId"),
-            "version": int(row["version"]) if str(row.get("version")).isdecimal() else LATEST,
+            "version": int(row["version"]) if is_small_number(str(row.get("version"))) else LATEST,
         }
         for row in rows
     ]

@@ -8,9 +8,9 @@ type).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from headwater.security.own_hosts import OwnHosts
 from headwater_gateway.registry.errors import RegistryError
 from headwater_gateway.registry.http_requests import BODY_TYPES
 
@@ -22,12 +22,12 @@ class HttpGuard:
 
     def __init__(self, hosts: Iterable[str] = ()) -> None:
         """`hosts`: names of this registry beside localhost and addresses."""
-        self._hosts = {"localhost", *(host.lower().rstrip(".") for host in hosts if host)}
+        self._hosts = OwnHosts(hosts)
 
     def check(self, headers: Mapping[str, str], *, has_body: bool) -> None:
         """421 for a strange Host, 403 for a strange Origin, 415 for another media type."""
         host = headers.get("host", "")
-        if host and not self._is_own(host):
+        if host and not self._hosts.has(host):
             raise RegistryError(
                 421, 421, f"Host {host!r} is not a name of the registry: see --allowed-host"
             )
@@ -37,17 +37,3 @@ class HttpGuard:
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if has_body and kind and kind not in BODY_TYPES:
             raise RegistryError(415, 415, f"HTTP 415 Unsupported Media Type: {kind}")
-
-    def _is_own(self, host: str) -> bool:
-        name = _without_port(host).lower().rstrip(".")
-        try:
-            ip_address(name)
-        except ValueError:
-            return name in self._hosts
-        return True
-
-
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]

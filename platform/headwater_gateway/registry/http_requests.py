@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headwater_gateway.registry.errors import RegistryError
+from headwater_gateway.registry.requests import is_small_number
 from headwater_gateway.registry.subjects import normal_subject
 
 V1 = "application/vnd.schemaregistry.v1+json"
@@ -71,8 +72,8 @@ class RegistryRequest:
 def _integer(text: str, name: str) -> int:
     word = text.strip()
     digits = word.removeprefix("-")
-    if not digits.isascii() or not digits.isdigit() or abs(int(word)) > ID_MAX:
-        raise RegistryError(404, 404, f"{name} {text!r} is not a number: HTTP 404 Not Found")
+    if not is_small_number(digits) or abs(int(word)) > ID_MAX:
+        raise RegistryError(404, 404, f"{name} {text[:100]!r} is not a number: HTTP 404 Not Found")
     return int(word)
 
 

@@ -26,6 +26,7 @@ from headwater_gateway.registry.values import (
 )
 
 UNPROCESSABLE = 422
+DIGITS_MAX = 10
 LEVEL_KEYS = ("compatibility", "compatibilityLevel")
 LEVELS = (
     "none, backward, forward, full, backward_transitive, forward_transitive, and full_transitive"
@@ -62,7 +63,28 @@ def json_object(body: bytes) -> dict[str, Any]:
         raise RegistryError(400, 400, f"the body is not JSON: {error}") from error
     if not isinstance(document, dict):
         raise unprocessable(UNPROCESSABLE, "the body is not a JSON object")
+    if not is_unicode(document):
+        raise unprocessable(UNPROCESSABLE, "the body has half of a surrogate pair: it is no text")
     return document
+
+
+def text_of(body: bytes) -> str:
+    """A body that is a schema's text. Raises RegistryError."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise unprocessable(UNPROCESSABLE, "the body is not UTF-8") from error
+
+
+def is_unicode(document: Any) -> bool:
+    """False for JSON with half of a surrogate pair, which no encoding of text can hold."""
+    try:
+        json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    except RecursionError as error:
+        raise RegistryError(400, 400, "the body is nested too deeply") from error
+    return True
 
 
 def schema_request(document: Mapping[str, Any]) -> SchemaRequest:
@@ -87,6 +109,8 @@ def _of(document: Mapping[str, Any], key: str, kind: type, default: Any) -> Any:
         return default
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise unprocessable(UNPROCESSABLE, f"{key} is of type {type(value).__name__}")
+    if isinstance(value, int) and abs(value) > VERSION_MAX:
+        raise unprocessable(UNPROCESSABLE, f"{key} is beyond {VERSION_MAX}")
     return value
 
 
@@ -100,13 +124,18 @@ def _reference(given: Any) -> Reference:
     return Reference(name, subject, version)
 
 
+def is_small_number(word: str) -> bool:
+    """True for ASCII digits, not more than a number of 32 bits may have: `int` takes them."""
+    return word.isascii() and word.isdigit() and len(word) <= DIGITS_MAX
+
+
 def version_number(text: str) -> int:
     """A version of a path: from 1 on, or LATEST. Raises RegistryError."""
     word = text.strip()
     if word.lower() == "latest" or word == "-1":
         return LATEST
-    if not word.isascii() or not word.isdigit() or not 1 <= int(word) <= VERSION_MAX:
-        raise invalid_version(text)
+    if not is_small_number(word) or not 1 <= int(word) <= VERSION_MAX:
+        raise invalid_version(text[:100])
     return int(word)
 
 

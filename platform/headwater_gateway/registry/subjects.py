@@ -12,6 +12,8 @@ GLOBAL = ""
 """In place of a subject: the registry's own config and mode."""
 TOPIC_ENDINGS = ("-key", "-value")
 
+RESERVED = ("__GLOBAL", "__EMPTY")
+"""Confluent's names for the registry's own config, and for none: no subject may have them."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -62,10 +64,12 @@ def beside(parent: str, subject: str) -> str:
 
 
 def is_valid_subject(subject: str, *, may_be_context: bool = False) -> bool:
-    """False for an empty one, and for one with control characters. Configs may be of a context."""
-    if _CONTROL.search(subject):
+    """False for an empty one, a reserved name, and control characters. Configs may be of a
+    context."""
+    name = parse_subject(subject).subject
+    if _CONTROL.search(subject) or name in RESERVED:
         return False
-    return may_be_context or parse_subject(subject).subject != ""
+    return may_be_context or name != ""
 
 
 def normal_context(text: str) -> str:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from headwater_tier.delta import TableStateError
+from headwater_tier.typed.declarations import PROPERTY
 from headwater_tier.typed.derived_table import DerivedTable
 from headwater_tier.typed.latest import SMALL_FILES_MAX
 from headwater_tier.typed.names import Kind, derived
-from typed_topic import TypedTopic
+from headwater_tier.typed.newest import GROWTHS, Growth, newer_condition, newest_rows
+from headwater_tier.typed.replay import replay
+from typed_topic import CLOCK, JsonDecoder, NoSchemas, TypedTopic
 
 
 @pytest.fixture
@@ -162,3 +169,78 @@ def test_a_field_may_have_any_name(topic: TypedTopic, name: str) -> None:
     assert latest(topic) == {b"a": 3, b"c": 4}
     found = DeltaTable(derived(topic.location, Kind.LATEST).place.uri).to_pyarrow_table()
     assert {7, 8, None} >= set(found.columns[-1].to_pylist()) >= {8}
+
+
+def latest_uri(topic: TypedTopic) -> str:
+    return derived(topic.location, Kind.LATEST).place.uri
+
+
+@pytest.mark.parametrize("odd", [{"x": 2, "z": 1.5}, {"z": 1.5}])
+def test_a_key_that_has_no_equality_is_quarantined_and_stops_nothing(
+    topic: TypedTopic, odd: dict[str, Any]
+) -> None:
+    topic.configs["headwater.key.format"] = "json"
+    plain, strange = (json.dumps(key).encode() for key in ({"x": 1}, odd))
+    topic.produce_pairs(0, (plain, {"n": 1}))
+    turn(topic)
+    topic.produce_pairs(0, (strange, {"n": 2}), (plain, {"n": 3}))
+    turn(topic)
+    found = DeltaTable(latest_uri(topic)).to_pyarrow_table().to_pylist()
+    assert [(row["key_x"], row["n"]) for row in found] == [(1, 3)]
+    bad = DeltaTable(derived(topic.location, Kind.QUARANTINE).place.uri).to_pyarrow_table()
+    assert bad.select(["offset", "reason"]).to_pylist() == [{"offset": 1, "reason": "no key"}]
+    assert "headwater.key.format" in bad["detail"][0].as_py()
+    replay(topic.location, NoSchemas(), CLOCK, decoder_for=JsonDecoder.of, entropy=topic.entropy)
+    left = DeltaTable(derived(topic.location, Kind.QUARANTINE).place.uri).to_pyarrow_table()
+    assert left.num_rows == 1
+
+
+def test_an_update_of_offsets_is_refused_and_named(topic: TypedTopic) -> None:
+    topic.produce_pairs(0, (b"a", {"n": 1}))
+    turn(topic)
+    DeltaTable(latest_uri(topic)).update(updates={"offset": "100"})
+    topic.produce_pairs(0, (b"a", {"n": 2}))
+    topic.tier()
+    assert re.search(r"UPDATE .*headwater tier retype orders", topic.follow().latest_problem)
+
+
+def test_a_property_that_does_not_parse_is_named_with_its_table(topic: TypedTopic) -> None:
+    topic.produce_pairs(0, (b"a", {"n": 1}))
+    turn(topic)
+    DeltaTable(latest_uri(topic)).alter.set_table_properties({GROWTHS: "["}, False)
+    topic.produce_pairs(0, (b"a", {"n": 2}))
+    topic.tier()
+    problem = topic.follow().latest_problem
+    assert latest_uri(topic) in problem and GROWTHS in problem and "tier retype orders" in problem
+    typed = derived(topic.location, Kind.TYPED).place.uri
+    DeltaTable(typed).alter.set_table_properties({PROPERTY: "x"}, False)
+    with pytest.raises(TableStateError, match=rf"{typed}.*{PROPERTY}.*tier retype orders"):
+        topic.follow()
+
+
+def test_a_record_without_a_timestamp_is_older_than_any_other() -> None:
+    growths = [Growth(1, {0: 0})]
+    assert "t.`timestamp` is null or s.`timestamp` >= t.`timestamp`" in newer_condition(
+        growths, has_lsn=False
+    )
+    rows = pa.table(
+        {
+            "partition": pa.array([0, 1], pa.int32()),
+            "offset": [0, 5],
+            "timestamp": pa.array([-5, None], pa.timestamp("us", tz="UTC")),
+            "k": ["a", "a"],
+        }
+    )
+    assert newest_rows(rows, ["k"], growths)["partition"].to_pylist() == [0]
+
+
+@pytest.mark.parametrize("name", ["a.b", "a`b", 'a"b', "a'b"])
+def test_columns_of_any_name_are_merged(topic: TypedTopic, name: str) -> None:
+    topic.configs["headwater.key.format"] = "json"
+    keys = [json.dumps({name: n, "x": 1}).encode() for n in range(2)]
+    topic.produce_pairs(0, (keys[0], {name: 1}))
+    turn(topic)
+    topic.produce_pairs(0, (keys[0], {name: 2}), (keys[1], {name: 3}))
+    turn(topic)
+    found = DeltaTable(latest_uri(topic)).to_pyarrow_table().to_pylist()
+    assert sorted((row[f"key_{name}"], row[name]) for row in found) == [(0, 2), (1, 3)]

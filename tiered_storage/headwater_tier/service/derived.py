@@ -182,6 +182,7 @@ class DerivedTables:
                 followed.rows += result.rows
                 followed.quarantined += result.quarantined
             followed.merged += result.latest.changed if result.latest else 0
+            _take_held(followed, result.held)
 
     def _failed(self, followed: _Followed, error: BaseException) -> None:
         now = self._clock.monotonic()
@@ -195,6 +196,13 @@ class DerivedTables:
             followed.failures += 1
             followed.followed_at, followed.retry_at = now, now + pause
             followed.is_dirty, followed.error = True, text
+
+
+def _take_held(followed: _Followed, held: Mapping[str, int]) -> None:
+    """The rows that the tables hold are told, whoever wrote them, rather than those of this run."""
+    followed.rows = held.get("typed", followed.rows)
+    followed.quarantined = held.get("quarantine", followed.quarantined)
+    followed.merged = held.get("latest", followed.merged)
 
 
 def _problem(followed: _Followed) -> str:

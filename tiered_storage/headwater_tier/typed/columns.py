@@ -105,6 +105,11 @@ def grown(table: pa.Schema, keys: pa.Schema, values: pa.Schema) -> pa.Schema:
     return pa.schema(fields)
 
 
+def has_equality(type_: pa.DataType) -> bool:
+    """True for the types of columns that can be the key of a row."""
+    return not (pa.types.is_nested(type_) or pa.types.is_floating(type_))
+
+
 def is_variant(field: pa.Field) -> bool:
     """True for a VARIANT column; a struct that only looks like one is none."""
     return bool(VARIANT_MARK.items() <= (field.metadata or {}).items())

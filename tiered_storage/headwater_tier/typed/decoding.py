@@ -34,7 +34,7 @@ class Reason(Enum):
     DUPLICATE_KEY = "duplicate key"
     """A JSON object names a key twice."""
     NO_KEY = "no key"
-    """A record without a key, where the table has a row per key."""
+    """A record without a key, or whose key has no equality, where the table has a row per key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +115,18 @@ DecoderFor = Callable[[DeclaredFormat, pa.Schema, SchemaSource], BlobDecoder]
 
 class SchemaUnavailableError(HeadwaterError):
     """The registry does not answer: typing waits, nothing goes to quarantine. Names its URL."""
+
+
+class LookupsSpentError(SchemaUnavailableError):
+    """So many ids without a schema were asked for in one call that the rest waits.
+
+    `row` is the first one that waits, counted as in `Misfit`; the rows before it are decoded.
+    """
+
+    def __init__(self, schema_id: int, row: int | None = None) -> None:
+        self.schema_id = schema_id
+        self.row = row
+        super().__init__(f"schema {schema_id} is not asked for in this turn: too many are unknown")
 
 
 class DeclarationError(HeadwaterError):

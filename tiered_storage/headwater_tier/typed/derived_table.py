@@ -8,10 +8,10 @@ that add rows or move the table back are refused, and named.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -29,7 +29,7 @@ from headwater_tier.delta import (
     table_exists,
 )
 from headwater_tier.typed.columns import is_variant
-from headwater_tier.typed.names import Derived
+from headwater_tier.typed.names import Derived, Kind
 
 USERS_OPERATIONS = frozenset(
     {
@@ -55,7 +55,10 @@ USERS_OPERATIONS = frozenset(
     }
 )
 """Operations of others that lose and double nothing unasked."""
+CHANGING_OPERATIONS = frozenset({"MERGE", "UPDATE"})
+"""They may change offsets, by which a table of latest rows knows what is newer."""
 RETENTION_PROPERTY = "delta.setTransactionRetentionDuration"
+T = TypeVar("T")
 _STORAGE_ERRORS = (DeltaError, OSError, ValueError)
 
 
@@ -179,6 +182,17 @@ class DerivedTable:
     def properties(self) -> dict[str, str]:
         """The table's properties."""
         return {k: v for k, v in self._table.metadata().configuration.items() if v}
+
+    def parsed(self, name: str, parse: Callable[[str | None], T]) -> T:
+        """A property of Headwater's own. Raises TableStateError for one that does not parse."""
+        try:
+            return parse(self.properties.get(name))
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise TableStateError(
+                f"table {self.uri}: its property {name} was changed by someone else and does not "
+                f"parse ({type(error).__name__}): rebuild the table from the log table with "
+                f"`headwater tier retype {self.derived.place.topic}`"
+            ) from error
 
     @property
     def schema(self) -> pa.Schema:
@@ -374,13 +388,19 @@ class DerivedTable:
             )
         for info in self.foreign_commits():
             operation = str(info.get("operation", "unknown"))
-            if operation not in USERS_OPERATIONS and not _merge_without_inserts(info):
+            if not self._is_users(operation, info):
                 raise TableStateError(
                     f"table {self.uri}: version {info.get('version')} was committed by someone "
                     f"else: {operation} ({info.get('engineInfo', 'unknown engine')}), which may "
                     "have doubled or lost rows: rebuild it from the log table with `headwater tier "
                     f"retype {topic}`, or accept it with `headwater tier typed {topic} --accept`"
                 )
+
+    def _is_users(self, operation: str, info: Mapping[str, Any]) -> bool:
+        """True for what others may do to this kind of table."""
+        if self.derived.kind is Kind.LATEST and operation in CHANGING_OPERATIONS:
+            return False
+        return operation in USERS_OPERATIONS or _merge_without_inserts(info)
 
     def _options(self) -> dict[str, str]:
         return dict(self.derived.place.storage_options)

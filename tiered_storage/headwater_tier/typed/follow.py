@@ -182,6 +182,7 @@ class TopicFollower:
         if found is not None:
             try:
                 decoded = self._decoded(typed, wanted, found)
+                found = found.first(decoded.rows.num_rows)
                 rows = self._commit(typed, quarantine, decoded, found)
             except CommitUnknownError as error:
                 decoded, discarded = None, True
@@ -286,7 +287,7 @@ class TopicFollower:
                 self._decoder_for,
                 needs_key=wanted.latest,
             )
-        decoded = self._decoder.decode(found.rows)
+        decoded = self._decoder.decode_some(found.rows)
         schema = grown(typed.schema, self._decoder.keys, self._decoder.values)
         if schema != typed.schema:
             ends = typed.ends(self._log.snapshot.partitions)
@@ -376,7 +377,9 @@ class TopicFollower:
             )
             first = self._log.next_offset  # a gap of any size is passed at once
             lag = {p: (at, min(end, first(p, at) + ROWS_MAX)) for p, (at, end) in lag.items()}
-            rows = pa.concat_tables([again.rows(p, *span) for p, span in sorted(lag.items())])
+            parts = [(p, start, again.rows(p, start, end)) for p, (start, end) in lag.items()]
+            lag = {p: (start, end) for p, start, (_, end) in parts}
+            rows = pa.concat_tables([part for _, _, (part, _) in sorted(parts, key=_partition)])
         quarantine.append(rows, lag, clock=self._clock, entropy=self._entropy)
         return int(rows.num_rows)
 
@@ -427,6 +430,10 @@ class TopicFollower:
             quarantine_problem=trouble,
             quarantine_behind=sum(end - start for start, end in spans),
         )
+
+
+def _partition(part: tuple[int, int, object]) -> int:
+    return part[0]
 
 
 _followers: OrderedDict[str, TopicFollower] = OrderedDict()

@@ -19,7 +19,7 @@ from headwater.entropy import Entropy
 from headwater_tier.delta import TableStateError, table_exists
 from headwater_tier.plan import TableLocation
 from headwater_tier.schema import PARTITIONS
-from headwater_tier.typed.columns import KEY, TOMBSTONE, Part, source_of
+from headwater_tier.typed.columns import KEY, TOMBSTONE, Part, has_equality, source_of
 from headwater_tier.typed.compaction import compact_derived
 from headwater_tier.typed.decoding import DeclarationError
 from headwater_tier.typed.derived_files import in_schema, read_derived, stats_columns, write_derived
@@ -125,7 +125,7 @@ class Latest:
             return 0
         own = late.select(keys).group_by(keys).aggregate([])
         rivals = events(typed_rows(typed, below, among=own), keys)
-        growths = growths_from_property(table.properties.get(GROWTHS))
+        growths = table.parsed(GROWTHS, growths_from_property)
         newest = _at(newest_rows(rivals, keys, growths), admitted)
         return self._upserted(table, newest, keys, growths, {}) if newest.num_rows else 0
 
@@ -162,7 +162,7 @@ class Latest:
         """Remember from which offsets on the topic has more partitions."""
         before = int(table.properties.get(PARTITIONS, "0"))
         growths = [
-            *growths_from_property(table.properties.get(GROWTHS)),
+            *table.parsed(GROWTHS, growths_from_property),
             Growth(before, table.ends(before)),
         ]
         table.set_properties({PARTITIONS: str(partitions), GROWTHS: growths_to_property(growths)})
@@ -180,7 +180,7 @@ class Latest:
     ) -> int:
         versions = {table.derived.end_txn(p): end for p, end in ends.items()}
         keys = key_columns(typed.schema)
-        growths = growths_from_property(table.properties.get(GROWTHS))
+        growths = table.parsed(GROWTHS, growths_from_property)
         rows = self._truncated(table, events(rows, keys), len(ends))
         found = newest_rows(rows, keys, growths)
         if not table.files():
@@ -265,19 +265,24 @@ def latest_schema(typed: pa.Schema) -> pa.Schema:
 
 
 def key_columns(schema: pa.Schema) -> list[str]:
-    """The columns that are the row's key. Raises DeclarationError for what has no equality."""
-    names = []
-    for field in schema:
-        source = source_of(field)
-        if source is None or source.part is not Part.KEY:
-            continue
-        if pa.types.is_nested(field.type) or pa.types.is_floating(field.type):
-            raise DeclarationError(
-                f"headwater.latest.enable needs keys of plain columns: {field.name} is "
-                f"{field.type}; leave headwater.key.format empty for keys as bytes"
-            )
-        names.append(field.name)
+    """The columns that are the row's key: of types that have equality.
+
+    Raises DeclarationError if there is none but of other types.
+    """
+    fields = key_fields(schema)
+    names = [field.name for field in fields if has_equality(field.type)]
+    if fields and not names:
+        raise DeclarationError(
+            f"headwater.latest.enable needs keys of plain columns: {fields[0].name} is "
+            f"{fields[0].type}; leave headwater.key.format empty for keys as bytes"
+        )
     return names or [KEY]
+
+
+def key_fields(schema: pa.Schema) -> list[pa.Field]:
+    """All columns of the key."""
+    found = [(field, source_of(field)) for field in schema]
+    return [field for field, source in found if source is not None and source.part is Part.KEY]
 
 
 def events(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -286,6 +291,9 @@ def events(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     for name in keys:
         absent = pc.and_(absent, pc.is_null(rows.column(name)))
     keep = pc.invert(absent)
+    for field in key_fields(rows.schema):
+        if not has_equality(field.type):  # such a key is in quarantine
+            keep = pc.and_(keep, pc.is_null(rows.column(field.name)))
     if OP in rows.schema.names:
         op = rows.column(OP)
         known = pc.is_in(op, value_set=pa.array(["c", "r", "u", "d"]))

@@ -22,6 +22,17 @@ class LogRows:
     rows: pa.Table
     ranges: Mapping[int, tuple[int, int]]
 
+    def first(self, count: int) -> LogRows:
+        """The first rows, and the ranges that they are all of."""
+        if count >= self.rows.num_rows:
+            return self
+        last = self.rows.column("partition")[count].as_py()
+        ranges = {p: span for p, span in self.ranges.items() if p < last}
+        start, end = self.ranges[last][0], self.rows.column("offset")[count].as_py()
+        if start < end:
+            ranges[last] = (start, end)
+        return LogRows(self.rows.slice(0, count), ranges)
+
 
 def rows_above(
     reader: TableReader,

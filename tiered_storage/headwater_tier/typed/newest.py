@@ -22,6 +22,8 @@ OP = "__op"
 LSN = "__source_lsn"
 UNAVAILABLE = "__debezium_unavailable_value"
 """Debezium's placeholder for a large value that the change did not touch."""
+NO_TIME = -(2**63)
+"""Of a record without a timestamp: it is older than any other."""
 GROWTHS = "headwater.latest.growths"
 """JSON: a list of {partitions, starts}, oldest first."""
 
@@ -71,7 +73,8 @@ def newer_condition(growths: Sequence[Growth], *, has_lsn: bool) -> str:
     if growths:
         inside = (
             f"((s.`partition` = t.`partition` and {newer}) or "
-            "(s.`partition` <> t.`partition` and s.`timestamp` >= t.`timestamp`))"
+            "(s.`partition` <> t.`partition` and "
+            "(t.`timestamp` is null or s.`timestamp` >= t.`timestamp`)))"
         )
         before = " + ".join(_growth_sql(growth) for growth in growths)
         newer = f"(s.`__growth` > ({before}) or (s.`__growth` = ({before}) and {inside}))"
@@ -94,7 +97,7 @@ def newest_rows(rows: pa.Table, keys: Sequence[str], growths: Sequence[Growth]) 
     """One row per key, with `__growth`. Rows come in (partition, offset) order."""
     growth = growth_of(rows, growths)
     if len(growths):
-        times = pc.fill_null(rows.column("timestamp").cast(pa.int64()), 0).to_numpy()
+        times = pc.fill_null(rows.column("timestamp").cast(pa.int64()), NO_TIME).to_numpy()
         order = np.lexsort((rows.column("offset").to_numpy(), times, growth))
         rows, growth = rows.take(pa.array(order)), growth[order]
     groups = _groups(rows, keys)

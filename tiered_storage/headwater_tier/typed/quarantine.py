@@ -111,8 +111,9 @@ class CatchUp:
         self._decoder_for = decoder_for
         self._needs_key = needs_key
 
-    def rows(self, partition: int, start: int, end: int) -> pa.Table:
-        """What the quarantine table must get for [start, end) of a partition."""
+    def rows(self, partition: int, start: int, end: int) -> tuple[pa.Table, int]:
+        """What the quarantine table must get for [start, end) of a partition, and the end that was
+        reached: earlier when too many schema ids are unknown."""
         found = [QUARANTINE_SCHEMA.empty_table()]
         generation = self._typed.derived.generation
         for declaration, first, last in cut_by_declaration(
@@ -126,9 +127,11 @@ class CatchUp:
                 needs_key=self._needs_key,
             )
             for rows in rows_between(self._log, partition, first, last):
-                decoded = self._with_lost(decoder.decode(rows), partition)
+                decoded = self._with_lost(decoder.decode_some(rows), partition)
                 found.append(decoded.quarantined(generation))
-        return pa.concat_tables(found)
+                if (count := decoded.rows.num_rows) < rows.num_rows:
+                    return pa.concat_tables(found), rows.column("offset")[count].as_py()
+        return pa.concat_tables(found), end
 
     def _with_lost(self, decoded: DecodedRecords, partition: int) -> DecodedRecords:
         """With the rows that fit today, but did not when typed passed over them."""

@@ -15,6 +15,7 @@ from headwater_tier.typed.columns import (
     TOMBSTONE,
     Part,
     conform,
+    has_equality,
     is_debezium,
     known,
     source_of,
@@ -22,11 +23,14 @@ from headwater_tier.typed.columns import (
 from headwater_tier.typed.debezium import with_envelopes
 from headwater_tier.typed.declarations import Declaration
 from headwater_tier.typed.decoding import (
+    DETAIL_BYTES_MAX,
     DecoderFor,
+    LookupsSpentError,
     Misfit,
     Reason,
     SchemaSource,
 )
+from headwater_tier.typed.lookups import UNKNOWN_MAX, Lookups
 from headwater_tier.typed.newest import OP
 
 QUARANTINE_SCHEMA = pa.schema(
@@ -122,13 +126,15 @@ class RecordDecoder:
         Raises DeclarationError, SchemaUnavailableError.
         """
         self._needs_key = needs_key
+        self._lookups = (Lookups(schemas), Lookups(schemas))
+        of_values, of_keys = self._lookups
         self._value = with_envelopes(decoder_for)(
-            declaration.value, known(table, Part.VALUE), schemas
+            declaration.value, known(table, Part.VALUE), of_values
         )
         self._key = None
         if declaration.key is not None:
             keys = known(table, Part.KEY)
-            self._key = decoder_for(declaration.key, keys, schemas)
+            self._key = decoder_for(declaration.key, keys, of_keys)
 
     @property
     def keys(self) -> pa.Schema:
@@ -142,6 +148,26 @@ class RecordDecoder:
 
     def decode(self, rows: pa.Table) -> DecodedRecords:
         """Decode records with columns key and value. Raises SchemaUnavailableError."""
+        self._begin(is_bounded=False)
+        return self._decoded(rows)
+
+    def decode_some(self, rows: pa.Table) -> DecodedRecords:
+        """Decode the first records, all if few of their schema ids are unknown to the registry.
+
+        Those before the first one that waits; at least one. Raises SchemaUnavailableError.
+        """
+        self._begin(is_bounded=True)
+        while True:
+            try:
+                return self._decoded(rows)
+            except LookupsSpentError as error:
+                rows = rows.slice(0, error.row or UNKNOWN_MAX)
+
+    def _begin(self, *, is_bounded: bool) -> None:
+        for lookups in self._lookups:
+            lookups.begin(is_bounded=is_bounded)
+
+    def _decoded(self, rows: pa.Table) -> DecodedRecords:
         value = self._value.decode(rows.column("value"))
         keys = rows.select([KEY])
         key_misfits: Sequence[Misfit] = ()
@@ -149,13 +175,13 @@ class RecordDecoder:
             key = self._key.decode(rows.column("key"))
             keys, key_misfits = key.columns, key.misfits
         misfits = {m.row: m for m in key_misfits} | {m.row: m for m in value.misfits}
-        without = self._without_key(rows, value.columns) if self._needs_key else []
+        without = self._without_key(rows, value.columns, keys) if self._needs_key else []
         without = [misfit for misfit in without if misfit.row not in misfits]
         return DecodedRecords(
             rows, keys, value.columns, tuple(misfits.values()), without, value.schema_ids
         )
 
-    def _without_key(self, rows: pa.Table, values: pa.Table) -> list[Misfit]:
+    def _without_key(self, rows: pa.Table, values: pa.Table, keys: pa.Table) -> list[Misfit]:
         """Records that change no key's row; a truncate and a message of Debezium need no key."""
         missing = rows.column("key").is_null()
         at = values.schema.get_field_index(OP)
@@ -164,4 +190,16 @@ class RecordDecoder:
             missing = pc.and_(missing, pc.invert(keyless))
         detail = "the topic keeps the latest row per key, and this record has no key"
         found = np.flatnonzero(missing.to_numpy()).tolist()
-        return [Misfit(row, Reason.NO_KEY, detail) for row in found]
+        misfits = {row: Misfit(row, Reason.NO_KEY, detail) for row in found}
+        for field in keys.schema:
+            if has_equality(field.type):
+                continue
+            detail = (
+                f"the topic keeps the latest row per key, and the key's {field.name[:200]} is of "
+                f"type {field.type}, which has no equality: leave headwater.key.format empty"
+            )[:DETAIL_BYTES_MAX]
+            unfit = pc.is_valid(keys.column(field.name)).to_numpy()
+            misfits |= {
+                row: Misfit(row, Reason.NO_KEY, detail) for row in np.flatnonzero(unfit).tolist()
+            }
+        return list(misfits.values())

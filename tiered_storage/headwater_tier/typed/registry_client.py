@@ -10,6 +10,7 @@ import base64
 import http.client
 import json
 import ssl
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, NoReturn
 from urllib.parse import quote, unquote, urlsplit
@@ -35,6 +36,8 @@ SECRETS = (BASIC_INFO, BEARER_TOKEN, "ssl.keystore.password", "ssl.key.password"
 TIMEOUT_S = 10.0
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 NOT_FOUND_S = 5.0
+MISSING_MAX = 10_000
+"""Ids that are remembered as unknown; the oldest go first."""
 REFERENCES_MAX = 1000
 REFERENCES_DEPTH_MAX = 50
 """Of references of references: a schema that goes on does not parse, and its records do not fit."""
@@ -59,23 +62,20 @@ class RegistryClient:
         ]
         if not self._servers:
             raise UsageError(f"{URL_KEY} is empty: set it to http://host:8081")
-        self._clock = clock or SystemClock()
         self._by_id: dict[int, RegisteredSchema] = {}
-        self._missing_until_s: dict[int, float] = {}
+        self._unknown = UnknownIds(clock or SystemClock())
 
     def by_id(self, schema_id: int) -> RegisteredSchema | None:
         """See the port."""
         found = self._by_id.get(schema_id)
         if found is not None:
             return found
-        now_s = self._clock.monotonic()
-        if now_s < self._missing_until_s.get(schema_id, now_s):
+        if self._unknown.has(schema_id):
             return None
         answer = self._get(f"/schemas/ids/{schema_id}")
         if answer is None:
-            self._missing_until_s[schema_id] = self._clock.monotonic() + NOT_FOUND_S
+            self._unknown.add(schema_id)
             return None
-        self._missing_until_s.pop(schema_id, None)
         self._by_id[schema_id] = schema = self._schema(schema_id, answer)
         return schema
 
@@ -133,6 +133,26 @@ class RegistryClient:
     def _refuse(self, what: str) -> NoReturn:
         named = ", ".join(server.shown for server in self._servers)
         raise SchemaUnavailableError(f"the schema registry {named} {what}")
+
+
+class UnknownIds:
+    """Ids that the registry did not have a moment ago: a bounded number of them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until_s: OrderedDict[int, float] = OrderedDict()
+
+    def add(self, schema_id: int) -> None:
+        """Believe it for NOT_FOUND_S."""
+        self._until_s[schema_id] = self._clock.monotonic() + NOT_FOUND_S
+        self._until_s.move_to_end(schema_id)
+        if len(self._until_s) > MISSING_MAX:
+            self._until_s.popitem(last=False)
+
+    def has(self, schema_id: int) -> bool:
+        """True while that is believed."""
+        now_s = self._clock.monotonic()
+        return now_s < self._until_s.get(schema_id, now_s)
 
 
 class _Server:

@@ -163,9 +163,7 @@ class _Replay:
         fits: np.ndarray = np.equal(of_generation, generation)
         fits[[misfit.row for misfit in decoded.misfits]] = False
         reasons = decoded.rows.column("reason")
-        without_key = pc.and_(
-            pc.equal(reasons, Reason.NO_KEY.value), pc.is_null(decoded.rows.column("key"))
-        )
+        without_key = pc.equal(reasons, Reason.NO_KEY.value)  # the typed table has them
         fits &= ~without_key.to_numpy()
         for partition in pc.unique(decoded.rows.column("partition")).to_pylist():
             end = self._typed.version_of(self._typed.derived.end_txn(partition)) or 0

@@ -94,8 +94,11 @@ def base_properties(log: TableLocation, schema: pa.Schema) -> dict[str, str]:
 
 
 def declarations_of(table: DerivedTable) -> tuple[Since, ...]:
-    """The declarations that the table's rows were decoded by, oldest first."""
-    return from_property(table.properties[PROPERTY])
+    """The declarations that the table's rows were decoded by, oldest first.
+
+    Raises TableStateError for a property that someone changed.
+    """
+    return table.parsed(PROPERTY, lambda text: from_property(text or ""))
 
 
 def declare(table: DerivedTable, declaration: Declaration, ends: Mapping[int, int]) -> None:

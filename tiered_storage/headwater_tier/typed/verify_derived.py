@@ -192,7 +192,7 @@ def _latest(
     places = zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True)
     merged = pa.array([offset < ends.get(partition, 0) for partition, offset in places], pa.bool_())
     changes, _ = after_truncate(events(rows.filter(merged), keys))
-    newest = newest_rows(changes, keys, growths_from_property(table.properties.get(GROWTHS)))
+    newest = newest_rows(changes, keys, table.parsed(GROWTHS, growths_from_property))
     gone = pc.equal(newest[OP], "d") if OP in newest.schema.names else newest[TOMBSTONE]
     wanted = _keyed(newest.filter(pc.invert(pc.fill_null(gone, False))), keys)
     found = _keyed(_rows(table, ["partition", "offset", *keys]), keys)

@@ -49,6 +49,10 @@ class FormatCatalog:
             parsed = self._format(schema_type).parse(text, references)
         except RecursionError as error:
             raise SchemaSyntaxError("the schema is nested too deeply") from error
+        try:
+            parsed.text.encode()
+        except UnicodeEncodeError as error:
+            raise SchemaSyntaxError("the schema has half of a surrogate pair") from error
         with self._lock:
             self._parsed[key] = parsed
             while len(self._parsed) > PARSED_MAX:

@@ -16,6 +16,7 @@ from headwater_tier.service.table_facts import TableFacts
 from headwater_tier.service.table_thread import Opened
 from headwater_tier.service.topics import TieredTopic
 from headwater_tier.typed.follow import FollowResult
+from headwater_tier.typed.latest import MergeResult
 from headwater_tier.typed.without_registry import WithoutRegistry
 
 JSON = {"headwater.value.format": "json"}
@@ -124,3 +125,15 @@ def test_a_panic_in_a_library_stops_one_topic_only() -> None:
     assert tables.round()
     assert sorted(follower.turns) == ["bad", "good"]
     assert "unwrap" in tables.problems()["bad"]
+
+
+def test_the_status_tells_the_rows_that_the_tables_hold_after_a_restart() -> None:
+    held = {"typed": 201, "quarantine": 3, "latest": 40}
+
+    def follow(at: TableLocation, *_: object) -> FollowResult:
+        return FollowResult(at.topic, 1, rows=1, held=held, latest=MergeResult(1, 1))
+
+    tables = DerivedTables(WithoutRegistry(), ManualClock(), follow, lambda _at: None)
+    note(tables, topic("t", JSON))
+    tables.round()
+    assert {kind: told.rows for kind, told in tables.status("t").items()} == held

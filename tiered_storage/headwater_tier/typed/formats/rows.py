@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from headwater_tier.typed.decoding import Decoded, Misfit, Reason
+from headwater_tier.typed.decoding import Decoded, LookupsSpentError, Misfit, Reason
 from headwater_tier.typed.formats.columns import conform
 from headwater_tier.typed.formats.misfit import NotFittingError
 from headwater_tier.typed.formats.slots import Blobs, Slots, blobs_of
@@ -130,6 +130,8 @@ def read_row(
         return read(blob)
     except NotFittingError as error:
         misfits.append(error.at_row(number))
+    except LookupsSpentError as error:
+        raise LookupsSpentError(error.schema_id, number) from None
     except UNFORESEEN as error:
         misfits.append(unforeseen(error).at_row(number))
     return {}

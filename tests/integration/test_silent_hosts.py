@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from headwater_spark.cluster.broker_task import HOST_MARK, BrokerTask
+from headwater.system import SystemEntropy
+from headwater_spark.cluster.broker_files import HOST_MARK
+from headwater_spark.cluster.broker_task import BrokerTask
 from headwater_spark.cluster.driver_link import DriverLink, Report, TaskLink
+from headwater_spark.cluster.entry_tokens import EntryTokens
 from integration.cluster import LocalCluster
 from integration.network_hosts import HostNetwork, network_hosts, refusal
 
@@ -37,12 +40,18 @@ def network(tmp_path: Path) -> Iterator[HostNetwork]:
 class Driver:
     """Keeps the reports of tasks, and the order in which connections are lost."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, properties: dict[str, str]) -> None:
+        self.properties = properties
+        self.tokens = EntryTokens(SystemEntropy())
         self.reports: queue.Queue[Report] = queue.Queue()
         self.lost: queue.Queue[int] = queue.Queue()
-        self.link = DriverLink(host, "secret", self._on_report, self._on_lost, silence_s=SILENCE_S)
+        self.link = DriverLink(
+            host, self.tokens.admits, self._on_report, self._on_lost, silence_s=SILENCE_S
+        )
 
-    def _on_report(self, report: Report, _link: TaskLink) -> None:
+    def _on_report(self, report: Report, link: TaskLink) -> None:
+        if report["event"] == "up":
+            link.welcome(properties=list(self.properties.items()))
         self.reports.put(report)
 
     def _on_lost(self, broker_id: int, _link: TaskLink) -> None:
@@ -55,7 +64,6 @@ class Driver:
 
 
 def test_both_sides_give_up_a_host_that_is_cut_off(network: HostNetwork, tmp_path: Path) -> None:
-    driver = Driver(network.central_address)
     (data,) = network[0].private
     rows = {
         "broker.id": "0",
@@ -63,16 +71,16 @@ def test_both_sides_give_up_a_host_that_is_cut_off(network: HostNetwork, tmp_pat
         "advertised.listeners": f"PLAINTEXT://{HOST_MARK}:9092",
         "log.dirs": str(data / "broker-0"),
     }
+    driver = Driver(network.central_address, rows)
     task = BrokerTask(
         broker_id=0,
         name="broker-0",
         command=FAKE_BROKER,
-        properties=tuple(rows.items()),
         config_path=str(data / "conf" / "broker-0.properties"),
         log_path=str(data / "broker-0.log"),
         driver_host=network.central_address,
         driver_port=driver.link.port,
-        token="secret",
+        token=driver.tokens.issue(0),
         silence_s=SILENCE_S,
     )
     (tmp_path / "task").write_bytes(pickle.dumps(task))

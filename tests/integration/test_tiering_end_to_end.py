@@ -179,7 +179,7 @@ def test_retention_waits_for_tiering_and_then_shortens_the_table(
     configure(cluster, topic, retention_ms="3600000")
     tier_here(cluster, spark, topic)
     assert LogTable(job.location).snapshot.starts == {0: 600}
-    assert LogTable(job.location).snapshot.files == ()
+    assert list(LogTable(job.location).snapshot.files) == []
     cluster.wait_until(
         lambda: {r["log_start_offset"] for r in replicas(cluster, topic)} == {600},
         "log start follows the table",

@@ -7,11 +7,14 @@ with StandaloneSpark(network, folder) as standalone:
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,7 +73,20 @@ class StandaloneSpark:
             time.sleep(0.05)
         for worker in self._network.hosts:
             self.start_worker(worker)
+        # An application that registers before a worker gets two executors on one of the others.
+        while self._alive_workers() < len(self._network.hosts):
+            assert time.monotonic() < deadline, (self._folder / "master.log").read_text()
+            time.sleep(0.1)
         return self
+
+    def _alive_workers(self) -> int:
+        """The number of workers that have registered, by the master's own page."""
+        page = f"http://{self._network.central_address}:{WEB_PORT}/json/"
+        try:
+            with urllib.request.urlopen(page, timeout=READY_S) as reply:
+                return int(json.load(reply)["aliveworkers"])
+        except urllib.error.URLError:
+            return 0  # the page comes after the port
 
     def start_worker(self, host: NetworkHost) -> None:
         """Start the worker of a host; its executors end with it."""

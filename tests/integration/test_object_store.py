@@ -114,7 +114,6 @@ def test_the_whole_path_and_a_restore_from_it(store: ObjectStore, tmp_path: Path
         storage = [f"--storage-option={key}={value}" for key, value in store.options.items()]
         found = cli("verify", TOPIC, "--bootstrap-server", cluster.bootstrap, "--json", *storage)
         assert json.loads(found.stdout)["equal"]
-        _an_outage_delays_tiering_and_nothing_else(store, cluster, config)
         rows = consume(cluster, TOPIC, ends_of(cluster, TOPIC))
         cli("tier", "catalog", "--once", *at(cluster), *config)
 
@@ -155,6 +154,19 @@ def _other_engines_see_the_rows(store: ObjectStore, base: str) -> None:
         engine.register("rows", rows)
         counted = engine.sql('select count(*), max("offset") from rows').fetchall()
     assert counted == [(RECORDS, RECORDS - 1)]
+
+
+@pytest.mark.long
+def test_an_outage_delays_tiering_and_nothing_else(store: ObjectStore, tmp_path: Path) -> None:
+    base = "s3://lake/outage"
+    properties = {"headwater.tables.uri": base, **prefixed(store)}
+    config = ("--tables-config", str(tables_config(tmp_path, store, base)))
+    with LocalCluster(tmp_path / "cluster", next_base_port(tmp_path), 1, properties) as cluster:
+        cluster.create_topic(TOPIC, 1, 1, retention_ms="-1", remote_storage_enable="true")
+        produce(cluster, TOPIC, RECORDS)
+        cli("tier", "serve", "--once", *at(cluster), *config)
+        cli("tier", "catalog", "--once", *at(cluster), *config)
+        _an_outage_delays_tiering_and_nothing_else(store, cluster, config)
 
 
 def _an_outage_delays_tiering_and_nothing_else(

@@ -28,7 +28,7 @@ $(STAMP): pyproject.toml .ci/setup
 demo: setup ## The whole path on a real year of flights: brokers in Spark, Delta, proofs (about 6 min; ARGS=--secure, too)
 	@$(BIN)/python jobs/flights_demo.py $(ARGS)
 
-test: setup check unit integration ## Everything: check, unit and integration tests (about 20 min on two cores)
+test: setup check unit integration ## Everything: check, unit and integration tests (20 to 25 min on two cores)
 
 check: setup ## ruff, mypy, import contracts, house rules
 	@$(BIN)/ruff check $(FOLDERS)

@@ -23,7 +23,15 @@ from measures import python, show
 from peers import HeadwaterPeer, KafkaPeer, bench_folder, spark_kafka_jars
 from pyspark.sql import SparkSession
 from spark_latency import Limit, bench_latency, show_limits
-from spark_reads import fill, read, sum_lengths, summary, timed
+from spark_reads import (
+    fill,
+    kafka_stream,
+    read,
+    sum_lengths,
+    summary,
+    timed,
+    write_to_delta,
+)
 from spark_sink import bench_sink
 
 from headwater_spark.jars import delta_jars
@@ -78,20 +86,7 @@ def bench_source(
 
 def stream_to_delta(spark: SparkSession, kafka: KafkaPeer, topic: str, folder: Path) -> None:
     """Spark's own way: Kafka source, Delta sink, availableNow."""
-    stream = (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", kafka.bootstrap)
-        .option("subscribe", topic)
-        .option("startingOffsets", "earliest")
-        .load()
-    )
-    query = (
-        stream.writeStream.format("delta")
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start(str(folder / "table"))
-    )
-    query.awaitTermination()
+    write_to_delta(kafka_stream(spark, kafka, topic), folder)
 
 
 def bench_tier(

@@ -20,7 +20,7 @@ from measures import Peer, create_topic, show
 from peers import HeadwaterPeer, KafkaPeer, bench_folder, spark_kafka_jars
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
-from spark_reads import PARTITIONS, summary, timed
+from spark_reads import PARTITIONS, kafka_stream, summary, timed, write_to_delta
 
 from headwater import Admin, Producer
 from headwater.system import SystemClock
@@ -71,11 +71,7 @@ def fill(peer: Peer, topic: str, rows: int) -> None:
 def theirs(spark: SparkSession, kafka: KafkaPeer, topic: str, folder: Path) -> None:
     """Spark's own way."""
     stream = (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", kafka.bootstrap)
-        .option("subscribe", topic)
-        .option("startingOffsets", "earliest")
-        .load()
+        kafka_stream(spark, kafka, topic)
         .select(
             "partition",
             "offset",
@@ -84,13 +80,7 @@ def theirs(spark: SparkSession, kafka: KafkaPeer, topic: str, folder: Path) -> N
         )
         .select("partition", "offset", "timestamp", "v.*")
     )
-    query = (
-        stream.writeStream.format("delta")
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start(str(folder / "table"))
-    )
-    query.awaitTermination()
+    write_to_delta(stream, folder)
 
 
 def ours(spark: SparkSession, headwater: HeadwaterPeer, topic: str) -> int:

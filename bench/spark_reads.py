@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -70,3 +71,25 @@ def summary(name: str, pairs: list[Pair], rows: int, bar: float) -> dict[str, ob
     """Seconds of both, pair by pair, as rows per second."""
     rates = [(Figure(rows / theirs), Figure(rows / ours)) for theirs, ours in pairs]
     return compare(name, rates, Bar(bar))
+
+
+def kafka_stream(spark: SparkSession, kafka: KafkaPeer, topic: str) -> DataFrame:
+    """A topic as a stream of Spark's own connector, from its start."""
+    return (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", kafka.bootstrap)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+
+
+def write_to_delta(stream: DataFrame, folder: Path) -> None:
+    """Write what a stream has now into a Delta table of the folder (availableNow)."""
+    query = (
+        stream.writeStream.format("delta")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(folder / "table"))
+    )
+    query.awaitTermination()

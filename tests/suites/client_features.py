@@ -25,7 +25,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import traceback
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -36,10 +35,10 @@ import confluent_kafka
 from docs_pages import DOCS, table, with_block
 from suites import judge, parts, python_clients
 from suites.clusters import HEADWATER, KAFKA, create_topic, started
+from suites.outcomes import WORKS, outcome
 
 PAGE = DOCS / "clients.md"
 BLOCK = "client-transactions"
-WORKS = "yes"
 RECORDS = 4
 PROGRAM_S = 180.0
 SHOWN_CHARACTERS = 1_500
@@ -206,15 +205,7 @@ def page_block(results: Mapping[tuple[str, str], str]) -> str:
 
 
 def _outcome(bootstrap: str, client: str, feature: str) -> str:
-    try:
-        run(bootstrap, client, feature)
-    except parts.MissingPartError as error:
-        return f"not run: {error}"
-    except Exception as error:  # noqa: BLE001 - whatever a client throws is its outcome
-        traceback.print_exc()
-        words = " ".join(str(error).split()).replace("|", "/")
-        return f"no: {type(error).__name__}: {words[:160]}"
-    return WORKS
+    return outcome(lambda: run(bootstrap, client, feature))
 
 
 def main(arguments: Iterable[str]) -> int:

@@ -16,7 +16,6 @@ import json
 import sys
 import tempfile
 import time
-import traceback
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -35,11 +34,11 @@ from integration.conftest import next_base_port
 from kerberos_realm import REALM, Realm
 from suites import judge, parts
 from suites.mechanism_clients import CLIENTS, GSSAPI, LACKING, MECHANISMS, MODULES, MTLS, Login
+from suites.outcomes import WORKS, outcome
 from tls_authority import Authority
 
 PAGE = DOCS / "clients.md"
 BLOCK = "client-mechanisms"
-WORKS = "yes"
 LACKS = "the client has it not"
 ALICE = "alice"
 STRANGER = "mallory"
@@ -225,15 +224,7 @@ def page_block(results: dict[tuple[str, str], str]) -> str:
 def _outcome(broker: SecuredBroker, client: str, mechanism: str) -> str:
     if (client, mechanism) in LACKING:
         return LACKS
-    try:
-        run(broker, client, mechanism)
-    except parts.MissingPartError as error:
-        return f"not run: {error}"
-    except Exception as error:  # noqa: BLE001 - whatever a client throws is its outcome
-        traceback.print_exc()
-        words = " ".join(str(error).split()).replace("|", "/")
-        return f"no: {type(error).__name__}: {words[:160]}"
-    return WORKS
+    return outcome(lambda: run(broker, client, mechanism))
 
 
 def main(arguments: Iterable[str]) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headwater_tier.delta import LiveFile
+from headwater_tier.live_files import first_within
 from headwater_tier.table_maintenance import (
     COMPACT_FILES_MIN,
     DAY_MS,
@@ -39,9 +40,9 @@ def plan_fold(
     if len(small) < 2:
         return ()
     if _is_day_over(small, now_ms) or now_ms - small[-1].modified_ms >= QUIET_MS:
-        return _within(small, bytes_target)
+        return first_within(small, bytes_target)
     level0 = [f for f in small if f.path.startswith(L0_PREFIX)]
-    batch = _within(level0, bytes_target)
+    batch = first_within(level0, bytes_target)
     if len(batch) < files_min and len(batch) == len(level0):
         return ()
     older = [f for f in small if not f.path.startswith(L0_PREFIX)]
@@ -57,15 +58,3 @@ def plan_fold(
 def _is_day_over(small: Sequence[LiveFile], now_ms: int) -> bool:
     """True when the oldest undersized file is of an earlier day (UTC)."""
     return small[0].modified_ms // DAY_MS < now_ms // DAY_MS
-
-
-def _within(files: Sequence[LiveFile], bytes_target: int) -> tuple[LiveFile, ...]:
-    """As many of the oldest files as fit into one."""
-    chosen: list[LiveFile] = []
-    size = 0
-    for live in files:
-        if chosen and size + live.size_bytes > bytes_target:
-            break
-        chosen.append(live)
-        size += live.size_bytes
-    return tuple(chosen)

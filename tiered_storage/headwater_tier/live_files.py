@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, Protocol, TypeVar, overload
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -23,6 +23,29 @@ class LiveFile:
     max_partition: int | None
     min_offset: int | None
     max_offset: int | None
+
+
+class Sized(Protocol):
+    """A file of any table."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size."""
+
+
+FileT = TypeVar("FileT", bound=Sized)
+
+
+def first_within(files: Sequence[FileT], bytes_target: int) -> tuple[FileT, ...]:
+    """As many of the first files as fit into one of this size: one at least, if there is any."""
+    chosen: list[FileT] = []
+    size_bytes = 0
+    for live in files:
+        if chosen and size_bytes + live.size_bytes > bytes_target:
+            break
+        chosen.append(live)
+        size_bytes += live.size_bytes
+    return tuple(chosen)
 
 
 class LiveFiles(Sequence[LiveFile]):

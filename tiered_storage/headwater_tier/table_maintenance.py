@@ -26,6 +26,7 @@ from headwater_tier.delta import (
     TableStateError,
     filesystem,
 )
+from headwater_tier.live_files import first_within
 from headwater_tier.plan import FileFacts, TableLocation
 from headwater_tier.reader import RowGroup, index_groups
 from headwater_tier.table_names import rows_txn
@@ -76,15 +77,9 @@ def plan_compaction(
     level0 = sorted(
         (f for f in snapshot.files if f.path.startswith(L0_PREFIX)), key=lambda f: f.modified_ms
     )
-    chosen: list[LiveFile] = []
-    size_bytes = 0
-    for live in level0:
-        if chosen and size_bytes + live.size_bytes > bytes_target:
-            break
-        chosen.append(live)
-        size_bytes += live.size_bytes
+    chosen = first_within(level0, bytes_target)
     is_due = len(chosen) >= files_min or (len(chosen) > 1 and len(chosen) < len(level0))
-    return tuple(chosen) if is_due else ()
+    return chosen if is_due else ()
 
 
 def compact(

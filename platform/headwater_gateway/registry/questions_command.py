@@ -86,10 +86,7 @@ def schema(
     if subject is not None:
         path = f"/subjects/{quote(subject, safe='')}/versions/{number or 'latest'}"
     found = remote(url).ask("GET", path)
-    if as_json:
-        echo_json(found)
-    else:
-        click.echo(found["schema"])
+    _show(found, found["schema"], as_json)
     return 0
 
 
@@ -105,10 +102,7 @@ def register(
     """Register the schema of FILE (-: standard input) in SUBJECT; print its id."""
     path = f"/subjects/{quote(subject, safe='')}/versions"
     found = remote(url).ask("POST", path, _body(file, schema_type))
-    if as_json:
-        echo_json(found)
-    else:
-        click.echo(found["id"])
+    _show(found, found["id"], as_json)
     return 0
 
 
@@ -131,6 +125,14 @@ def check(
         for reason in found["messages"]:
             click.echo(f"  {reason}")
     return 0 if found["is_compatible"] else EXIT_FAILED
+
+
+def _show(found: Any, text: Any, as_json: bool) -> None:
+    """The whole answer as JSON, or the part of it that a person asks for."""
+    if as_json:
+        echo_json(found)
+    else:
+        click.echo(text)
 
 
 def _body(file: str, schema_type: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater_tier.delta import TableStateError
+from headwater_tier.live_files import first_within
 from headwater_tier.typed.columns import Part, source_of
 from headwater_tier.typed.derived_files import in_schema, read_derived, write_derived
 from headwater_tier.typed.derived_table import DerivedChange, DerivedFile, DerivedTable
@@ -29,15 +30,9 @@ def due(
     """The small files to rewrite as one, oldest offsets first; none while there are few. Pure."""
     small = [f for f in files if f.size_bytes * SMALL_PART < bytes_target and f.rows is not None]
     small.sort(key=lambda f: (f.min_offset or 0, f.path))
-    chosen: list[DerivedFile] = []
-    size_bytes = 0
-    for live in small:
-        if chosen and size_bytes + live.size_bytes > bytes_target:
-            break
-        chosen.append(live)
-        size_bytes += live.size_bytes
+    chosen = first_within(small, bytes_target)
     is_due = len(chosen) >= files_min or (1 < len(chosen) < len(small))
-    return tuple(chosen) if is_due else ()
+    return chosen if is_due else ()
 
 
 def compact_derived(

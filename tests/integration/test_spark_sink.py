@@ -74,6 +74,17 @@ class Pipeline:
         writer = writer.option("checkpointLocation", str(checkpoint or self.checkpoint))
         return writer.trigger(availableNow=True).start()
 
+    def await_first_plan(self) -> None:
+        """Until Spark has written its first batch's offsets.
+
+        A query that is stopped while Spark writes them leaves a checkpoint which Spark itself
+        refuses from then on (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY), whatever the sink.
+        """
+        deadline = time.monotonic() + WAIT_S
+        while not (self.checkpoint / "offsets" / "0").exists():
+            assert time.monotonic() < deadline, "Spark planned no batch"
+            time.sleep(0.02)
+
     def run(self, rows: DataFrame | None = None, **options: Any) -> list[int]:
         """Run to the source's end; the input rows of each batch."""
         query = self.start(rows, **options)
@@ -222,7 +233,8 @@ def test_a_query_may_be_stopped_at_any_moment(pipeline: Pipeline) -> None:
         pipeline.produce(30)
         rows = pipeline.rows().mapInArrow(slow(0.3), "value binary")
         query = pipeline.start(rows)
-        query.awaitTermination(0.4 + 0.25 * round_number)
+        pipeline.await_first_plan()
+        query.awaitTermination(0.25 * round_number)
         query.stop()
     pipeline.run()
     assert pipeline.written() == pipeline.expected()

@@ -242,55 +242,6 @@ class VideoInstruction(JsonValue):
 
 
 @dataclass(frozen=True)
-class WatchInstruction(JsonValue):
-    """ "Follow this": `kind` is "plate" or "person"; `active` false ends it."""
-
-    instruction_id: str
-    kind: str
-    wanted: str
-    user: str
-    active: bool = True
-
-
-@dataclass(frozen=True)
-class StatisticsInstruction(JsonValue):
-    """ "Count here": captures of `kind` ("vehicles" or "faces") at a device per interval."""
-
-    instruction_id: str
-    kind: str
-    device_ip: str
-    interval_s: int
-    user: str
-    active: bool = True
-
-
-@dataclass(frozen=True)
-class TrackPoint(JsonValue):
-    """A capture that matches a watch instruction: where and when."""
-
-    instruction_id: str
-    record_id: str
-    wanted: str
-    checkpoint_id: str
-    device_ip: str
-    place: str
-    latitude: float
-    longitude: float
-    capture_time: str
-
-
-@dataclass(frozen=True)
-class Count(JsonValue):
-    """A device's captures in one interval, so far; `start_time` is the interval's begin."""
-
-    instruction_id: str
-    device_ip: str
-    kind: str
-    start_time: str
-    count: int
-
-
-@dataclass(frozen=True)
 class Alarm(JsonValue):
     """Something that operators must see: `flow` found it, `key` tells one opening from the next."""
 

@@ -1,4 +1,4 @@
-"""Videos of the city: some seconds of grey frames with bright objects that move, and their truth."""
+"""Videos of the city: seconds of grey frames with bright objects that move, and their truth."""
 
 from __future__ import annotations
 

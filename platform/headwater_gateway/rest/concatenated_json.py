@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from enum import Enum
 
+from headwater_gateway.app.errors import GatewayError
 from headwater_gateway.rest.documents import bad_request
 
 _MARKS = re.compile(rb'["{}\[\]]')
@@ -30,26 +31,36 @@ class Splitter:
         """What is before it has been looked at."""
         self._depth = 0
         self._where = _Where.BETWEEN
+        self._fault: GatewayError | None = None
 
-    @property
-    def is_between(self) -> bool:
-        """True unless an object has begun and not ended."""
-        return self._where is _Where.BETWEEN
+    def end(self) -> None:
+        """The stream is over. Raises GatewayError for what is left."""
+        self._raise_fault()
+        if self._where is not _Where.BETWEEN:
+            raise bad_request("the last object does not end")
 
     def feed(self, piece: bytes) -> list[bytes]:
         """The objects that end in this piece. Raises GatewayError: 400 for what is no object, 413
-        for a longer one."""
+        for a longer one; if objects came before it in this piece, the next call raises it."""
+        self._raise_fault()
         self._rest += piece
         found = []
-        while (end := self._next_end()) is not None:
-            found.append(bytes(self._rest[:end]))
-            del self._rest[:end]
-            self._at = 0
-        if len(self._rest) > self._bytes_max:
-            error = bad_request(f"a record is longer than {self._bytes_max} bytes")
-            error.status = error.code = 413
-            raise error
+        try:
+            while (end := self._next_end()) is not None:
+                found.append(bytes(self._rest[:end]))
+                del self._rest[:end]
+                self._at = 0
+            if len(self._rest) > self._bytes_max:
+                raise GatewayError(413, 413, f"a record is longer than {self._bytes_max} bytes")
+        except GatewayError as error:
+            self._fault = error
+        if not found:
+            self._raise_fault()
         return found
+
+    def _raise_fault(self) -> None:
+        if self._fault is not None:
+            raise self._fault
 
     def _next_end(self) -> int | None:
         while self._at < len(self._rest):

@@ -59,6 +59,10 @@ class RestPart:
         self._state = _Running(services, self._registry)
         self._state.consumers.start()
 
+    def end_idle_consumers(self) -> None:
+        """End the consumers without a request of late; it happens by itself each second."""
+        self._running.consumers.end_idle()
+
     async def close(self) -> None:
         """The consumers leave their groups."""
         if self._state is not None:

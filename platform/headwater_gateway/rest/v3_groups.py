@@ -52,6 +52,10 @@ class Groups:
         routes.read(f"{prefix}{GROUP}/consumers", self.consumers)
         routes.read(prefix + CONSUMER, self.consumer)
         routes.read(f"{prefix}{CONSUMER}/assignments", self.assignments)
+        routes.read(
+            f"{prefix}{CONSUMER}/assignments/{{topic_name}}/partitions/{{partition_id}}",
+            self.assignment,
+        )
         routes.read(f"{prefix}{GROUP}/lag-summary", self.lag_summary)
         routes.read(f"{prefix}{GROUP}/lags", self.lags)
         routes.read(f"{prefix}{GROUP}/lags/{{topic_name}}/partitions/{{partition_id}}", self.lag)
@@ -95,6 +99,16 @@ class Groups:
         here = ("consumer-groups", group.group_id, "consumers", member.member_id, "assignments")
         rows = [_assignment(cluster, group.group_id, member, here, tp) for tp in member.assignment]
         return cluster.collection("KafkaConsumerAssignmentList", cluster.url(*here), rows)
+
+    async def assignment(self, request: RestRequest) -> Any:
+        """One partition that a member reads."""
+        cluster = await self._ids.of_path(request)
+        group, member = await _member(request)
+        tp = TopicPartition(request.part("topic_name"), request.number("partition_id"))
+        if tp not in member.assignment:
+            raise GatewayError(404, 404, f"{tp.topic}-{tp.partition} is not assigned to it.")
+        here = ("consumer-groups", group.group_id, "consumers", member.member_id, "assignments")
+        return _assignment(cluster, group.group_id, member, here, tp)
 
     async def lags(self, request: RestRequest) -> Any:
         """The lag of each partition that the group has committed."""

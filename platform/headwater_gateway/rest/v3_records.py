@@ -211,19 +211,21 @@ async def _texts(receive: Receive, *, is_stream: bool) -> AsyncGenerator[_Text]:
     splitter = Splitter(RECORD_BYTES_MAX)
     held: bytes | None = None
     more = True
-    while more:
-        piece, more = await _piece(receive)
-        for text in splitter.feed(piece):
-            if held is not None:
+    try:
+        while more:
+            piece, more = await _piece(receive)
+            for text in splitter.feed(piece):
+                if held is not None:
+                    yield _Text(held, is_last=False)
+                held = text
+            if is_stream and more and held is not None:
                 yield _Text(held, is_last=False)
-            held = text
-        if is_stream and more and held is not None:
-            yield _Text(held, is_last=False)
-            held = None
-    if not splitter.is_between:
+                held = None
+        splitter.end()
+    except GatewayError:
         if held is not None:
             yield _Text(held, is_last=False)
-        raise bad_request("the last object does not end")
+        raise
     if held is not None:
         yield _Text(held, is_last=True)
 

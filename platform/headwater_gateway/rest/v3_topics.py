@@ -11,7 +11,7 @@ from headwater_gateway.rest.documents import INT32_MAX, Document
 from headwater_gateway.rest.endpoints import Reply, RestRequest, Routes
 from headwater_gateway.rest.sending import partition_not_found
 from headwater_gateway.rest.v3_clusters import CLUSTER, replica
-from headwater_gateway.rest.v3_resources import Cluster, ClusterIds, Row
+from headwater_gateway.rest.v3_resources import Cluster, ClusterIds, Row, one_named
 
 TOPICS = f"{CLUSTER}/topics"
 TOPIC = f"{TOPICS}/{{topic_name}}"
@@ -38,6 +38,7 @@ class Topics:
         routes.read(prefix + PARTITION, self.partition)
         routes.read(f"{prefix}{PARTITION}/offset", self.offset)
         routes.read(f"{prefix}{PARTITION}/replicas", self.replicas)
+        routes.read(f"{prefix}{PARTITION}/replicas/{{broker_id}}", self.one_replica)
         routes.read(f"{prefix}{PARTITIONS}/-/reassignment", self.moves)
         routes.read(f"{prefix}{PARTITION}/reassignment", self.moves)
 
@@ -114,12 +115,20 @@ class Topics:
         """The replicas of a partition."""
         cluster = await self._ids.of_path(request)
         topic, row = await one_partition(request)
-        rows = [
-            replica(cluster, topic.name, row.partition, node, row.leader, row.isr)
-            for node in row.replicas
-        ]
         address = cluster.url("topics", topic.name, "partitions", row.partition, "replicas")
-        return cluster.collection("KafkaReplicaList", address, rows)
+        return cluster.collection("KafkaReplicaList", address, _replicas(cluster, topic, row))
+
+    async def one_replica(self, request: RestRequest) -> Any:
+        """One replica."""
+        cluster = await self._ids.of_path(request)
+        topic, row = await one_partition(request)
+        node = request.number("broker_id")
+        return one_named(
+            _replicas(cluster, topic, row),
+            "broker_id",
+            node,
+            lambda: GatewayError(404, 404, f"Broker {node} has no replica of the partition."),
+        )
 
     async def moves(self, request: RestRequest) -> Any:
         """Reassignments in progress: of all topics, of a topic, of a partition."""
@@ -187,6 +196,13 @@ async def one_partition(request: RestRequest) -> tuple[TopicDescription, Partiti
     if index >= len(topic.partitions):
         raise partition_not_found(topic.name, index)
     return topic, topic.partitions[index]
+
+
+def _replicas(cluster: Cluster, topic: TopicDescription, row: PartitionDescription) -> list[Row]:
+    return [
+        replica(cluster, topic.name, row.partition, node, row.leader, row.isr)
+        for node in row.replicas
+    ]
 
 
 def _topic(cluster: Cluster, topic: TopicDescription) -> Row:

@@ -103,7 +103,7 @@ def gateway(
     own = OwnAccess(servers, properties)
     logging.getLogger(AUDIT_LOGGER).setLevel(logging.INFO)
     app = gateway_app(settings, own, has_console=not no_console)
-    return serve(app, listener, until_stdin_ends=supervised, lifespan="on")
+    return serve(app, listener, until_stdin_ends=supervised, lifespan=app.lifespan())
 
 
 @dataclass(frozen=True, slots=True)

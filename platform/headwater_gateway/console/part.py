@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from headwater_gateway.app.parts import Face, GatewaySettings, Services
 from headwater_gateway.console.addresses import ROOT
-from headwater_gateway.console.ports import Services
 from headwater_gateway.console.rendering import Templates
 from headwater_gateway.console.shell import Shell
-from headwater_gateway.console.views import overview
+from headwater_gateway.console.views import login, overview
 
 STATIC = Path(__file__).parent / "static"
 MEDIA_TYPES = {
@@ -60,17 +60,21 @@ class ConsolePart:
     """The part that the gateway mounts at `/console`."""
 
     name = "console"
+    face = Face.PAGES
 
-    def __init__(self, *, read_only: bool = False) -> None:
-        """`read_only`: no route that writes exists."""
+    def __init__(self, settings: GatewaySettings) -> None:
+        """With `is_read_only` no route that writes exists."""
         self._assets = Assets()
-        self.shell = Shell(Templates({"asset": self._assets.address}), read_only=read_only)
+        self.shell = Shell(
+            Templates({"asset": self._assets.address}), read_only=settings.is_read_only
+        )
         """What the views stand on."""
 
     def routes(self) -> Sequence[BaseRoute]:
         """All routes of the console."""
         return [
             Route("/static/{name:path}", self._assets.serve, name="console-static"),
+            *login.routes(self.shell),
             *overview.routes(self.shell),
         ]
 

@@ -19,6 +19,7 @@ from headwater.client.errors import (
     UnknownTopicOrPartitionError,
 )
 from headwater.errors import HeadwaterError, KafkaError, UsageError
+from headwater_gateway.app.parts import Clients, GatewayError, Services, Session
 from headwater_gateway.console.navigation import SECTIONS, current_path
 from headwater_gateway.console.plans import (
     FIELDS,
@@ -30,7 +31,6 @@ from headwater_gateway.console.plans import (
     packed,
     unpacked,
 )
-from headwater_gateway.console.ports import Clients, Services, Session
 from headwater_gateway.console.rendering import Templates
 
 log = logging.getLogger(__name__)
@@ -85,6 +85,7 @@ class Shell:
             "login": _login_name(request),
             "token": _csrf(request),
             "read_only": self.read_only,
+            "has_login": self.services.settings.has_login,
             "servers": self.services.settings.bootstrap_servers,
             "done": self.seals.verified(request.query_params.get(DONE, "")),
             **values,
@@ -173,6 +174,8 @@ class Shell:
         try:
             return await show(request)
         except HeadwaterError as error:
+            if isinstance(error, GatewayError) and error.status == 401:
+                raise  # the gateway sends the browser to the login
             return self.page(
                 request,
                 "error.html",
@@ -191,6 +194,8 @@ def redirected(request: Request, target: str) -> Response:
 
 def status_of(error: HeadwaterError) -> int:
     """The HTTP status of an error."""
+    if isinstance(error, GatewayError):
+        return error.status
     for kind, status in STATUSES:
         if isinstance(error, kind):
             return status

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from typing import Any
 from uuid import UUID
@@ -21,10 +21,15 @@ from headwater.client.values import (
     TopicDescription,
 )
 from headwater.testing.clocks import ManualClock, SeededEntropy
+from headwater_gateway.app.audit import Audit
+from headwater_gateway.app.login import Login
+from headwater_gateway.app.parts import GatewaySettings, Services
+from headwater_gateway.app.sessions import Sessions
 from headwater_gateway.console.part import ConsolePart
 from headwater_gateway.console.shell import Shell
 
 ORIGIN = "http://testserver"
+SETTINGS = GatewaySettings("127.0.0.1:9092")
 
 
 def topic(name: str, partitions: int = 3, **of_partition: Any) -> TopicDescription:
@@ -88,64 +93,27 @@ class FakePools:
 
 
 @dataclass
-class FakeLogin:
-    name: str = "ann"
-
-
-@dataclass
 class FakeSession:
     csrf: str = "c" * 64
 
 
-@dataclass
-class FakeSettings:
-    bootstrap_servers: str = "127.0.0.1:9092"
-    schema_registry: str = ""
-    status_urls: tuple[str, ...] = ()
-
-
-@dataclass
-class AuditLine:
-    at_ms: int
-    principal: str
-    host: str
-    what: str
-    outcome: str
-
-
-class FakeAudit:
-    """Keeps the lines."""
-
-    def __init__(self) -> None:
-        self.lines: list[AuditLine] = []
-
-    def wrote(self, login: Any, host: str, what: str, outcome: str = "done") -> None:
-        self.lines.append(AuditLine(0, f"User:{login.name}", host, what, outcome))
-
-    def recent(self) -> Sequence[AuditLine]:
-        return self.lines[::-1]
-
-
-@dataclass
-class FakeServices:
+def services_over(clients: FakeClients, settings: GatewaySettings) -> Services:
     """What a gateway gives its parts."""
-
-    clients: FakePools
-    settings: FakeSettings = field(default_factory=FakeSettings)
-    clock: ManualClock = field(default_factory=ManualClock)
-    entropy: SeededEntropy = field(default_factory=lambda: SeededEntropy(7))
-    audit: FakeAudit = field(default_factory=FakeAudit)
+    clock, entropy = ManualClock(), SeededEntropy(7)
+    pools: Any = FakePools(clients)
+    sessions = Sessions(clock, entropy, is_secure=False)
+    return Services(settings, pools, clock, entropy, Audit(clock), sessions)
 
 
 class FakeShell:
     """Gives each request a login and a session, as the gateway does."""
 
-    def __init__(self, app: ASGIApp, login: FakeLogin) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._login = login
+        self.login = Login("ann")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["state"] = {"login": self._login, "session": FakeSession()}
+        scope["state"] = {"login": self.login, "session": FakeSession()}
         await self._app(scope, receive, send)
 
 
@@ -161,13 +129,13 @@ class Console:
     ) -> None:
         """`more`: routes of the test's own."""
         self.admin = admin or FakeAdmin()
-        self.services = FakeServices(FakePools(FakeClients(self.admin)))
-        self.part = ConsolePart(read_only=read_only)
+        told = replace(SETTINGS, is_read_only=read_only)
+        self.services = services_over(FakeClients(self.admin), told)
+        self.part = ConsolePart(told)
         routes = [*self.part.routes(), *more(self.part.shell)]
-        self.login = FakeLogin()
-        app = FakeShell(Starlette(routes=[Mount("/console", routes=routes)]), self.login)
+        self.shell = FakeShell(Starlette(routes=[Mount("/console", routes=routes)]))
         asyncio.run(self.part.start(self.services))
-        self.browser = TestClient(app, ORIGIN, follow_redirects=False)
+        self.browser = TestClient(self.shell, ORIGIN, follow_redirects=False)
 
     def get(self, path: str, **query: Any) -> str:
         """A page that must be there."""

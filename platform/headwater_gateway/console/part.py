@@ -14,7 +14,7 @@ from headwater_gateway.app.parts import Face, GatewaySettings, Services
 from headwater_gateway.console.addresses import ROOT
 from headwater_gateway.console.rendering import Templates
 from headwater_gateway.console.shell import Shell
-from headwater_gateway.console.views import login, overview
+from headwater_gateway.console.views import login, overview, topics
 
 STATIC = Path(__file__).parent / "static"
 MEDIA_TYPES = {
@@ -76,6 +76,7 @@ class ConsolePart:
             Route("/static/{name:path}", self._assets.serve, name="console-static"),
             *login.routes(self.shell),
             *overview.routes(self.shell),
+            *topics.routes(self.shell),
         ]
 
     async def start(self, services: Services) -> None:
@@ -84,3 +85,4 @@ class ConsolePart:
 
     async def close(self) -> None:
         """End."""
+        await self.shell.close()

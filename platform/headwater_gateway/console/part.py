@@ -14,7 +14,15 @@ from headwater_gateway.app.parts import Face, GatewaySettings, Services
 from headwater_gateway.console.addresses import ROOT
 from headwater_gateway.console.rendering import Templates
 from headwater_gateway.console.shell import Shell
-from headwater_gateway.console.views import login, overview, topics
+from headwater_gateway.console.views import (
+    configs,
+    groups,
+    login,
+    overview,
+    topic,
+    topics,
+    transactions,
+)
 
 STATIC = Path(__file__).parent / "static"
 MEDIA_TYPES = {
@@ -77,6 +85,10 @@ class ConsolePart:
             *login.routes(self.shell),
             *overview.routes(self.shell),
             *topics.routes(self.shell),
+            *topic.routes(self.shell),
+            *groups.routes(self.shell),
+            *configs.routes(self.shell),
+            *transactions.routes(self.shell),
         ]
 
     async def start(self, services: Services) -> None:

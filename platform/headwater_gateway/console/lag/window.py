@@ -120,8 +120,12 @@ class GroupWindow:
         ]
 
     def worst(self) -> Finding | None:
-        """The finding on the group; None without partitions."""
-        return worst(judge(list(samples)) for samples in self._samples.values())
+        """The finding on the group, with the partition's name; None without partitions."""
+        return worst(
+            finding._replace(reason=f"{tp.topic}-{tp.partition}: {finding.reason}")
+            for tp, samples in sorted(self._samples.items())
+            for finding in [judge(list(samples))]
+        )
 
     @property
     def lag(self) -> int:

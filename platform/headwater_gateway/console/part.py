@@ -15,6 +15,9 @@ from headwater_gateway.console.addresses import ROOT
 from headwater_gateway.console.rendering import Templates
 from headwater_gateway.console.shell import Shell
 from headwater_gateway.console.views import (
+    access,
+    audit,
+    brokers,
     configs,
     groups,
     login,
@@ -89,6 +92,9 @@ class ConsolePart:
             *groups.routes(self.shell),
             *configs.routes(self.shell),
             *transactions.routes(self.shell),
+            *brokers.routes(self.shell),
+            *access.routes(self.shell),
+            *audit.routes(self.shell),
         ]
 
     async def start(self, services: Services) -> None:

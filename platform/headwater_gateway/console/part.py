@@ -22,6 +22,7 @@ from headwater_gateway.console.views import (
     groups,
     login,
     overview,
+    schemas,
     topic,
     topics,
     transactions,
@@ -93,6 +94,7 @@ class ConsolePart:
             *configs.routes(self.shell),
             *transactions.routes(self.shell),
             *brokers.routes(self.shell),
+            *schemas.routes(self.shell),
             *access.routes(self.shell),
             *audit.routes(self.shell),
         ]

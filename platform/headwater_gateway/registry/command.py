@@ -30,9 +30,9 @@ from headwater_gateway.registry.schemas_topic import (
     SchemasTopic,
     TopicOptions,
 )
-from headwater_gateway.registry.server import Listener, check_exposure
-from headwater_gateway.registry.server import serve as serve_app
 from headwater_gateway.registry.topic_store import TopicStore
+from headwater_gateway.serving.server import ExposureOptions, Listener, check_exposure
+from headwater_gateway.serving.server import serve as serve_app
 
 
 @click.group()
@@ -86,7 +86,7 @@ def serve(
     properties = client_properties()
     protocol = properties.get("security.protocol", "").upper()
     has_login = protocol.startswith("SASL") or user_bootstrap_server is not None
-    check_exposure(listener, has_login=has_login)
+    check_exposure(listener, exposure_options(host), has_login=has_login)
     servers = bootstrap_servers(bootstrap_server, directory)
     options = TopicOptions(
         servers,
@@ -111,6 +111,12 @@ def serve(
         )
         app = registry_app(parts, HttpGuard((host, *allowed_hosts)))
         return serve_app(app, listener, until_stdin_ends=supervised)
+
+
+def exposure_options(host: str) -> ExposureOptions:
+    """The options by which the registry may listen off loopback."""
+    tls = "--listener-properties with ssl.keystore.location"
+    return ExposureOptions(f"--host {host}", tls, "--host 127.0.0.1")
 
 
 def _listener(host: str, port: int, path: str | None) -> Listener:

@@ -18,7 +18,7 @@ from headwater.security.jaas import parse_jaas
 from headwater.security.secret import resolved
 from headwater.security.tls_context import client_context
 from headwater_gateway.registry.http_requests import V1
-from headwater_gateway.registry.server import is_loopback
+from headwater_gateway.serving.server import is_loopback
 
 TIMEOUT_S = 30.0
 JAAS = "sasl.jaas.config"

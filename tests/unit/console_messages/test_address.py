@@ -18,7 +18,7 @@ from headwater_gateway.console.messages.address import Address, From, parse_addr
         Address(start=From.VERSION, at=7, filter="value.a == 'x&y'", key="text", value="json"),
         Address(start=From.TIME, at=1_700_000_000_000, rows=500, is_committed=False),
         Address(start=From.LIVE),
-        Address(before=((0, 5), (2, 9))),
+        Address(cursor=((0, 5), (2, 9))),
     ],
 )
 def test_an_address_round_trips(address: Address) -> None:
@@ -46,7 +46,7 @@ def test_times_are_iso_or_milliseconds() -> None:
         ({"key": "<b>"}, "auto"),
         ({"isolation": "dirty"}, "read_committed"),
         ({"filter": "x" * 3000}, "2000"),
-        ({"before": "0:x"}, "before"),
+        ({"cursor": "0:x"}, "cursor"),
     ],
 )
 def test_a_bad_parameter_is_named_with_a_remedy(query: dict[str, str], told: str) -> None:

@@ -36,7 +36,8 @@ class From(Enum):
 class Address:
     """What the browser shows. `at`: offset, timestamp in ms or table version, by `start`.
 
-    `before`: pages of newest first: exclusive ends by partition, instead of the log's ends.
+    `cursor`: where a further page begins, by partition: exclusive ends when the newest come first,
+    else first offsets.
     """
 
     partitions: tuple[int, ...] = ()
@@ -46,7 +47,7 @@ class Address:
     key: str = AUTO
     value: str = AUTO
     rows: int = ROWS_DEFAULT
-    before: tuple[tuple[int, int], ...] = ()
+    cursor: tuple[tuple[int, int], ...] = ()
     is_committed: bool = True
 
     def query(self, **changes: object) -> str:
@@ -65,8 +66,8 @@ class Address:
                 parts[name] = getattr(new, name)
         if new.rows != ROWS_DEFAULT:
             parts["n"] = str(new.rows)
-        if new.before:
-            parts["before"] = ",".join(f"{p}:{offset}" for p, offset in new.before)
+        if new.cursor:
+            parts["cursor"] = ",".join(f"{p}:{offset}" for p, offset in new.cursor)
         if not new.is_committed:
             parts["isolation"] = "read_uncommitted"
         return urlencode(parts)
@@ -89,7 +90,7 @@ def parse_address(query: Mapping[str, str]) -> Address:
         key=_choice("key", query.get("key", "")),
         value=_choice("value", query.get("value", "")),
         rows=_number("n", query.get("n", "") or str(ROWS_DEFAULT), ROWS_MAX),
-        before=_before(query.get("before", "")),
+        cursor=_cursor(query.get("cursor", "")),
         is_committed=isolation == "read_committed",
     )
 
@@ -132,12 +133,12 @@ def _partitions(text: str) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _before(text: str) -> tuple[tuple[int, int], ...]:
+def _cursor(text: str) -> tuple[tuple[int, int], ...]:
     ends = {}
     for one in filter(None, text.split(",")):
         partition, _, offset = one.partition(":")
-        number = _number("before", partition, 2**31 - 1, least=0)
-        ends[number] = _number("before", offset, INT64_MAX, least=0)
+        number = _number("cursor", partition, 2**31 - 1, least=0)
+        ends[number] = _number("cursor", offset, INT64_MAX, least=0)
     return tuple(sorted(ends.items()))
 
 

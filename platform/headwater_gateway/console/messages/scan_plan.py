@@ -1,0 +1,104 @@
+"""Which offsets a scan reads, and in which order rows are shown. Pure.
+
+Offsets are no counts: compaction and transaction markers leave gaps. Newest first therefore reads
+windows that grow, each forward, and its rows are merged from the back.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from headwater.client.values import ConsumerRecord
+from headwater_gateway.console.messages.jobs import Rendered
+
+WINDOW_OFFSETS_MAX = 40_000
+"""Of one window, over all partitions."""
+FILTERED_WINDOW_OFFSETS = 4_000
+GROWTH = 4
+CHUNK_RECORDS_MAX = 2_000
+CHUNK_BYTES_MAX = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Offsets [start, end) of a partition."""
+
+    partition: int
+    start: int
+    end: int
+
+
+def windows(
+    bounds: Mapping[int, tuple[int, int]], rows: int, *, has_filter: bool
+) -> Iterator[list[Span]]:
+    """Windows of all partitions, the newest first, until their starts are reached."""
+    ends = {p: end for p, (start, end) in bounds.items() if end > start}
+    wanted = FILTERED_WINDOW_OFFSETS if has_filter else rows * len(ends)
+    while ends:
+        size = max(1, min(wanted, WINDOW_OFFSETS_MAX) // len(ends))
+        spans = [Span(p, max(bounds[p][0], end - size), end) for p, end in sorted(ends.items())]
+        yield spans
+        ends = {
+            span.partition: span.start for span in spans if span.start > bounds[span.partition][0]
+        }
+        wanted *= GROWTH
+
+
+def newest_first(rows: Iterable[Rendered]) -> Iterator[Rendered]:
+    """Rows of several partitions from the back: of the last ones of each, the one with the latest
+    timestamp. Within a partition the order is that of offsets, whatever its timestamps are."""
+    by_partition: dict[int, list[Rendered]] = {}
+    for row in rows:
+        by_partition.setdefault(row.partition, []).append(row)
+    for found in by_partition.values():
+        found.sort(key=lambda row: row.offset)
+    heads = [(-found[-1].timestamp, partition) for partition, found in by_partition.items()]
+    heapq.heapify(heads)
+    while heads:
+        _, partition = heapq.heappop(heads)
+        found = by_partition[partition]
+        yield found.pop()
+        if found:
+            heapq.heappush(heads, (-found[-1].timestamp, partition))
+
+
+def chunks(records: Sequence[ConsumerRecord]) -> Iterator[list[ConsumerRecord]]:
+    """Records in chunks that a worker takes at once."""
+    chunk: list[ConsumerRecord] = []
+    size = 0
+    for record in records:
+        chunk.append(record)
+        size += len(record.key or b"") + len(record.value or b"")
+        if len(chunk) >= CHUNK_RECORDS_MAX or size >= CHUNK_BYTES_MAX:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def cursor_after(
+    cursor: Mapping[int, int], records: Sequence[ConsumerRecord], last: Rendered | None
+) -> dict[int, int]:
+    """The first offsets of the next page, once `records` have been shown up to the row `last`;
+    None: all of them."""
+    moved = dict(cursor)
+    for record in records:
+        moved[record.partition] = record.offset + 1
+        if last is not None and (record.partition, record.offset) == (last.partition, last.offset):
+            break
+    return moved
+
+
+def cursor_before(
+    spans: Sequence[Span], shown: Sequence[Rendered], *, is_whole: bool
+) -> dict[int, int]:
+    """The exclusive ends of the next page of newest first, once `shown` of a window has been shown.
+    `is_whole`: all of the window."""
+    if is_whole:
+        return {span.partition: span.start for span in spans}
+    ends = {span.partition: span.end for span in spans}
+    for row in shown:
+        ends[row.partition] = min(ends[row.partition], row.offset)
+    return ends

@@ -22,6 +22,7 @@ from headwater_gateway.app.parts import Part, Services
 from headwater_gateway.app.sdk_clients import SdkConnector
 from headwater_gateway.app.sessions import Sessions
 from headwater_gateway.app.settings import GatewaySettings
+from headwater_gateway.console.part import ConsolePart
 from headwater_gateway.serving.server import ExposureOptions, Listener, check_exposure, serve
 
 GATEWAY_PORT = 8082
@@ -121,7 +122,7 @@ def gateway_app(settings: GatewaySettings, own: OwnAccess, *, has_console: bool)
 
 def parts_of(settings: GatewaySettings, own: OwnAccess, *, has_console: bool) -> list[Part]:
     """What answers."""
-    return []
+    return [ConsolePart(settings)] if has_console else []
 
 
 def shared_properties(properties: Mapping[str, str], *, has_login: bool) -> dict[str, str]:

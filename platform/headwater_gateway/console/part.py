@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute, Route
 
 from headwater_gateway.app.parts import Face, GatewaySettings, Services
 from headwater_gateway.console.addresses import ROOT
+from headwater_gateway.console.messages.routes import Messages
 from headwater_gateway.console.rendering import Templates
 from headwater_gateway.console.shell import Shell
 from headwater_gateway.console.views import login, overview
@@ -69,6 +70,7 @@ class ConsolePart:
             Templates({"asset": self._assets.address}), read_only=settings.is_read_only
         )
         """What the views stand on."""
+        self._messages = Messages(self.shell)
 
     def routes(self) -> Sequence[BaseRoute]:
         """All routes of the console."""
@@ -76,11 +78,14 @@ class ConsolePart:
             Route("/static/{name:path}", self._assets.serve, name="console-static"),
             *login.routes(self.shell),
             *overview.routes(self.shell),
+            *self._messages.routes(),
         ]
 
     async def start(self, services: Services) -> None:
         """Begin."""
         self.shell.start(services)
+        self._messages.start(services)
 
     async def close(self) -> None:
         """End."""
+        await self._messages.close()

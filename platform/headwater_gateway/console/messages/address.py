@@ -32,6 +32,9 @@ class From(Enum):
     LIVE = "live"
 
 
+_WITH_AT = frozenset({From.OFFSET.value, From.TIME.value, From.VERSION.value})
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """What the browser shows. `at`: offset, timestamp in ms or table version, by `start`.
@@ -57,7 +60,7 @@ class Address:
         if new.partitions:
             parts["p"] = ",".join(map(str, new.partitions))
         if new.start is not From.NEWEST:
-            has_at = new.start in (From.OFFSET, From.TIME, From.VERSION)
+            has_at = new.start.value in _WITH_AT
             parts["from"] = f"{new.start.value}:{new.at}" if has_at else new.start.value
         if new.filter:
             parts["filter"] = new.filter
@@ -73,9 +76,9 @@ class Address:
         return urlencode(parts)
 
 
-def parse_address(query: Mapping[str, str]) -> Address:
+def parse_address(query: Mapping[str, str], rows_max: int = ROWS_MAX) -> Address:
     """The state in a query string. Raises UsageError that names the parameter and the remedy."""
-    start, at = _start(query.get("from", "") or From.NEWEST.value)
+    start, at = _start(query.get("from", "") or From.NEWEST.value, query.get("at", ""))
     expression = query.get("filter", "").strip()
     if len(expression) > EXPRESSION_CHARS_MAX:
         raise UsageError(f"filter: {EXPRESSION_CHARS_MAX} characters are the most")
@@ -89,14 +92,16 @@ def parse_address(query: Mapping[str, str]) -> Address:
         filter=expression,
         key=_choice("key", query.get("key", "")),
         value=_choice("value", query.get("value", "")),
-        rows=_number("n", query.get("n", "") or str(ROWS_DEFAULT), ROWS_MAX),
+        rows=_number("n", query.get("n", "") or str(ROWS_DEFAULT), rows_max),
         cursor=_cursor(query.get("cursor", "")),
         is_committed=isolation == "read_committed",
     )
 
 
-def _start(text: str) -> tuple[From, int]:
+def _start(text: str, at: str) -> tuple[From, int]:
+    """`from=offset:5`; a form sends `from=offset&at=5`."""
     name, _, rest = text.partition(":")
+    rest = rest or (at.strip() if name in _WITH_AT else "")
     kinds = {kind.value: kind for kind in From}
     if name not in kinds:
         raise UsageError(

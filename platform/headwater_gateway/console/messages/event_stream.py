@@ -1,7 +1,7 @@
-"""Server-sent events to one tab: a bounded queue between the scan and the browser.
+"""Server-sent events to one tab.
 
-A scan waits for room, so it reads no further than somebody looks. A live tail drops the oldest rows
-and says how many. When the browser has gone, the scan ends.
+A scan reads no further than the browser takes: it waits in `send`. A live tail drops the oldest
+rows and says how many. When the browser has gone, either ends.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
@@ -21,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 ROWS_MAX = 500
 BYTES_MAX = 1024 * 1024
 BEAT_S = 5.0
+BEAT = b": still here\n\n"
 """A line that says nothing, so that proxies and browsers keep the stream."""
 HEADERS = {
     "Cache-Control": "no-store",
@@ -29,38 +29,38 @@ HEADERS = {
 }
 
 
-@dataclass(slots=True)
-class RowQueue:
-    """Rows between a scan and a slow browser. Of one event loop."""
+class TailQueue:
+    """Rows between a live tail and a slow browser: the oldest are dropped, and counted."""
 
-    drops_oldest: bool = False
-    dropped: int = 0
-    _rows: deque[str] = field(default_factory=deque)
-    _bytes: int = 0
-    _room: asyncio.Event = field(default_factory=asyncio.Event)
+    def __init__(self) -> None:
+        self.dropped = 0
+        self._rows: deque[str] = deque()
+        self._bytes = 0
+        self._has_rows = asyncio.Event()
 
-    async def put(self, row: str) -> None:
-        """Add a row; waits for room, or drops the oldest ones."""
-        while self._rows and self._is_full(len(row)):
-            if self.drops_oldest:
-                self._bytes -= len(self._rows.popleft())
-                self.dropped += 1
-            else:
-                self._room.clear()
-                await self._room.wait()
-        self._rows.append(row)
-        self._bytes += len(row)
+    def put(self, rows: Iterable[str]) -> None:
+        """Add rows."""
+        for row in rows:
+            self._rows.append(row)
+            self._bytes += len(row)
+        while len(self._rows) > 1 and (len(self._rows) > ROWS_MAX or self._bytes > BYTES_MAX):
+            self._bytes -= len(self._rows.popleft())
+            self.dropped += 1
+        if self._rows:
+            self._has_rows.set()
 
-    def take(self) -> list[str]:
-        """All rows that wait."""
+    async def take(self, timeout_s: float) -> list[str]:
+        """All rows that wait; none when nothing came in time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._has_rows.wait()
+        except TimeoutError:
+            return []
         rows = list(self._rows)
         self._rows.clear()
         self._bytes = 0
-        self._room.set()
+        self._has_rows.clear()
         return rows
-
-    def _is_full(self, size: int) -> bool:
-        return len(self._rows) >= ROWS_MAX or self._bytes + size > BYTES_MAX
 
 
 def event(name: str, document: Any) -> bytes:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from headwater.client.values import ConsumerRecord
 from headwater_gateway.console.messages.jobs import Rendered
 
-WINDOW_OFFSETS_MAX = 40_000
+WINDOW_OFFSETS_MAX = 100_000
 """Of one window, over all partitions."""
 FILTERED_WINDOW_OFFSETS = 4_000
-GROWTH = 4
+GROWTH = 5
 CHUNK_RECORDS_MAX = 2_000
 CHUNK_BYTES_MAX = 8 * 1024 * 1024
 

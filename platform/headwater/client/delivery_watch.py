@@ -81,7 +81,7 @@ class DeliveryWatch:
                     stuck.add(self._note(queue, since))
                 expired += self._expire(queue, now)
         self._outages.keep(stuck | self._note_coordinator(self._outages))
-        self._outages.report("flush" if self._accumulator.flushing_threads else "")
+        self._outages.report("flush" if self._accumulator.flushing else "")
         self._finish(expired)
 
     def _expire(self, queue: PartitionQueue, now: float) -> list[ProducerBatch]:

@@ -15,7 +15,15 @@ from headwater_gateway.console.addresses import ROOT
 from headwater_gateway.console.messages.routes import Messages
 from headwater_gateway.console.rendering import Templates
 from headwater_gateway.console.shell import Shell
-from headwater_gateway.console.views import login, overview
+from headwater_gateway.console.views import (
+    configs,
+    groups,
+    login,
+    overview,
+    topic,
+    topics,
+    transactions,
+)
 
 STATIC = Path(__file__).parent / "static"
 MEDIA_TYPES = {
@@ -78,6 +86,11 @@ class ConsolePart:
             Route("/static/{name:path}", self._assets.serve, name="console-static"),
             *login.routes(self.shell),
             *overview.routes(self.shell),
+            *topics.routes(self.shell),
+            *topic.routes(self.shell),
+            *groups.routes(self.shell),
+            *configs.routes(self.shell),
+            *transactions.routes(self.shell),
             *self._messages.routes(),
         ]
 
@@ -89,3 +102,4 @@ class ConsolePart:
     async def close(self) -> None:
         """End."""
         await self._messages.close()
+        await self.shell.close()

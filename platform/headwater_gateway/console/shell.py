@@ -20,6 +20,7 @@ from headwater.client.errors import (
 )
 from headwater.errors import HeadwaterError, KafkaError, UsageError
 from headwater_gateway.app.parts import Clients, GatewayError, Services, Session
+from headwater_gateway.console.lag.sampler import LagSampler
 from headwater_gateway.console.navigation import SECTIONS, current_path
 from headwater_gateway.console.plans import (
     FIELDS,
@@ -32,6 +33,7 @@ from headwater_gateway.console.plans import (
     unpacked,
 )
 from headwater_gateway.console.rendering import Templates
+from headwater_gateway.console.snapshots import Snapshots
 
 log = logging.getLogger(__name__)
 DONE = "done"
@@ -50,6 +52,8 @@ class Shell:
         self._templates = templates
         self._services: Services | None = None
         self._seals: Seals | None = None
+        self._snapshots: Snapshots | None = None
+        self._sampler: LagSampler | None = None
         self.read_only = read_only
         """True: no write route exists."""
 
@@ -57,6 +61,14 @@ class Shell:
         """Begin with what the gateway gives."""
         self._services = services
         self._seals = Seals(services.entropy)
+        self._snapshots = Snapshots(services.clock)
+        self._sampler = LagSampler(services)
+
+    async def close(self) -> None:
+        """End what runs in the background."""
+        if self._services is not None:
+            await self.snapshots.close()
+            await self.sampler.close()
 
     @property
     def services(self) -> Services:
@@ -69,6 +81,18 @@ class Shell:
         """The seals of this process's plans."""
         assert self._seals is not None, "the console has not started"
         return self._seals
+
+    @property
+    def snapshots(self) -> Snapshots:
+        """Answers of the cluster that pages share."""
+        assert self._snapshots is not None, "the console has not started"
+        return self._snapshots
+
+    @property
+    def sampler(self) -> LagSampler:
+        """The lag of groups over the last minutes."""
+        assert self._sampler is not None, "the console has not started"
+        return self._sampler
 
     def clients(self, request: Request) -> Clients:
         """The clients of whoever asks: brokers decide what they may do."""

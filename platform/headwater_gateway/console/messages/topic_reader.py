@@ -49,7 +49,7 @@ class TopicReader:
     async def spans(self, spans: Sequence[Span]) -> AsyncGenerator[list[ConsumerRecord], None]:
         """The records of these offsets, forward, in lists that mix partitions."""
         ends = {span.partition: span.end for span in spans if span.end > span.start}
-        self._begin({span.partition: span.start for span in spans if span.partition in ends})
+        await self._begin({span.partition: span.start for span in spans if span.partition in ends})
         while ends:
             records = await self._poll()
             kept = [one for one in records if one.offset < ends.get(one.partition, 0)]
@@ -63,7 +63,7 @@ class TopicReader:
 
     async def tail(self, starts: Mapping[int, int]) -> AsyncGenerator[list[ConsumerRecord], None]:
         """Records from these offsets on, for ever; an empty list when nothing came for a moment."""
-        self._begin(starts)
+        await self._begin(starts)
         while True:
             yield await self._poll()
 
@@ -82,9 +82,9 @@ class TopicReader:
             )
         raise UsageError(f"{where} has no record, and none follows it")
 
-    def _begin(self, starts: Mapping[int, int]) -> None:
+    async def _begin(self, starts: Mapping[int, int]) -> None:
         names = [TopicPartition(self.topic, partition) for partition in starts]
-        self._consumer.assign(names)
+        await self._consumer.assign(names)
         for tp in names:
             self._consumer.seek(tp, starts[tp.partition])
         if names:

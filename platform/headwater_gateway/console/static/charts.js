@@ -20,14 +20,18 @@ function brief(value) {
 function options(box, found) {
   const grid = { stroke: colour("--line"), width: 1 };
   const axis = { stroke: colour("--soft"), grid, ticks: grid };
+  const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hourCycle: "h23" });
   return {
     width: box.clientWidth - 16,
     height: box.clientHeight - 40,
     cursor: { points: { size: 6 } },
     scales: { y: { range: (_plot, _low, high) => [0, Math.max(high * 1.1, 1)] } },
-    axes: [axis, { ...axis, size: 56, values: (_plot, ticks) => ticks.map(brief) }],
+    axes: [
+      { ...axis, space: 90, values: (_plot, ticks) => ticks.map((s) => clock.format(s * 1000)) },
+      { ...axis, size: 56, values: (_plot, ticks) => ticks.map(brief) },
+    ],
     series: [
-      { value: (_plot, s) => (s === null ? "–" : new Date(s * 1000).toLocaleTimeString()) },
+      { value: (_plot, s) => (s === null ? "–" : clock.format(s * 1000)) },
       ...found.series.map((row, i) => ({
         label: row.label,
         stroke: colour(COLOURS[i % COLOURS.length]),

@@ -67,7 +67,7 @@ def test_a_broken_avro_value_names_the_byte(
 ) -> None:
     found, steps = BlobReader(schemas).trace(framed(1, payload))
     assert found.kind == "hex"
-    assert [(s.name, s.at_byte) for s in steps if not s.is_ok][0] == ("schema", at_byte)
+    assert next((s.name, s.at_byte) for s in steps if not s.is_ok) == ("schema", at_byte)
 
 
 def test_protobuf_by_its_frame_and_where_it_breaks(schemas: MemorySchemas) -> None:

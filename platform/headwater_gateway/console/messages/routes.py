@@ -20,6 +20,7 @@ from headwater_gateway.console.messages.browser import EXPORT_ROWS_MAX, Browser,
 from headwater_gateway.console.messages.decoding import CHOICES
 from headwater_gateway.console.messages.event_stream import EventStream
 from headwater_gateway.console.messages.jobs import Render
+from headwater_gateway.console.messages.produce import ProducePages
 from headwater_gateway.console.messages.rows import CSV_COLUMNS, csv_line, piece_of
 from headwater_gateway.console.messages.schema_lookup import SchemaLookup
 from headwater_gateway.console.messages.shown_text import time_of
@@ -57,7 +58,7 @@ class Messages:
         return self._browser
 
     def routes(self) -> list[BaseRoute]:
-        """All routes of messages that only read."""
+        """All routes of messages."""
         root = "/topics/{topic}/messages"
         one = root + "/{partition:int}/{offset:int}"
         return [
@@ -68,6 +69,7 @@ class Messages:
             Route(one + "/detail", _told(self.detail), methods=["GET"]),
             Route(one + "/piece", _told(self.piece), methods=["GET"]),
             Route(one + "/raw", _told(self.raw), methods=["GET"]),
+            *ProducePages(self._shell, lambda: self.browser).routes(),
         ]
 
     def viewer(self, request: Request) -> Viewer:

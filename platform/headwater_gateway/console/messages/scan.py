@@ -22,12 +22,15 @@ from headwater_gateway.console.messages.jobs import (
     WorkerEndedError,
 )
 from headwater_gateway.console.messages.scan_plan import (
+    FILTERED_WINDOW_OFFSETS,
+    GROWTH,
     Span,
     chunks,
     cursor_after,
     cursor_before,
     newest_first,
-    windows,
+    short_of,
+    window,
 )
 from headwater_gateway.console.messages.topic_reader import TopicReader
 from headwater_gateway.console.messages.worker_pool import WorkerPool
@@ -93,26 +96,36 @@ class Scan:
         self, reader: TopicReader, bounds: Mapping[int, tuple[int, int]], rows: int
     ) -> AsyncGenerator[Found, None]:
         """From the ends back to the starts, until there are enough rows."""
+        has_filter = bool(self._job.filter)
+        ends = {p: end for p, (start, end) in bounds.items() if end > start}
+        left, size = rows, FILTERED_WINDOW_OFFSETS if has_filter else rows * len(ends)
         total = sum(end - start for start, end in bounds.values())
-        left, before = rows, 0
-        for spans in windows(bounds, rows, has_filter=bool(self._job.filter)):
-            window: list[Rendered] = []
-            passed = before
-            async with aclosing(self._judged(reader, spans)) as judged:
-                async for records, found in judged:
-                    window.extend(found.rows)
-                    passed += len(records)
-                    yield Found([], passed, total)
-                    if self._end():
-                        break
-            before += sum(span.end - span.start for span in spans)
-            ordered = list(newest_first(window))
-            is_whole = len(ordered) < left
+        while ends:
+            starts, todo = dict(ends), window(ends, bounds, size)
+            found: list[Rendered] = []
+            while todo:
+                async with aclosing(self._judged(reader, todo)) as judged:
+                    async for _, part in judged:
+                        found.extend(part.rows)
+                        yield Found([], _left_of(ends, bounds, total), total)
+                        if self._end():
+                            break
+                if self._end():
+                    break
+                starts |= {span.partition: span.start for span in todo}
+                short = {} if has_filter else short_of(starts, bounds, found, left)
+                size *= GROWTH
+                todo = window(short, bounds, size)
+            ordered = list(newest_first(found))
             shown = ordered[:left]
-            left -= len(shown)
-            end = "rows" if left <= 0 else self._end()
+            is_whole = len(ordered) <= left and not todo
+            spans = [Span(p, starts[p], end) for p, end in ends.items()]
             cursor = cursor_before(spans, shown, is_whole=is_whole)
-            yield Found(shown, before, total, end, _with_rest(cursor, bounds) if end else {})
+            left -= len(shown)
+            end = self._end() or ("rows" if left <= 0 else "")
+            ends = {p: at for p, at in starts.items() if at > bounds[p][0]}
+            passed = _left_of(ends, bounds, total)
+            yield Found(shown, passed, total, end, _with_rest(cursor, bounds) if end else {})
             if end:
                 return
         yield Found([], total, total, "log", {})
@@ -182,6 +195,11 @@ class Scan:
 
 def _passed(spans: Sequence[Span], cursor: Mapping[int, int]) -> int:
     return sum(min(cursor[span.partition], span.end) - span.start for span in spans)
+
+
+def _left_of(ends: Mapping[int, int], bounds: Mapping[int, tuple[int, int]], total: int) -> int:
+    """Offsets that were read, newest first, when these are left."""
+    return total - sum(end - bounds[p][0] for p, end in ends.items())
 
 
 def _with_rest(cursor: Mapping[int, int], bounds: Mapping[int, tuple[int, int]]) -> dict[int, int]:

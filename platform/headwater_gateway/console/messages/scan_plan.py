@@ -7,6 +7,7 @@ windows that grow, each forward, and its rows are merged from the back.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,20 +31,25 @@ class Span:
     end: int
 
 
-def windows(
-    bounds: Mapping[int, tuple[int, int]], rows: int, *, has_filter: bool
-) -> Iterator[list[Span]]:
-    """Windows of all partitions, the newest first, until their starts are reached."""
-    ends = {p: end for p, (start, end) in bounds.items() if end > start}
-    wanted = FILTERED_WINDOW_OFFSETS if has_filter else rows * len(ends)
-    while ends:
-        size = max(1, min(wanted, WINDOW_OFFSETS_MAX) // len(ends))
-        spans = [Span(p, max(bounds[p][0], end - size), end) for p, end in sorted(ends.items())]
-        yield spans
-        ends = {
-            span.partition: span.start for span in spans if span.start > bounds[span.partition][0]
-        }
-        wanted *= GROWTH
+def window(
+    ends: Mapping[int, int], bounds: Mapping[int, tuple[int, int]], offsets: int
+) -> list[Span]:
+    """The last offsets below `ends`, of all partitions together about `offsets`."""
+    size = max(1, min(offsets, WINDOW_OFFSETS_MAX) // max(1, len(ends)))
+    spans = (Span(p, max(bounds[p][0], end - size), end) for p, end in sorted(ends.items()))
+    return [span for span in spans if span.end > span.start]
+
+
+def short_of(
+    starts: Mapping[int, int],
+    bounds: Mapping[int, tuple[int, int]],
+    found: Iterable[Rendered],
+    rows: int,
+) -> dict[int, int]:
+    """The partitions of a window that have fewer than `rows` rows so far, though offsets are left:
+    a gap may hide newer rows than those of other partitions. By their starts."""
+    counts = Counter(row.partition for row in found)
+    return {p: at for p, at in starts.items() if at > bounds[p][0] and counts[p] < rows}
 
 
 def newest_first(rows: Iterable[Rendered]) -> Iterator[Rendered]:

@@ -14,6 +14,7 @@ POLL_RECORDS_MAX = 4_000
 CONSUMER_OPTIONS: Mapping[str, Any] = {
     "auto_offset_reset": "earliest",
     "fetch_max_bytes": 16 * 1024 * 1024,
+    "fetch_max_wait_ms": 100,
     "client_id": "headwater-console",
 }
 """No group, ever: a look at messages must not move anybody's partitions."""

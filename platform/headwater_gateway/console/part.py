@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute, Route
 
 from headwater_gateway.app.parts import Face, GatewaySettings, Services
 from headwater_gateway.console.addresses import ROOT
+from headwater_gateway.console.history import routes as history
 from headwater_gateway.console.messages.routes import Messages
 from headwater_gateway.console.rendering import Templates
 from headwater_gateway.console.shell import Shell
@@ -92,6 +93,7 @@ class ConsolePart:
             *configs.routes(self.shell),
             *transactions.routes(self.shell),
             *self._messages.routes(),
+            *history.routes(self.shell),
         ]
 
     async def start(self, services: Services) -> None:

@@ -15,7 +15,6 @@ from headwater.testing.clocks import ManualClock
 from headwater_gateway.console.messages.jobs import Counts, Job, Judged, Rendered, WorkerEndedError
 from headwater_gateway.console.messages.scan import Found, Scan
 from headwater_gateway.console.messages.scan_plan import (
-    Span,
     chunks,
     cursor_after,
     cursor_before,
@@ -24,6 +23,7 @@ from headwater_gateway.console.messages.scan_plan import (
     window,
 )
 from headwater_gateway.console.messages.topic_reader import TopicReader
+from headwater_gateway.console.offset_spans import Span
 from headwater_tier.typed.memory_schemas import MemorySchemas
 
 

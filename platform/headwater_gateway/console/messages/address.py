@@ -21,6 +21,14 @@ ROWS_MAX = 1000
 PARTITIONS_MAX = 10_000
 
 
+class Source(Enum):
+    """What is read."""
+
+    LOG = "log"
+    TABLE = "table"
+    """The topic's Delta table: what is tiered, without a broker reading it again."""
+
+
 class From(Enum):
     """Where reading begins."""
 
@@ -52,6 +60,7 @@ class Address:
     rows: int = ROWS_DEFAULT
     cursor: tuple[tuple[int, int], ...] = ()
     is_committed: bool = True
+    source: Source = Source.LOG
 
     def query(self, **changes: object) -> str:
         """The query string, of this state with changes; defaults stay away."""
@@ -71,6 +80,8 @@ class Address:
             parts["n"] = str(new.rows)
         if new.cursor:
             parts["cursor"] = ",".join(f"{p}:{offset}" for p, offset in new.cursor)
+        if new.source is not Source.LOG:
+            parts["src"] = new.source.value
         if not new.is_committed:
             parts["isolation"] = "read_uncommitted"
         return urlencode(parts)
@@ -95,7 +106,15 @@ def parse_address(query: Mapping[str, str], rows_max: int = ROWS_MAX) -> Address
         rows=_number("n", query.get("n", "") or str(ROWS_DEFAULT), rows_max),
         cursor=_cursor(query.get("cursor", "")),
         is_committed=isolation == "read_committed",
+        source=_source(query.get("src", "")),
     )
+
+
+def _source(text: str) -> Source:
+    kinds = {kind.value: kind for kind in Source}
+    if text and text not in kinds:
+        raise UsageError(f"src={text[:40]!r}: use log or table")
+    return kinds.get(text, Source.LOG)
 
 
 def _start(text: str, at: str) -> tuple[From, int]:

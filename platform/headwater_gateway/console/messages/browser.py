@@ -14,7 +14,10 @@ from headwater.client.values import ConsumerRecord
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError, UsageError
 from headwater_gateway.app.parts import Clients, Login
-from headwater_gateway.console.messages.address import Address, From
+from headwater_gateway.console.history.table_place import locate_table
+from headwater_gateway.console.history.table_source import TableSource
+from headwater_gateway.console.history.versions import ends_after
+from headwater_gateway.console.messages.address import Address, From, Source
 from headwater_gateway.console.messages.event_stream import (
     BEAT,
     BEAT_S,
@@ -24,10 +27,10 @@ from headwater_gateway.console.messages.event_stream import (
 )
 from headwater_gateway.console.messages.jobs import Counts, Job, Render
 from headwater_gateway.console.messages.scan import Found, Scan
-from headwater_gateway.console.messages.scan_plan import Span
 from headwater_gateway.console.messages.schema_lookup import SchemaLookup
 from headwater_gateway.console.messages.topic_reader import TopicReader, consumer_options
 from headwater_gateway.console.messages.worker_pool import WorkerPool
+from headwater_gateway.console.offset_spans import Span
 from headwater_gateway.console.shown import visible
 from headwater_tier.typed.declarations import declared_tables
 from headwater_tier.typed.decoding import DeclaredFormat
@@ -42,6 +45,9 @@ ENDS = {
     "time": "30 s are over",
     "records": "three records took too long",
 }
+
+
+Reader = TopicReader | TableSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,8 @@ class Browser:
 
     async def partitions(self, viewer: Viewer, chosen: tuple[int, ...] = ()) -> list[int]:
         """The topic's partitions, or those of them that are chosen. Raises UsageError."""
-        described = (await viewer.clients.admin.describe_topics([viewer.topic]))[viewer.topic]
+        admin = viewer.clients.admin
+        described = (await admin.describe_topics([viewer.topic], patient=False))[viewer.topic]
         known = [one.partition for one in described.partitions]
         unknown = sorted(set(chosen) - set(known))
         if unknown:
@@ -165,7 +172,7 @@ class Browser:
                     yield event("done", {"end": found.end, "why": ENDS[found.end], "more": more})
 
     async def _tail(
-        self, scan: Scan, reader: TopicReader, starts: Mapping[int, int]
+        self, scan: Scan, reader: Reader, starts: Mapping[int, int]
     ) -> AsyncGenerator[bytes, None]:
         queue = TailQueue()
         pump = asyncio.create_task(_pumped(scan, reader, starts, queue))
@@ -191,7 +198,7 @@ class Browser:
         return scan
 
     async def _found(
-        self, scan: Scan, reader: TopicReader, viewer: Viewer, address: Address
+        self, scan: Scan, reader: Reader, viewer: Viewer, address: Address
     ) -> AsyncGenerator[Found, None]:
         """The scan that an address asks for."""
         partitions = await self.partitions(viewer, address.partitions)
@@ -207,7 +214,7 @@ class Browser:
 
     async def _starts(
         self,
-        reader: TopicReader,
+        reader: Reader,
         viewer: Viewer,
         address: Address,
         bounds: Mapping[int, tuple[int, int]],
@@ -217,13 +224,26 @@ class Browser:
         if address.start is From.TIME:
             found = await reader.at_time(bounds, address.at)
             return {p: bounds[p][1] if at is None else at for p, at in found.items()}
+        if address.start is From.VERSION:
+            location = await locate_table(viewer.clients.admin, viewer.topic)
+            return await asyncio.to_thread(ends_after, location, address.at, list(bounds))
         return {}
 
     @asynccontextmanager
-    async def _opened(self, viewer: Viewer, address: Address) -> AsyncIterator[TopicReader]:
+    async def _opened(
+        self, viewer: Viewer, address: Address
+    ) -> AsyncIterator[TopicReader | TableSource]:
         options = consumer_options(is_committed=address.is_committed)
         async with viewer.clients.consumer(**options) as consumer:
-            yield TopicReader(consumer, viewer.topic)
+            reader = TopicReader(consumer, viewer.topic)
+            if address.source is Source.LOG:
+                yield reader
+                return
+            # The table is read with the rights of this process: first the brokers must let the
+            # user read the topic.
+            await reader.check_read(await self.partitions(viewer))
+        location = await locate_table(viewer.clients.admin, viewer.topic)
+        yield await TableSource.open(location)
 
     @contextmanager
     def _counted(self, login: Login) -> Iterator[None]:
@@ -236,9 +256,7 @@ class Browser:
             self._streams[login.name] -= 1
 
 
-async def _pumped(
-    scan: Scan, reader: TopicReader, starts: Mapping[int, int], queue: TailQueue
-) -> None:
+async def _pumped(scan: Scan, reader: Reader, starts: Mapping[int, int], queue: TailQueue) -> None:
     async with aclosing(scan.tail(reader, starts)) as founds:
         async for found in founds:
             queue.put(row.text for row in found.rows)

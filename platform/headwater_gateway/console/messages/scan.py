@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from headwater.client.values import ConsumerRecord
 from headwater.clock import Clock
@@ -24,7 +25,6 @@ from headwater_gateway.console.messages.jobs import (
 from headwater_gateway.console.messages.scan_plan import (
     FILTERED_WINDOW_OFFSETS,
     GROWTH,
-    Span,
     chunks,
     cursor_after,
     cursor_before,
@@ -32,8 +32,8 @@ from headwater_gateway.console.messages.scan_plan import (
     short_of,
     window,
 )
-from headwater_gateway.console.messages.topic_reader import TopicReader
 from headwater_gateway.console.messages.worker_pool import WorkerPool
+from headwater_gateway.console.offset_spans import Span
 from headwater_tier.typed.decoding import SchemaSource
 
 SCAN_S_MAX = 30.0
@@ -52,6 +52,16 @@ class Found:
     """Why the scan has ended: rows, log, time, records; empty while it goes on."""
     cursor: Mapping[int, int] = field(default_factory=dict)
     """Where the next page begins, at the end."""
+
+
+class Source(Protocol):
+    """What is read: a topic at the brokers, or its Delta table."""
+
+    def spans(self, spans: Sequence[Span]) -> AsyncGenerator[list[ConsumerRecord], None]:
+        """The records of these offsets, in lists."""
+
+    def tail(self, starts: Mapping[int, int]) -> AsyncGenerator[list[ConsumerRecord], None]:
+        """Records from these offsets on, for ever."""
 
 
 class Scan:
@@ -73,7 +83,7 @@ class Scan:
         await self._pool.judge(self._number, self._job, [], self._schemas)
 
     async def forward(
-        self, reader: TopicReader, spans: Sequence[Span], rows: int
+        self, reader: Source, spans: Sequence[Span], rows: int
     ) -> AsyncGenerator[Found, None]:
         """From the starts of the spans to their ends, until there are enough rows."""
         total = sum(span.end - span.start for span in spans)
@@ -93,7 +103,7 @@ class Scan:
         yield Found([], total, total, "log", {})
 
     async def newest(
-        self, reader: TopicReader, bounds: Mapping[int, tuple[int, int]], rows: int
+        self, reader: Source, bounds: Mapping[int, tuple[int, int]], rows: int
     ) -> AsyncGenerator[Found, None]:
         """From the ends back to the starts, until there are enough rows."""
         has_filter = bool(self._job.filter)
@@ -130,9 +140,7 @@ class Scan:
                 return
         yield Found([], total, total, "log", {})
 
-    async def tail(
-        self, reader: TopicReader, starts: Mapping[int, int]
-    ) -> AsyncGenerator[Found, None]:
+    async def tail(self, reader: Source, starts: Mapping[int, int]) -> AsyncGenerator[Found, None]:
         """What comes from now on, for as long as somebody looks."""
         async with aclosing(reader.tail(starts)) as polls:
             async for records in polls:
@@ -145,7 +153,7 @@ class Scan:
                     return
 
     async def _judged(
-        self, reader: TopicReader, spans: Sequence[Span]
+        self, reader: Source, spans: Sequence[Span]
     ) -> AsyncGenerator[tuple[list[ConsumerRecord], Judged], None]:
         """Chunks in the order of reading, while the next ones are read and judged."""
         pending: deque[tuple[list[ConsumerRecord], asyncio.Task[Judged]]] = deque()

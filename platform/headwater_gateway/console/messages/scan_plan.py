@@ -9,10 +9,10 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from headwater.client.values import ConsumerRecord
 from headwater_gateway.console.messages.jobs import Rendered
+from headwater_gateway.console.offset_spans import Span
 
 WINDOW_OFFSETS_MAX = 100_000
 """Of one window, over all partitions."""
@@ -20,15 +20,6 @@ FILTERED_WINDOW_OFFSETS = 4_000
 GROWTH = 5
 CHUNK_RECORDS_MAX = 2_000
 CHUNK_BYTES_MAX = 8 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Offsets [start, end) of a partition."""
-
-    partition: int
-    start: int
-    end: int
 
 
 def window(

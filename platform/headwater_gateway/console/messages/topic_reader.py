@@ -7,7 +7,7 @@ from typing import Any
 
 from headwater.client.values import ConsumerRecord, TopicPartition
 from headwater.errors import UsageError
-from headwater_gateway.console.messages.scan_plan import Span
+from headwater_gateway.console.offset_spans import Span
 
 POLL_MS = 500
 POLL_RECORDS_MAX = 4_000
@@ -82,6 +82,13 @@ class TopicReader:
                 f" one is {records[0].offset}"
             )
         raise UsageError(f"{where} has no record, and none follows it")
+
+    async def check_read(self, partitions: Sequence[int]) -> None:
+        """Raises TopicAuthorizationError where the brokers do not let the user read the topic: one
+        fetch asks them."""
+        end = (await self.bounds(partitions[:1]))[partitions[0]][1]
+        await self._begin({partitions[0]: end})
+        await self._poll()
 
     async def _begin(self, starts: Mapping[int, int]) -> None:
         names = [TopicPartition(self.topic, partition) for partition in starts]

@@ -190,7 +190,7 @@ class CityState:
             "latency": lambda: [self.latency[h] for h in sorted(self.latency)],
             "quality": lambda: [self.quality[b] for b in sorted(self.quality)],
             "ranking": lambda: self.ranking,
-            "alarms": lambda: list(reversed(self.alarms.values())),
+            "alarms": lambda: sorted(self.alarms.values(), key=_alarm_order, reverse=True),
             "videos": lambda: list(self.objects),
         }
         return makers[section]()
@@ -216,6 +216,10 @@ class CityState:
             for identity, asked in self.asked_counts.items()
             if identity != CITY_FLOW
         }
+
+
+def _alarm_order(alarm: Body) -> tuple[bool, str]:
+    return bool(alarm.get("is_open", True)), str(alarm["city_time"])
 
 
 def wanted_text(instruction: WatchInstruction) -> str:

@@ -98,7 +98,7 @@ const round = (value) => {
 // series: [{points: [[x, y], ...], name, area}], x in [from, to]; ticks: [[x, text]].
 export function curve(host, { series, from, to, ticks, unit = "", bars = false, label }) {
   const width = Math.max(host.clientWidth - 24, 200), height = Number(host.dataset.height ?? 168);
-  const left = 40, right = 6, top = 8, bottom = 20;
+  const left = 40, right = 18, top = 8, bottom = 20;
   const values = series.flatMap((s) => s.points.map((p) => p[1]));
   const max = round(Math.max(1, ...values));
   const px = (x) => left + ((x - from) / (to - from)) * (width - left - right);
@@ -173,9 +173,11 @@ export function redrawn(host, paint) {
 // ---- the map ---------------------------------------------------------------------------------
 
 const WIDTH = 1000, MARGIN = 40;
+const RECENT = 16;
 
 export class CityMap {
   constructor(host, checkpoints, { onChoose } = {}) {
+    this.unit = Math.max(1, 620 / (host.clientWidth || 1000)); // dots stay visible on a small map
     this.places = new Map(checkpoints.map((c) => [c.checkpoint_id, c]));
     const middle = median(checkpoints.map((c) => c.latitude));
     const east = (c) => c.longitude * Math.cos((middle * Math.PI) / 180);
@@ -232,7 +234,7 @@ export class CityMap {
 
   dot(c, onChoose) {
     const [cx, cy] = this.xy.get(c.checkpoint_id);
-    const dot = draw("circle", { class: onChoose ? "cam f0" : "cam plain", cx, cy, r: onChoose ? 7 : 4 });
+    const dot = draw("circle", { class: onChoose ? "cam f0" : "cam plain", cx, cy, r: (onChoose ? 7 : 4) * this.unit });
     dot.addEventListener("pointermove", (event) => showTip(event, c.place, ...(dot.dataset.said ? [dot.dataset.said] : [])));
     dot.addEventListener("pointerleave", hideTip);
     if (onChoose) {
@@ -251,7 +253,7 @@ export class CityMap {
       const step = n ? Math.max(1, Math.min(5, 5 - Math.floor(Math.log2(max / n)))) : 0;
       const chosen = dot.classList.contains("chosen") ? " chosen" : "";
       dot.setAttribute("class", `cam f${step}${chosen}`);
-      dot.setAttribute("r", (5 + 9 * Math.sqrt(n / max)).toFixed(1));
+      dot.setAttribute("r", (this.unit * (5 + 9 * Math.sqrt(n / max))).toFixed(1));
       dot.dataset.said = `${whole(n)} in ten minutes`;
     }
     return max;
@@ -261,15 +263,19 @@ export class CityMap {
     for (const [name, dot] of this.dots) dot.classList.toggle("chosen", name === id);
   }
 
-  // Points in order of time: a path, a stop for each, the last one pulses.
+  // Points in order of time: a path, a stop for each; older ones fade, the last one pulses.
   track(points) {
     const places = points.map((p) => this.xy.get(p.checkpoint_id)).filter(Boolean);
     this.over.replaceChildren();
     if (!places.length) return;
-    this.over.append(draw("path", { class: "path", d: places.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)},${y.toFixed(1)}`).join("") }));
-    places.slice(0, -1).forEach(([cx, cy]) => this.over.append(draw("circle", { class: "stop", cx, cy, r: 7 })));
+    const line = (part) => part.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)},${y.toFixed(1)}`).join("");
+    const recent = Math.max(0, places.length - RECENT);
+    this.over.append(draw("path", { class: "path old", d: line(places.slice(0, recent + 1)) }));
+    for (const [cx, cy] of places.slice(0, recent)) this.over.append(draw("circle", { class: "stop old", cx, cy, r: 5 * this.unit }));
+    this.over.append(draw("path", { class: "path", d: line(places.slice(recent)) }));
+    for (const [cx, cy] of places.slice(recent, -1)) this.over.append(draw("circle", { class: "stop", cx, cy, r: 7 * this.unit }));
     const [cx, cy] = places.at(-1);
-    this.over.append(draw("circle", { class: "pulse", cx, cy, r: 9 }), draw("circle", { class: "stop last", cx, cy, r: 10 }));
+    this.over.append(draw("circle", { class: "pulse", cx, cy, r: 9 }), draw("circle", { class: "stop last", cx, cy, r: 10 * this.unit }));
   }
 }
 

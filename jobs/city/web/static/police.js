@@ -76,7 +76,7 @@ function paintTrack() {
   const rows = points.map((point, n) => {
     const here = by.get(point.checkpoint_id), last = points[n - 1], there = last && by.get(last.checkpoint_id);
     const hours = last ? (point.capture_ms - last.capture_ms) / 3_600_000 : 0;
-    const speed = here && there && hours > 0 ? `${Math.round(km(there, here) / hours)} km/h` : "";
+    const speed = here && there && here !== there && hours > 0 ? `${Math.round(km(there, here) / hours)} km/h` : "";
     const row = make("tr", { class: drawn.has(point.track_id) ? "" : "fresh", "data-point": shown(point.track_id) },
       make("td", {}, timeOf(point.capture_ms, true)),
       make("td", {}, shown(here?.place ?? point.checkpoint_id)),
@@ -105,8 +105,11 @@ follow("police", {
     if (tracks.has(chosen)) paintTrack();
   },
   track(body, id) {
+    const isFirst = !tracks.has(id);
     if (body) tracks.set(id, body);
-    if (id === chosen) paintTrack();
+    if (id !== chosen) return;
+    if (isFirst) drawn = new Set(body?.points.map((p) => p.track_id));
+    paintTrack();
   },
   alarms(rows) {
     const clones = rows.filter((a) => a.flow === "clones");

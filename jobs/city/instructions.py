@@ -8,7 +8,8 @@
      "minutes": 10}
     {"instruction_id": "w1", "action": "stop"}
 
-An instruction holds for the records after it. A later one of the same id replaces the former.
+An instruction holds for the records after it, or, with "since_ms", for those that were sent at that
+city time or later. A later instruction of the same id replaces the former.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class WatchInstruction:
     person: str = ""
     face: tuple[float, ...] = ()
     likeness: float = LIKENESS
+    since_ms: int | None = None
 
     @property
     def what(self) -> What:
@@ -58,6 +60,8 @@ class WatchInstruction:
             told["person"] = self.person
         else:
             told |= {"face": list(self.face), "likeness": self.likeness}
+        if self.since_ms is not None:
+            told["since_ms"] = self.since_ms
         return json.dumps(told, ensure_ascii=False).encode()
 
 
@@ -69,16 +73,19 @@ class CountInstruction:
     what: What
     checkpoint_id: str = EVERYWHERE
     minutes: int = 10
+    since_ms: int | None = None
 
     def value(self) -> bytes:
         """The record's value."""
-        told = {
+        told: dict[str, Any] = {
             "instruction_id": self.instruction_id,
             "action": "count",
             "what": self.what,
             "checkpoint_id": self.checkpoint_id,
             "minutes": self.minutes,
         }
+        if self.since_ms is not None:
+            told["since_ms"] = self.since_ms
         return json.dumps(told).encode()
 
 
@@ -124,7 +131,7 @@ def _count(identity: str, told: Mapping[str, Any]) -> CountInstruction:
     if type(minutes) is not int or not 1 <= minutes <= MINUTES_MAX:
         raise UsageError(f"minutes {minutes!r}: give a whole number from 1 to {MINUTES_MAX}")
     place = _text("checkpoint_id", told.get("checkpoint_id", EVERYWHERE))
-    return CountInstruction(identity, what, place, minutes)
+    return CountInstruction(identity, what, place, minutes, _since(told))
 
 
 def _watch(identity: str, told: Mapping[str, Any]) -> WatchInstruction:
@@ -132,19 +139,31 @@ def _watch(identity: str, told: Mapping[str, Any]) -> WatchInstruction:
     if len(given) != 1:
         raise UsageError("a watch names one of vehicle, person, face")
     if "person" in told:
-        return WatchInstruction(identity, person=_text("person", told["person"]))
+        person = _text("person", told["person"])
+        return WatchInstruction(identity, person=person, since_ms=_since(told))
     if "face" in told:
         likeness = told.get("likeness", LIKENESS)
         if type(likeness) not in (int, float) or not 0 < likeness <= 1:
             raise UsageError(f"likeness {likeness!r}: give a number above 0, at most 1")
-        return WatchInstruction(identity, face=_face(told["face"]), likeness=float(likeness))
+        face = _face(told["face"])
+        return WatchInstruction(
+            identity, face=face, likeness=float(likeness), since_ms=_since(told)
+        )
     vehicle = told["vehicle"]
     if not isinstance(vehicle, dict) or not vehicle:
         raise UsageError(f"vehicle: give one or more of {', '.join(VEHICLE_TRAITS)}")
     unknown = sorted(set(vehicle) - set(VEHICLE_TRAITS))
     if unknown:
         raise UsageError(f"vehicle has no {unknown[0]!r}: give {', '.join(VEHICLE_TRAITS)}")
-    return WatchInstruction(identity, tuple((k, _text(k, v)) for k, v in sorted(vehicle.items())))
+    traits = tuple((k, _text(k, v)) for k, v in sorted(vehicle.items()))
+    return WatchInstruction(identity, traits, since_ms=_since(told))
+
+
+def _since(told: Mapping[str, Any]) -> int | None:
+    since_ms = told.get("since_ms")
+    if since_ms is not None and (type(since_ms) is not int or since_ms < 0):
+        raise UsageError(f"since_ms {since_ms!r}: give milliseconds since 1970")
+    return since_ms
 
 
 def _text(name: str, value: Any) -> str:

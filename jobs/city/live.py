@@ -27,7 +27,7 @@ from city.fields import (
     VEHICLES,
     WATCH_INSTRUCTIONS,
 )
-from city.instructions import parse_instruction
+from city.instructions import Instruction, StopInstruction, parse_instruction
 from city.live_desk import LiveDesk, Place, Report
 from city.logins import login_of
 from city.sightings import sighting_of
@@ -121,7 +121,20 @@ class LiveService:
                 except UsageError as e:
                     self.refused.append(f"{record.topic} offset {record.offset}: {e}")
                     continue
-                _send(producer, self.desk.take(instruction, _positions(data)))
+                _send(producer, self.desk.take(instruction, self._start(data, instruction)))
+
+    def _start(self, data: Consumer, instruction: Instruction) -> dict[Place, int]:
+        """Where the data is read now, or where it stood at the instruction's time: then the
+        service goes back there."""
+        now = {tp: data.position(tp) for tp in data.assignment()}
+        since_ms = None if isinstance(instruction, StopInstruction) else instruction.since_ms
+        if since_ms is not None and instruction.instruction_id not in self.desk.taken:
+            found = data.offsets_for_times(dict.fromkeys(now, since_ms))
+            for tp, at in found.items():
+                if at is not None and at.offset < now[tp]:
+                    now[tp] = at.offset
+                    data.seek(tp, at.offset)
+        return {(tp.topic, tp.partition): offset for tp, offset in now.items()}
 
     def _see(self, data: Consumer, producer: Producer, wait_ms: float = POLL_MS) -> int:
         found = data.poll(wait_ms)
@@ -155,10 +168,6 @@ class LiveService:
             "active": self.desk.active,
             "refused": self.refused,
         }
-
-
-def _positions(data: Consumer) -> dict[Place, int]:
-    return {(tp.topic, tp.partition): data.position(tp) for tp in data.assignment()}
 
 
 def _send(producer: Producer, reports: Iterable[Report]) -> None:

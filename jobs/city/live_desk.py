@@ -35,6 +35,8 @@ class LiveDesk:
     """Instruction id -> the positions from which it holds."""
     reported: set[str] = field(default_factory=set)
     """The ids of the track points that are in the topic."""
+    _uncounted: dict[str, Positions] = field(default_factory=dict)
+    """Counting instruction -> the next offset to count."""
 
     @property
     def active(self) -> list[str]:
@@ -56,10 +58,14 @@ class LiveDesk:
         identity = instruction.instruction_id
         if isinstance(instruction, StopInstruction):
             self.taken.pop(identity, None)
+            self._uncounted.pop(identity, None)
             return [(TRACKS, identity, _event("stopped", identity, {}))]
-        if identity in self.taken:
+        is_new = identity not in self.taken
+        if is_new:
+            self.taken[identity] = dict(positions)
+        self._uncounted[identity] = dict(self.taken[identity])
+        if not is_new:
             return []
-        self.taken[identity] = dict(positions)
         topic = STATISTICS if isinstance(instruction, CountInstruction) else TRACKS
         return [(topic, identity, _event("taken", identity, positions))]
 
@@ -72,9 +78,12 @@ class LiveDesk:
         return first
 
     def see(self, sighting: Sighting, place: Place, offset: int, sent_ms: int) -> Iterator[Report]:
-        """Count a record, and report it to each watch that it matches and that holds for it."""
+        """Count a record, and report it to each watch that it matches and that holds for it. A
+        record that is read a second time is neither counted nor reported again."""
         for counting in self.passages.active.values():
-            if offset >= self.taken[counting.instruction_id].get(place, 0):
+            uncounted = self._uncounted[counting.instruction_id]
+            if offset >= uncounted.get(place, 0):
+                uncounted[place] = offset + 1
                 self.passages.add(sighting, counting)
         for one in self.watch_list.matches(sighting):
             identity = one.instruction_id

@@ -104,6 +104,9 @@ def test_three_captures_among_a_hundred_others_and_a_restart(city_cluster: Local
         with live(city_cluster) as again:
             city_cluster.wait_until(lambda: again.summary()["points"] == 5, "the fifth point")
             assert again.summary()["active"] == ["car", "flow", "person"]
+            since = WatchInstruction("since", traits=(("plate", wanted),), since_ms=0)
+            instruct(city_cluster, since)  # the first capture was before every other instruction
+            city_cluster.wait_until(lambda: again.summary()["points"] == 10, "all five captures")
     points = reports(city_cluster, TRACKS, "point")
     track = [p["record_id"] for p in points if p["instruction_id"] == "car"]
     assert track == ["v20", "v50", "v80", "v200"]
@@ -111,5 +114,6 @@ def test_three_captures_among_a_hundred_others_and_a_restart(city_cluster: Local
     last: dict[int, dict[str, int]] = {}
     for told in reports(city_cluster, STATISTICS, "count"):
         last[told["bucket_ms"]] = told["counts"]
+    assert next(p["record_id"] for p in points if p["instruction_id"] == "since") == "v0"
     assert sum(sum(counts.values()) for counts in last.values()) == OTHERS + 1
     assert sum(counts.get(THERE, 0) for counts in last.values()) == OTHERS // 2 + 1

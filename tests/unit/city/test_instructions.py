@@ -23,9 +23,9 @@ FACE = tuple(float(n) for n in range(16))
     [
         WatchInstruction("w1", traits=(("plate", "浙A00017"),)),
         WatchInstruction("w2", traits=(("body_colour", "红色"), ("brand", "Jeep"))),
-        WatchInstruction("w3", person="P000042"),
+        WatchInstruction("w3", person="P000042", since_ms=17),
         WatchInstruction("w4", face=FACE, likeness=0.8),
-        CountInstruction("c1", "face", "330102#1#0#0", 5),
+        CountInstruction("c1", "face", "330102#1#0#0", 5, since_ms=17),
         StopInstruction("w1"),
     ],
 )
@@ -49,6 +49,7 @@ def test_an_instruction_survives_its_record(instruction: Instruction) -> None:
         ({"instruction_id": "a", "action": "watch", "face": [1, 2]}, "16 numbers"),
         ({"instruction_id": "a", "action": "watch", "face": [0] * 16}, "nobody's"),
         ({"instruction_id": "a", "action": "watch", "face": [1] * 16, "likeness": 2}, "likeness"),
+        ({"instruction_id": "a", "action": "watch", "person": "P", "since_ms": "noon"}, "'noon'"),
         ({"instruction_id": "a", "action": "count", "what": "bus"}, "'bus'"),
         ({"instruction_id": "a", "action": "count", "what": "face", "minutes": 0}, "minutes 0"),
         ({"instruction_id": "a", "action": "count", "what": "face", "minutes": True}, "True"),

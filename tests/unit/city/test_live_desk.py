@@ -106,6 +106,19 @@ def test_counts_per_checkpoint_and_interval() -> None:
     assert again["counts"] == {HERE: 2}
 
 
+def test_a_record_that_is_read_again_is_neither_counted_nor_reported_again() -> None:
+    """The service goes back when an instruction is to hold from an earlier time on."""
+    desk = LiveDesk()
+    desk.take(WANTED, {PLACE: 0})
+    desk.take(EVERY, {PLACE: 0})
+    values = [vehicle(n, "浙A00017", at_s=n) for n in range(3)]
+    assert len([r for n in range(3) for r in see(desk, n, values[n])]) == 3
+    desk.take(CountInstruction("c2", "vehicle", since_ms=DAY_START_MS), {PLACE: 1})
+    assert [r for n in (1, 2) for r in see(desk, n, values[n])] == []
+    counts = {r["instruction_id"]: r["counts"] for r in told(desk.changed_counts())}
+    assert counts == {"c1": {HERE: 3}, "c2": {HERE: 2}}
+
+
 def test_a_restarted_service_goes_back_and_reports_only_what_is_missing() -> None:
     first = LiveDesk()
     kept = first.take(WANTED, {PLACE: 5}) + first.take(EVERY, {PLACE: 3})

@@ -90,7 +90,7 @@ class LiveDesk:
             point = f"{identity}/{sighting.record_id}"
             if offset >= self.taken[identity].get(place, 0) and point not in self.reported:
                 self.reported.add(point)
-                yield TRACKS, identity, track_point(identity, sighting, sent_ms)
+                yield TRACKS, identity, track_point(identity, sighting, place, offset, sent_ms)
 
     def changed_counts(self) -> Iterator[Report]:
         """The intervals whose counts have changed since the last call."""

@@ -79,8 +79,11 @@ def has_traits(sighting: Sighting, instruction: WatchInstruction) -> bool:
     return all(sighting.traits.get(name) == value for name, value in instruction.traits)
 
 
-def track_point(instruction_id: str, sighting: Sighting, sent_ms: int) -> bytes:
-    """The value of a track record. `sent_ms`: when the matched record was sent (wall clock)."""
+def track_point(
+    instruction_id: str, sighting: Sighting, place: tuple[str, int], offset: int, sent_ms: int
+) -> bytes:
+    """The value of a track record. `place` (topic, partition), `offset` and `sent_ms` (its
+    timestamp) are the matched record's."""
     told: dict[str, Any] = {
         "kind": "point",
         "track_id": f"{instruction_id}/{sighting.record_id}",
@@ -91,6 +94,8 @@ def track_point(instruction_id: str, sighting: Sighting, sent_ms: int) -> bytes:
         "checkpoint_id": sighting.checkpoint_id,
         "capture_ms": sighting.capture_ms,
         "picture_url": sighting.picture_url,
+        "partition": f"{place[0]}-{place[1]}",
+        "offset": offset,
         "sent_ms": sent_ms,
     }
     return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()

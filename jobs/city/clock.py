@@ -7,8 +7,6 @@ times too fast does not make the log and the ingest look 576 times too slow.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from headwater.clock import Clock
 
 DAY_START_MS = 1_503_532_800_000
@@ -19,20 +17,35 @@ BUCKET_MS = 600_000
 """Ten minutes: the buckets of the quality monitor."""
 
 
-@dataclass(frozen=True)
 class CityClock:
-    """City time as a function of real time: both run on from `real_start_ms`."""
+    """City time as a function of real time. It stands at midnight until the day begins."""
 
-    clock: Clock
-    real_start_ms: float
-    """When the city's day begins, in real milliseconds since 1970."""
-    day_seconds: float
-    """The real seconds that the day takes."""
+    def __init__(self, clock: Clock, day_seconds: float) -> None:
+        """`day_seconds`: the real seconds that the day takes."""
+        self.clock = clock
+        self.day_seconds = day_seconds
+        self._real_start_ms: float | None = None
 
     @classmethod
-    def starting(cls, clock: Clock, day_seconds: float, in_seconds: float = 0.0) -> CityClock:
-        """A clock whose day begins now, or in some seconds."""
-        return cls(clock, clock.now_ms() + in_seconds * 1000, day_seconds)
+    def starting(cls, clock: Clock, day_seconds: float) -> CityClock:
+        """A clock whose day begins now."""
+        city = cls(clock, day_seconds)
+        city.begin()
+        return city
+
+    def begin(self) -> None:
+        """The day begins now."""
+        self._real_start_ms = self.clock.now_ms()
+
+    @property
+    def real_start_ms(self) -> float:
+        """When the day begins, in real milliseconds since 1970: now, until it has begun."""
+        return self.clock.now_ms() if self._real_start_ms is None else self._real_start_ms
+
+    @property
+    def has_begun(self) -> bool:
+        """True once the day has begun: devices send."""
+        return self._real_start_ms is not None
 
     @property
     def factor(self) -> float:

@@ -1,22 +1,29 @@
 """What a flow of the city is, and what it gets: the seam between `run` and the six flows.
 
-`run` starts every flow before the day, stops them after it in the reverse order, and prints a row
-of the proof for each of their figures.
+`run` starts every flow before the day, stops them after it in the same order (the ingest first, so
+that monitors see all of it), and prints a row of the proof for each of their figures.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from city.clock import CityClock, at_hour
+from city.ledger import Ledger
 from city.notify import Notifier
 from city.world import World
+
+Positions = Callable[[], Mapping[str, Mapping[int, int]]]
+"""A mirror's positions in its source, by topic and partition."""
+
+
+FIRST_COMMIT = f"{0:020}.json"
 
 
 @dataclass(frozen=True)
@@ -60,10 +67,18 @@ class Site:
     tables: Path
     spark_options: dict[str, str] = field(default_factory=dict)
     """Options of Spark's readers and writers: the servers at least."""
+    is_mirrored: bool = False
+    """True when another cluster copies this one: spools then wait for the mirror's positions."""
+    is_successor: bool = False
+    """True when this site took over: its topics may have a record twice, with the same id."""
 
     def table(self, name: str) -> str:
         """The path of a Delta table of this site."""
         return str(self.tables / name)
+
+    def has_table(self, name: str) -> bool:
+        """True once the table has its first commit."""
+        return (self.tables / name / "_delta_log" / FIRST_COMMIT).exists()
 
     def checkpoint(self, query: str) -> str:
         """The checkpoint folder of a streaming query of this site."""
@@ -82,11 +97,15 @@ class City:
     site: Site
     sites: list[Site]
     """All sites that have worked, in order."""
+    ledger: Ledger
     schedule: Schedule
     stopping: threading.Event
     """Set when the day is over, and on an error."""
     on_switch: list[Callable[[Site], None]] = field(default_factory=list)
     """Called, in order, when another site takes over."""
+    mirrored: Positions | None = None
+    """A mirror's positions in the first site, by topic and partition: spools wait for them. A flow
+    that mirrors sets it before the day."""
     planners: threading.Lock = field(default_factory=threading.Lock)
     """Held while a streaming query starts: Spark starts one Python planner at a time in time."""
 
@@ -96,6 +115,22 @@ class City:
         self.site = site
         for move in self.on_switch:
             move(site)
+
+    def has_stored(self, topic: str) -> bool:
+        """True once some site has the topic's table."""
+        return any(site.has_table(topic) for site in self.sites)
+
+    def stored(self, topic: str) -> DataFrame:
+        """The rows of a topic's table, of all sites: a row that the first site has counts there."""
+        frames = [
+            self.spark.read.format("delta").load(site.table(topic))
+            for site in self.sites
+            if site.has_table(topic)
+        ]
+        rows = frames[0]
+        for frame in frames[1:]:
+            rows = rows.unionByName(frame.join(rows.select("record_id"), "record_id", "left_anti"))
+        return rows
 
 
 class Flow(Protocol):

@@ -13,12 +13,14 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from queue import SimpleQueue
 
-from city.fields import Alarm
+from city.fields import ALARMS, Alarm
+from headwater import Producer
 from headwater.errors import UsageError
 
 GROUP = "headwater.city.notifiers"
 ATTEMPTS = 5
 BACKOFF_S = 0.2
+DELIVERY_MS = 10_000
 
 Notify = Callable[[Alarm], None]
 
@@ -47,6 +49,19 @@ class FileNotifier:
         """Deliver an alarm."""
         with self._path.open("ab") as file:
             file.write(alarm.to_wire() + b"\n")
+
+
+class TopicNotifier:
+    """Sends alarms to their topic, for the live pages."""
+
+    def __init__(self, servers: Callable[[], str]) -> None:
+        """`servers`: of the site that works now."""
+        self._servers = servers
+
+    def __call__(self, alarm: Alarm) -> None:
+        """Deliver an alarm."""
+        with Producer(self._servers(), delivery_timeout_ms=DELIVERY_MS) as producer:
+            producer.send(ALARMS, alarm.to_wire(), key=alarm.key).result()
 
 
 @dataclass

@@ -26,3 +26,13 @@ def test_real_seconds_count_once_a_record_is_sent() -> None:
 def test_hours_and_buckets() -> None:
     assert hour_of(at_hour(18.5)) == 18
     assert bucket_of(at_hour(18.5)) == 111
+
+
+def test_the_clock_stands_at_midnight_until_the_day_begins() -> None:
+    clock = ManualClock()
+    city = CityClock(clock, 150.0)
+    clock.advance(10_000)
+    assert city.now_ms() == DAY_START_MS
+    city.begin()
+    clock.advance(150_000)
+    assert city.now_ms() == DAY_START_MS + DAY_MS

@@ -12,7 +12,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
+
 from headwater import Admin, Consumer
+from headwater.cli.mirror import mirror
 from headwater.client.admin.client import LATEST
 from headwater.client.loop_thread import LoopThread
 from headwater.client.values import ConsumerRecord, TopicPartition
@@ -98,6 +101,19 @@ class MirrorProcess:
 
     def __exit__(self, *_: object) -> None:
         self.end(signal.SIGKILL)
+
+
+def run_cli(folder: Path, given: Mapping[str, str], verb: str, *arguments: str) -> tuple[int, str]:
+    """`headwater mirror VERB --config FILE ...` in this process: (exit code, output). Raises what
+    it raises."""
+    path = folder / "cli.properties"
+    path.write_text("".join(f"{k}={v}\n" for k, v in given.items()))
+    result = CliRunner().invoke(
+        mirror, [verb, "--config", str(path), *arguments], standalone_mode=False
+    )
+    if result.exception is not None:
+        raise result.exception
+    return result.return_value, result.stdout
 
 
 def until(holds: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any:

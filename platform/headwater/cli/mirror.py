@@ -11,14 +11,17 @@ import click
 
 from headwater.cli.console_tables import console, table
 from headwater.cli.mirror_tables import print_promotion, print_status
-from headwater.cli.options import echo_json, json_option
+from headwater.cli.options import echo_json, json_option, within
 from headwater.cli.partition_arguments import name_of
 from headwater.errors import EXIT_FAILED
-from headwater.mirror.bucket import PromotedError
 from headwater.mirror.config import MirrorConfig, load_config
+from headwater.mirror.opening import partition_argument
+from headwater.mirror.operator import forget, resume, skip
+from headwater.mirror.parts import PromotedError
 from headwater.mirror.promotion import promote
 from headwater.mirror.service import MirrorService
 from headwater.mirror.status import mirror_positions, mirror_status
+from headwater.wire.primitives import INT64_MAX
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -114,4 +117,45 @@ def promote_target(config: MirrorConfig, as_json: bool) -> int:
         echo_json(made.document())
     else:
         print_promotion(made)
+    return 0
+
+
+@mirror.command("skip")
+@config_option
+@click.argument("partition", metavar="TOPIC:PARTITION")
+@click.option("--to", "offset", type=int, callback=within(0, INT64_MAX), required=True,
+              metavar="OFFSET", help="Source offset to go on at.")  # fmt: skip
+def skip_gap(config: MirrorConfig, partition: str, offset: int) -> int:
+    """Accept that source offsets are lost: go on at another one.
+
+    For a partition that stopped; `headwater mirror status` names the offset.
+    """
+    moved = asyncio.run(skip(config, partition_argument(partition), offset))
+    click.echo(f"{name_of(moved.tp)}: from source offset {moved.before} to {moved.after}")
+    return 0
+
+
+@mirror.command("forget")
+@config_option
+@click.argument("topic")
+def forget_topic(config: MirrorConfig, topic: str) -> int:
+    """Begin a topic anew that was created again in the source or the target.
+
+    The topic must be empty in the target, or absent there.
+    """
+    known = asyncio.run(forget(config, topic))
+    click.echo(f"{topic}: forgot the positions of {len(known)} partitions")
+    return 0
+
+
+@mirror.command("resume")
+@config_option
+def resume_mirror(config: MirrorConfig) -> int:
+    """Let a promoted mirror run again, after a failback.
+
+    Stop the applications that write to the target first.
+    """
+    promoted_ms = asyncio.run(resume(config))
+    state = "was not promoted" if promoted_ms is None else "may run again"
+    click.echo(f"mirror {config.mirror_id} {state}")
     return 0

@@ -9,31 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 
-from headwater.client.admin.topics import list_one_offset
-from headwater.client.cluster import Cluster
 from headwater.client.values import TopicPartition
-from headwater.errors import ErrorCode, HeadwaterError, KafkaError
-from headwater.mirror.config import MirrorConfig
+from headwater.errors import ErrorCode, KafkaError
 from headwater.mirror.core.batches import Piece
+from headwater.mirror.core.offset_map import translated
 from headwater.mirror.core.partition_copy import PartitionCopy
 from headwater.mirror.core.selection import bucket_of
 from headwater.mirror.core.state import (
     Heartbeat,
     MirrorState,
-    Position,
     StateRecord,
     heartbeat_record,
     positions_topic,
     transactional_id,
 )
-from headwater.mirror.source_reader import EARLIEST, LATEST, READ_COMMITTED, SourceReader
+from headwater.mirror.opening import PartitionOpener
+from headwater.mirror.parts import MirrorParts, PromotedError, promoted_text
+from headwater.mirror.source_reader import SourceReader
 from headwater.mirror.state_reader import READ_UNCOMMITTED, read_state
 from headwater.mirror.state_writer import state_piece
 from headwater.mirror.target_producer import FENCED, ProduceError, TargetProducer, Written
-from headwater.mirror.topic_sync import MirroredTopic
 from headwater.wire.schema import SchemaError
 
 IN_FLIGHT_BYTES = 4 << 20
@@ -51,27 +47,8 @@ REFUSALS = frozenset(
     }
 )
 """A batch that the target refuses so is refused again: its partition stops."""
+FENCED_PAUSE_S = 3.0
 log = logging.getLogger(__name__)
-
-
-class PromotedError(HeadwaterError):
-    """The target was promoted: the mirror writes no more."""
-
-
-@dataclass(slots=True)
-class MirrorParts:
-    """What the buckets of one process share."""
-
-    config: MirrorConfig
-    source: Cluster
-    target: Cluster
-    owner: str
-    """Names this process in heartbeats."""
-    buckets: int
-    partitions: Mapping[TopicPartition, MirroredTopic] = field(default_factory=dict)
-    """What is mirrored, by the last look at both clusters."""
-    reverse: MirrorState = field(default_factory=MirrorState)
-    """What the mirror in the other direction stored in the source."""
 
 
 class Bucket:
@@ -91,14 +68,15 @@ class Bucket:
         self._stopping = False
         self._beat_at = 0.0
         self._appended: list[StateRecord] = []
-        self._append_waits: list[asyncio.Future[None]] = []
-        self._storing_waits: list[asyncio.Future[None]] = []
+        self._append_waits: list[asyncio.Future[bool]] = []
+        self._storing_waits: list[asyncio.Future[bool]] = []
         self._producer = TargetProducer(
             parts.target,
             transactional_id(parts.config.mirror_id, number),
             parts.config.transaction_timeout_ms,
             f"mirror-{number}",
         )
+        self._opener = PartitionOpener(parts, self._producer, self._appended.extend)
         self._reader = self._new_reader()
 
     def _new_reader(self) -> SourceReader:
@@ -110,16 +88,35 @@ class Bucket:
         """Since the bucket began its last session."""
         return self._reader.bytes_fetched
 
+    @property
+    def is_running(self) -> bool:
+        """False once `stop` was called."""
+        return not self._stopping
+
+    @property
+    def era(self) -> int:
+        """When the mirror in the other direction was promoted; 0 without one."""
+        return self._parts.reverse.promoted_ms or 0
+
+    def translate(self, tp: TopicPartition, offset: int) -> int | None:
+        """Where a consumer at this source offset goes on in the target."""
+        copy = self.copies.get(tp)
+        if copy is None:
+            return None
+        orphans = self.state.orphans.get(tp)
+        end = None if orphans is None else orphans.end
+        return translated(offset, copy.stored, copy.offset_map, copy.skipped, end)
+
     def stop(self) -> None:
         """End `run` after the open transaction."""
         self._stopping = True
         self._work.set()
 
-    def append(self, records: list[StateRecord]) -> asyncio.Future[None]:
-        """Store these records with the next transaction; the future is done once it committed, and
-        cancelled if it did not."""
+    def append(self, records: list[StateRecord]) -> asyncio.Future[bool]:
+        """Store these records with the next transaction; the future tells whether it
+        committed."""
         self._appended += records
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._append_waits.append(done)
         self._work.set()
         return done
@@ -137,9 +134,15 @@ class Bucket:
             finally:
                 self._reader.stop()
                 self._producer.drop()
-                for wait in self._storing_waits:
-                    if not wait.done():
-                        wait.cancel()
+                self._drop_appended()
+
+    def _drop_appended(self) -> None:
+        """What was to be stored is not."""
+        self._appended.clear()
+        waits, self._append_waits = [*self._append_waits, *self._storing_waits], []
+        for wait in waits:
+            if not wait.done():
+                wait.set_result(False)
 
     async def _pause(self, error: Exception, tries: int) -> None:
         text = str(error) or type(error).__name__
@@ -151,8 +154,11 @@ class Bucket:
             log.error("%s-%d is not mirrored: %s", *error.tp, self.stopped[error.tp])
             return
         code = getattr(error, "code", None)
-        # A new owner or a promotion has fenced this one: the group soon says which.
-        pause_s = 3.0 if code in FENCED else self._parts.target.backoff_s(tries)
+        pause_s = self._parts.target.backoff_s(tries)
+        if code in FENCED:
+            # A new owner, which the group soon tells; or a promotion; or an operator's `skip`.
+            pause_s = FENCED_PAUSE_S
+            self.stopped.clear()
         try:
             async with asyncio.timeout(pause_s):
                 while not self._stopping:
@@ -160,8 +166,10 @@ class Bucket:
                     await self._work.wait()
         except TimeoutError:
             pass
-        if isinstance(error, ProduceError):
-            await self._parts.target.refresh({error.tp.topic})
+        try:
+            await self._parts.target.refresh({tp.topic for tp in self.copies})
+        except KafkaError as failure:
+            self.trouble = str(failure)
 
     async def _session(self) -> None:
         """From `init` on, until `stop` or an error."""
@@ -198,61 +206,11 @@ class Bucket:
         for tp in self.copies.keys() - mine.keys():
             del self.copies[tp]
         for tp in sorted(fresh):
-            self.copies[tp] = await self._copy(tp, mine[tp])
+            copy = await self._opener.open(tp, mine[tp], self.state)
+            if tp in self.stopped:
+                copy.stop(self.stopped[tp])
+            self.copies[tp] = copy
         self._reader.wake()
-
-    async def _copy(self, tp: TopicPartition, topic: MirroredTopic) -> PartitionCopy:
-        """A partition with its stored position, or where it begins."""
-        stored = self.state.positions.get(tp)
-        offset_map = self.state.offset_map(tp)
-        reverse = self._parts.reverse
-        skipped = reverse.offset_map(tp) if tp in reverse.positions else None
-        position = stored or await self._first_position(tp, topic)
-        position = position._replace(
-            next_offset=max(position.next_offset, reverse.orphans.get(tp, 0))
-        )
-        copy = PartitionCopy(tp, position, offset_map, skipped)
-        if stored is None:
-            copy.stored = -1
-            if skipped is None:
-                await self._check_empty(copy)
-        if tp in self.stopped:
-            copy.stop(self.stopped[tp])
-        elif stored is not None and stored.target_topic_id != topic.target_id:
-            copy.stop(
-                f"topic {tp.topic} was created again in the target: `headwater mirror forget "
-                f"{tp.topic}` begins it anew"
-            )
-        return copy
-
-    async def _first_position(self, tp: TopicPartition, topic: MirroredTopic) -> Position:
-        source = self._parts.source
-        when, level = (
-            (LATEST, READ_COMMITTED) if self._parts.config.starts_latest else (EARLIEST, 0)
-        )
-
-        async def attempt() -> int:
-            return (await list_one_offset(source, tp, when, level)).offset
-
-        start = await source.retrying(f"offsets of {tp}", attempt, topics=(tp.topic,))
-        return Position(start, topic.source_id, topic.target_id)
-
-    async def _check_empty(self, copy: PartitionCopy) -> None:
-        """A topic that was never mirrored must be empty in the target, or mirroring it again would
-        double its records."""
-        if self._parts.config.appends:
-            return
-        target, tp = self._parts.target, copy.tp
-
-        async def attempt() -> int:
-            return (await list_one_offset(target, tp, LATEST, 0)).offset
-
-        end = await target.retrying(f"offsets of {tp}", attempt, topics=(tp.topic,))
-        if end > 0:
-            copy.stop(
-                f"the target's {tp.topic}-{tp.partition} has records up to offset {end} that this "
-                "mirror did not write: delete the topic there, or set target.existing=append"
-            )
 
     async def _wait_for_work(self) -> None:
         """Wait for records, or until the next heartbeat is due."""
@@ -280,7 +238,7 @@ class Bucket:
         while has_data and sent < config.commit_bytes and clock.monotonic() < deadline:
             round_ = self._next_round()
             if not round_:
-                if self._stopping or self._appended or not await self._more_before(deadline):
+                if self._stopping or self._append_waits or not await self._more_before(deadline):
                     break
                 continue
             pieces = [(tp, piece) for rows in round_.values() for tp, piece in rows.items()]
@@ -328,12 +286,13 @@ class Bucket:
 
     async def _store(self, chunks: dict[TopicPartition, set[int]]) -> None:
         """Write positions, maps, a heartbeat when it is due, and what was appended."""
-        rows, self._appended = self._appended, []
+        rows = list(self._appended)
+        self._appended.clear()
         self._storing_waits, self._append_waits = self._append_waits, []
         for tp, copy in self.copies.items():
             if not copy.has_data:
                 copy.take()  # passes markers and aborted batches behind the last record
-            if tp in chunks or copy.has_news:
+            if tp in chunks or (copy.has_news and copy.may_store):
                 rows += copy.records(chunks.get(tp, set()))
         clock = self._parts.target.clock
         if clock.monotonic() >= self._beat_at:
@@ -364,18 +323,10 @@ class Bucket:
                 log.error("%s-%d is not mirrored: %s", *copy.tp, copy.stopped)
         for wait in self._storing_waits:
             if not wait.done():
-                wait.set_result(None)
+                wait.set_result(True)
         self.records += records
         self.bytes_sent += sent
         self.transactions += 1
-
-
-def promoted_text(mirror_id: str) -> str:
-    """What a mirror says that was promoted."""
-    return (
-        f"mirror {mirror_id} was promoted: its target is written by applications now. To mirror "
-        "into it again see docs/mirror.md, Failback"
-    )
 
 
 def refusal(error: ProduceError) -> str:

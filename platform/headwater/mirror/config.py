@@ -45,8 +45,6 @@ def _key(
 KEYS = (
     _key("mirror.id", Kind.STRING, "1",
          "Names the mirror: its topic on the target is __mirror.ID.positions."),
-    _key("mirror.reverse", Kind.STRING, None,
-         "The id of the mirror in the other direction: its records are not sent back."),
     _key("topics", Kind.STRING, None, "Topics to mirror: names or regular expressions, by commas."),
     _key("topics.deny", Kind.STRING, None, "Topics not to mirror, instead of `topics`."),
     _key("groups", Kind.STRING, None, "Groups whose offsets are translated."),
@@ -123,7 +121,6 @@ class MirrorConfig:
     topics: Selection
     groups: Selection
     mirror_id: str = "1"
-    reverse_id: str | None = None
     buckets: int = 4
     commit_s: float = 0.2
     commit_bytes: int = 8 << 20
@@ -176,12 +173,8 @@ def parse_config(properties: Mapping[str, str]) -> MirrorConfig:
         raise UsageError(
             f"source and target are one cluster ({source.servers}): a mirror needs two"
         )
-    for name in ("mirror.id", "mirror.reverse"):
-        value = values[name]
-        if value is not None and not _ID.fullmatch(str(value)):
-            raise UsageError(f"{name} is {value!r}: use letters, digits, - and _")
-    if values["mirror.reverse"] == values["mirror.id"]:
-        raise UsageError("mirror.reverse is mirror.id: the two directions need two ids")
+    if not _ID.fullmatch(str(values["mirror.id"])):
+        raise UsageError(f"mirror.id is {values['mirror.id']!r}: use letters, digits, - and _")
     reset = _choice(values, "source.auto.offset.reset", ("earliest", "latest"))
     existing = _choice(values, "target.existing", ("stop", "append"))
     return MirrorConfig(
@@ -190,7 +183,6 @@ def parse_config(properties: Mapping[str, str]) -> MirrorConfig:
         topics=Selection("topics", given.get("topics"), given.get("topics.deny")),
         groups=Selection("groups", given.get("groups"), given.get("groups.deny")),
         mirror_id=str(values["mirror.id"]),
-        reverse_id=None if values["mirror.reverse"] is None else str(values["mirror.reverse"]),
         starts_latest=reset == "latest",
         appends=existing == "append",
         given=dict(properties),

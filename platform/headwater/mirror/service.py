@@ -14,11 +14,14 @@ from headwater.client.cluster import Cluster
 from headwater.client.errors import TopicAlreadyExistsError
 from headwater.client.values import NewTopic, TopicPartition
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError, UsageError
-from headwater.mirror.bucket import Bucket, MirrorParts, PromotedError
+from headwater.mirror.acl_sync import AclSync
+from headwater.mirror.bucket import Bucket
 from headwater.mirror.config import MirrorConfig
 from headwater.mirror.core.state import positions_topic
+from headwater.mirror.group_sync import GroupSync
 from headwater.mirror.membership import buckets_of, group_membership
-from headwater.mirror.state_reader import read_state
+from headwater.mirror.parts import MirrorParts
+from headwater.mirror.reverse import read_reverse
 from headwater.mirror.topic_sync import TopicSync
 
 BOOTSTRAP_MS = 30_000
@@ -39,6 +42,8 @@ class MirrorService:
         self._admin_source, self._admin_target = config.source.cluster(), config.target.cluster()
         self._members = config.target.cluster()
         self._sync = TopicSync(self._admin_source, self._admin_target, config)
+        self._groups = GroupSync(self._admin_source, self._admin_target, config)
+        self._acls = AclSync(self._admin_source, self._admin_target)
         owner = f"{config.target.options.client_id}@{socket.gethostname()}:{os.getpid()}"
         self._parts = MirrorParts(config, self._source, self._target, owner, config.buckets)
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -60,8 +65,11 @@ class MirrorService:
         try:
             await self._connect()
             self._parts.buckets = await ensure_positions(self._admin_target, self.config)
-            await self._check_directions()
+            target_id = self._target.cache.cluster_id
+            self._parts.reverse = await read_reverse(self._admin_source, target_id)
             jobs = [self._share_buckets(), self._follow_topics()]
+            if self.config.syncs_groups:
+                jobs.append(self._groups.follow(self.buckets))
             await self._until_stopped(jobs)
         finally:
             await self._close()
@@ -77,23 +85,6 @@ class MirrorService:
         ids = self._source.cache.cluster_id, self._target.cache.cluster_id
         if ids[0] and ids[0] == ids[1]:
             raise UsageError(f"source and target are one cluster (id {ids[0]}): a mirror needs two")
-
-    async def _check_directions(self) -> None:
-        """Read what the mirror in the other direction stored in the source."""
-        reverse = self.config.reverse_id
-        if reverse is None:
-            return
-        topic = positions_topic(reverse)
-        known = {t.name: t for t in await TopicCalls(self._admin_source).describe(None)}
-        if topic not in known:
-            return
-        state = await read_state(self._source, topic, range(len(known[topic].partitions)))
-        if state.positions and state.promoted_ms is None:
-            raise UsageError(
-                f"mirror {reverse}, the other direction, may still run: promote it first, with "
-                "`headwater mirror promote` and its own file"
-            )
-        self._parts.reverse = state
 
     async def _until_stopped(self, jobs: list[Coroutine[Any, Any, None]]) -> None:
         tasks = [asyncio.get_running_loop().create_task(job) for job in jobs]
@@ -165,6 +156,8 @@ class MirrorService:
             try:
                 await self._sync.refresh(changes_target=0 in self.buckets)
                 self._parts.partitions = self._sync.partitions()
+                if self.config.syncs_acls and 0 in self.buckets:
+                    await self._acls.sync(sorted(self._sync.topics), self.buckets[0])
             except (KafkaError, OSError) as error:
                 log.warning("the topics were not looked at: %s", error)
             has_any = bool(self._parts.partitions) or not self.buckets
@@ -193,6 +186,3 @@ async def ensure_positions(target: Cluster, config: MirrorConfig) -> int:
             f"mirror.buckets={count}, or begin a mirror of another mirror.id"
         )
     return count
-
-
-__all__ = ["MirrorService", "PromotedError", "ensure_positions"]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable
 from functools import partial
 
 from headwater.client.admin.topics import list_one_offset
-from headwater.client.blocking.fetch import fetch_request, parse_fetch
+from headwater.client.blocking.fetch import FetchedBatches, fetch_request, parse_fetch
 from headwater.client.cluster import Cluster
+from headwater.client.errors import kafka_error
 from headwater.client.values import TopicPartition
-from headwater.errors import ErrorCode, KafkaError
 from headwater.mirror.core.batches import visible_records
 from headwater.mirror.core.state import MirrorState
 from headwater.records.record import Record
@@ -76,16 +75,19 @@ async def count_records(cluster: Cluster, tp: TopicPartition, start: int, end: i
 
 async def _fetch(cluster: Cluster, tp: TopicPartition, start: int) -> tuple[list[Record], int]:
     """(visible records, the next offset) of one fetch."""
+    fetched = await fetch_batches(cluster, tp, start)
+    return visible_records(fetched.records, start, fetched.aborted), fetched.next_offset
+
+
+async def fetch_batches(cluster: Cluster, tp: TopicPartition, start: int) -> FetchedBatches:
+    """One read_committed fetch from the leader. Raises KafkaError, OSError."""
     node = await cluster.leader(*tp)
     connection = await cluster.connection(node, "mirror-state")
     request = fetch_request(*tp, start, FETCH_BYTES, READ_COMMITTED, WAIT_MS)
     version = connection.version_for(FetchRequest, NAMES_VERSION)
     reply = await cluster.call_on(connection, request, FetchResponse, version=version)
-    if not reply.responses:
-        if reply.error_code:
-            raise KafkaError(ErrorCode(reply.error_code), f"read {tp.topic}-{tp.partition}")
-        return [], start
-    fetched = parse_fetch(reply, *tp, start)
-    if fetched.next_offset == start:
-        await asyncio.sleep(0)
-    return visible_records(fetched.records, start, fetched.aborted), fetched.next_offset
+    if reply.responses:
+        return parse_fetch(reply, *tp, start)
+    if reply.error_code:
+        raise kafka_error(reply.error_code, f"read {tp.topic}-{tp.partition}")
+    return FetchedBatches(memoryview(b""), -1, -1, -1, [], start)

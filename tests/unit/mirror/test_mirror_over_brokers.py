@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from headwater import Admin, NewTopic, Producer
-from headwater.cli.mirror import mirror
+from headwater.client.values import OffsetAndMetadata, TopicPartition
 from headwater.errors import UsageError
-from headwater.mirror.bucket import PromotedError
+from headwater.mirror.parts import PromotedError
 from mirror_pair import (
     RunningMirror,
     mirrored,
     payloads,
     properties,
     read_all,
+    run_cli,
     until,
 )
 from whole_cluster import ServedCluster
@@ -32,23 +32,28 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
         yield a.bootstrap, b.bootstrap
 
 
+def send(servers: str, topic: str, *values: str) -> None:
+    with Producer(servers) as producer:
+        for value in values:
+            producer.send(topic, value.encode())
+
+
+def values(servers: str, topic: str) -> list[str]:
+    return [(r.value or b"").decode() for r in read_all(servers, topic)[0]]
+
+
+def stopped(folder: Path, given: dict[str, str]) -> list[str]:
+    try:
+        document = json.loads(run_cli(folder, given, "status", "--json")[1])
+    except UsageError:  # it never ran
+        return []
+    return [p["stopped"] for p in document["partitions"] if p["stopped"]]
+
+
 def create(servers: str, name: str, partitions: int = 2, **configs: str) -> None:
     with Admin(servers) as admin:
         rows = {key.replace("_", "."): value for key, value in configs.items()}
         admin.create_topics([NewTopic(name, partitions, 1, rows)])
-
-
-def config_file(folder: Path, given: dict[str, str]) -> str:
-    path = folder / "mirror.properties"
-    path.write_text("".join(f"{k}={v}\n" for k, v in given.items()))
-    return str(path)
-
-
-def run_cli(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(mirror, arguments, standalone_mode=False)
-    if result.exception is not None:
-        raise result.exception
-    return result.return_value, result.stdout
 
 
 def test_records_arrive_once_in_order_with_every_codec_and_without_aborted_ones(
@@ -103,32 +108,78 @@ def test_status_and_positions_tell_the_lag_and_promote_fences_and_reports_the_ga
     source, target = pair
     create(source, "dr", 2)
     given = properties(source, target, topics="dr", mirror_id="dr")
-    path = config_file(tmp_path, given)
+
+    def cli(*arguments: str) -> tuple[int, str]:
+        return run_cli(tmp_path, given, *arguments)
+
     with pytest.raises(UsageError, match="mirror dr never ran"):
-        run_cli("status", "--config", path)
+        cli("status")
     with Producer(source) as producer:
         for n in range(10):
             producer.send("dr", b"%d" % n, partition=n % 2)
     with RunningMirror(given):
         until(lambda: mirrored(source, target, "dr"), "everything is mirrored")
-        until(lambda: json.loads(run_cli("status", "--config", path, "--json")[1])["lag"] == 0, "0")
-        _, text = run_cli("status", "--config", path, "--json")
+        until(lambda: json.loads(cli("status", "--json")[1])["lag"] == 0, "0")
+        _, text = cli("status", "--json")
         found = json.loads(text)
         assert (found["state"], found["source_reachable"], found["stopped"]) == ("running", True, 0)
         assert [(p["partition"], p["position"]) for p in found["partitions"]] == [(0, 5), (1, 5)]
     with Producer(source) as producer:
         for _ in range(3):
             producer.send("dr", b"tail", partition=1)
-    code, text = run_cli("positions", "--config", path, "--json")
+    code, text = cli("positions", "--json")
     assert (code, [row["position"] for row in json.loads(text)]) == (0, [5, 5])
     with RunningMirror({**given, "topics": "other"}) as running:
         until(lambda: running.service.buckets, "it runs")
-        _, text = run_cli("promote", "--config", path, "--json")
+        _, text = cli("promote", "--json")
         assert isinstance(running.ended(), PromotedError)
     report = json.loads(text)
     assert (report["gap_records"], report["gap_offsets"]) == (3, 3)
     assert [p["gap_records"] for p in report["partitions"]] == [0, 3]
     with RunningMirror(given) as running:
         assert isinstance(running.ended(), PromotedError)
-    assert json.loads(run_cli("status", "--config", path, "--json")[1])["state"] == "promoted"
-    assert json.loads(run_cli("promote", "--config", path, "--json")[1])["gap_records"] == 3
+    assert json.loads(cli("status", "--json")[1])["state"] == "promoted"
+    assert json.loads(cli("promote", "--json")[1])["gap_records"] == 3
+
+
+def test_an_offset_that_the_target_committed_itself_stays(pair: tuple[str, str]) -> None:
+    source, target = pair
+    with Admin(source) as admin:
+        admin.create_topics([NewTopic("groups", 1, 1)])
+    tp = TopicPartition("groups", 0)
+    send(source, "groups", *map(str, range(9)))
+    with Admin(source) as admin:
+        admin.alter_group_offsets("moving", {tp: OffsetAndMetadata(4, "note")})
+        admin.alter_group_offsets("own", {tp: 4})
+        admin.alter_group_offsets("ahead", {tp: 9})
+        admin.alter_group_offsets("denied", {tp: 4})
+    given = properties(source, target, topics="groups", mirror_id="g", groups_deny="denied")
+    with Admin(target) as admin, RunningMirror(given):
+        until(lambda: admin.list_group_offsets("ahead"), "translated")
+        until(lambda: admin.list_group_offsets("own"), "translated")
+        assert admin.list_group_offsets("moving")[tp] == OffsetAndMetadata(4, "note", -1)
+        assert admin.list_group_offsets("ahead")[tp].offset == 9
+        admin.alter_group_offsets("own", {tp: 1})
+        with Admin(source) as there:
+            there.alter_group_offsets("own", {tp: 6})
+            there.alter_group_offsets("moving", {tp: 2})
+        until(lambda: admin.list_group_offsets("moving")[tp].offset == 2, "it may go back")
+        assert admin.list_group_offsets("own")[tp].offset == 1
+        assert not admin.list_group_offsets("denied")
+
+
+def test_a_topic_that_holds_other_records_in_the_target_is_not_appended_to(
+    pair: tuple[str, str], tmp_path: Path
+) -> None:
+    source, target = pair
+    for servers, value in ((source, "source"), (target, "target")):
+        with Admin(servers) as admin:
+            admin.create_topics([NewTopic("held", 1, 1)])
+        send(servers, "held", value)
+    given = properties(source, target, topics="held", mirror_id="held")
+    for _ in range(2):
+        with RunningMirror(given):
+            assert "has records up to offset 1" in until(lambda: stopped(tmp_path, given), "")[0]
+    assert values(target, "held") == ["target"]
+    with RunningMirror({**given, "target.existing": "append"}):
+        until(lambda: values(target, "held") == ["target", "source"], "appended")

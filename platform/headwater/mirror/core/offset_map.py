@@ -53,6 +53,11 @@ class OffsetMap:
         return len(self._runs)
 
     @property
+    def first(self) -> Run | None:
+        """The first run, None without any."""
+        return self._runs[0] if self._runs else None
+
+    @property
     def last(self) -> Run | None:
         """The last run, None without any."""
         return self._runs[-1] if self._runs else None
@@ -155,3 +160,42 @@ class OffsetMap:
                 made._sources.append(run.source)
                 made._targets.append(run.target)
         return made
+
+    def cut(self, source_offset: int) -> tuple[set[int], set[int]]:
+        """Forget what is from `source_offset` on, as the source lost it: (chunks that changed,
+        chunks that are gone)."""
+        before = self._first_chunk + -(-len(self._runs) // CHUNK_RUNS)
+        while self._runs and self._runs[-1].source >= source_offset:
+            del self._runs[-1], self._sources[-1], self._targets[-1]
+        last = self.last
+        if last is not None and last.source_end > source_offset:
+            self._runs[-1] = last._replace(length=source_offset - last.source)
+        after = self._first_chunk + -(-len(self._runs) // CHUNK_RUNS)
+        changed = {after - 1} if self._runs else set()
+        return changed, set(range(after, before))
+
+
+def translated(
+    offset: int,
+    position: int,
+    own: OffsetMap,
+    reverse: OffsetMap | None = None,
+    orphans_end: int | None = None,
+) -> int | None:
+    """Where a consumer at source `offset` goes on in the target; None: nothing is known.
+
+    `position`: how far the source is mirrored. `reverse`: the map of the mirror in the other
+    direction, which wrote the source's first records; `orphans_end`: where the target's lost tail
+    ends, which comes between those and what this mirror wrote.
+    """
+    offset = min(offset, position)
+    is_ours = own.first is not None and offset >= own.first.source
+    if is_ours or (reverse is None and orphans_end is None):
+        return own.to_target(offset)
+    if reverse is None:
+        return None  # from before the lost tail, and the map of that time cannot be read
+    last = reverse.last
+    if last is not None and offset < last.target_end:
+        return reverse.to_source(offset)
+    found = own.to_target(offset)
+    return orphans_end if found is None else found

@@ -45,12 +45,18 @@ class PartitionCopy:
         self._leader_epoch = position.leader_epoch
         self._timestamp = position.timestamp
         self._pieces: deque[Piece] = deque()
-        self._skipped = skipped
+        self.skipped = skipped
 
     @property
     def has_news(self) -> bool:
         """True when the position has moved since it was stored."""
         return self.next_offset != self.stored or bool(self._pieces)
+
+    @property
+    def may_store(self) -> bool:
+        """False for a partition that was stopped before its first position was stored: it is
+        checked again when the bucket begins again."""
+        return self.stored >= 0 or not self.stopped
 
     @property
     def has_data(self) -> bool:
@@ -87,10 +93,10 @@ class PartitionCopy:
 
     def _not_skipped(self, piece: Piece) -> list[Piece]:
         """The piece, or only its position if the other mirror wrote it."""
-        if self._skipped is None or not piece.records:
+        if self.skipped is None or not piece.records:
             return [piece]
         first = piece.source_offset if piece.data is not None else piece.offsets[0]
-        after = self._skipped.after_target(first)
+        after = self.skipped.after_target(first)
         if after <= first:
             return [piece]
         # The other mirror's batches are its alone: a batch is skipped as a whole.

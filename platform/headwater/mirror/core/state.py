@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 
 from headwater.client.values import TopicPartition
 from headwater.errors import ErrorCode, KafkaError
+from headwater.mirror.core.acls import acl_of, acl_row
 from headwater.mirror.core.offset_map import OffsetMap, Run
+from headwater.security.acl import AclBinding
 
 VERSION = 1
 POSITION, MAP, HEARTBEAT, GROUP, PROMOTED = "position", "map", "heartbeat", "group", "promoted"
-ORPHANS = "orphans"
+ORPHANS, ACLS = "orphans", "acls"
 
 StateRecord = tuple[bytes, bytes | None]
 """Key and value; the value None deletes the key."""
@@ -75,9 +77,20 @@ def _record(key: str, value: Mapping[str, Any] | None) -> StateRecord:
     return key.encode(), text.encode()
 
 
-def position_record(tp: TopicPartition, position: Position) -> StateRecord:
-    """The position of a partition."""
-    return _record(f"{POSITION}/{tp.topic}/{tp.partition}", position._asdict())
+class Orphans(NamedTuple):
+    """The lost tail of a partition, which a failback has copied to `T.orphans`."""
+
+    end: int
+    """The offset after the tail, in the target of the mirror that failed back."""
+    promoted_ms: int
+    """When the mirror in the other direction was promoted: each failover has a tail of its own."""
+    records: int
+
+
+def position_record(tp: TopicPartition, position: Position | None) -> StateRecord:
+    """The position of a partition; None forgets it."""
+    value = None if position is None else position._asdict()
+    return _record(f"{POSITION}/{tp.topic}/{tp.partition}", value)
 
 
 def chunk_record(tp: TopicPartition, chunk: int, runs: Iterable[Run] | None) -> StateRecord:
@@ -86,9 +99,9 @@ def chunk_record(tp: TopicPartition, chunk: int, runs: Iterable[Run] | None) -> 
     return _record(key, None if runs is None else {"runs": list(runs)})
 
 
-def orphans_record(tp: TopicPartition, end: int) -> StateRecord:
-    """The target's own records of a partition before `end` are in its topic of orphans."""
-    return _record(f"{ORPHANS}/{tp.topic}/{tp.partition}", {"end": end})
+def orphans_record(tp: TopicPartition, orphans: Orphans) -> StateRecord:
+    """The target's lost tail of a partition is in its topic of orphans."""
+    return _record(f"{ORPHANS}/{tp.topic}/{tp.partition}", orphans._asdict())
 
 
 def heartbeat_record(bucket: int, beat: Heartbeat) -> StateRecord:
@@ -118,6 +131,27 @@ def promoted_record(time_ms: int | None) -> StateRecord:
     return _record(PROMOTED, None if time_ms is None else {"time_ms": time_ms})
 
 
+@dataclass(frozen=True, slots=True)
+class MirroredAcls:
+    """The ACLs of mirrored topics."""
+
+    given: set[AclBinding] = field(default_factory=set)
+    """Those that the mirror gives, or gave, in the target."""
+    promoted: set[AclBinding] = field(default_factory=set)
+    """Those that the target gets at promotion: the source's, to write too."""
+
+
+def acls_record(acls: MirroredAcls) -> StateRecord:
+    """The ACLs of mirrored topics, in bucket 0."""
+    return _record(
+        ACLS,
+        {
+            "given": [acl_row(acl) for acl in sorted(acls.given)],
+            "promoted": [acl_row(acl) for acl in sorted(acls.promoted)],
+        },
+    )
+
+
 class GroupOffset(NamedTuple):
     """A group's offset of one partition."""
 
@@ -128,6 +162,8 @@ class GroupOffset(NamedTuple):
     before: int = -1
     """What the mirror had written before that: the target may have either."""
     metadata: str = ""
+    era: int = 0
+    """When the mirror in the other direction was promoted; 0 without one."""
 
 
 @dataclass(slots=True)
@@ -138,9 +174,9 @@ class MirrorState:
     chunks: dict[TopicPartition, dict[int, list[Run]]] = field(default_factory=dict)
     heartbeats: dict[int, Heartbeat] = field(default_factory=dict)
     groups: dict[str, dict[TopicPartition, GroupOffset]] = field(default_factory=dict)
-    orphans: dict[TopicPartition, int] = field(default_factory=dict)
-    """Partition -> the end of what was copied to its topic of orphans."""
+    orphans: dict[TopicPartition, Orphans] = field(default_factory=dict)
     promoted_ms: int | None = None
+    acls: MirroredAcls = field(default_factory=lambda: MirroredAcls())
 
     def offset_map(self, tp: TopicPartition) -> OffsetMap:
         """The map of one partition. Raises KafkaError when a part of it is missing."""
@@ -164,15 +200,22 @@ class MirrorState:
     def _apply(self, kind: str, rest: str, value: dict[str, Any] | None) -> None:
         if kind == PROMOTED:
             self.promoted_ms = None if value is None else int(value["time_ms"])
+        elif kind == ACLS and value is not None:
+            self.acls = MirroredAcls(
+                {acl_of(row) for row in value["given"]}, {acl_of(row) for row in value["promoted"]}
+            )
         elif kind == HEARTBEAT and value is not None:
             self.heartbeats[int(rest)] = _heartbeat(value)
         elif kind == GROUP:
             rows = [] if value is None else value["offsets"]
-            self.groups[rest] = {TopicPartition(t, p): GroupOffset(*row) for t, p, *row in rows}
+            found = {TopicPartition(t, p): GroupOffset(*row) for t, p, *row in rows}
+            self.groups.setdefault(rest, {}).update(found)  # each bucket has its partitions
+        elif kind == POSITION and value is None:
+            self.positions.pop(_partition(rest), None)
         elif kind == POSITION and value is not None:
             self.positions[_partition(rest)] = Position(**value)
         elif kind == ORPHANS and value is not None:
-            self.orphans[_partition(rest)] = int(value["end"])
+            self.orphans[_partition(rest)] = Orphans(**value)
         elif kind == MAP:
             name, _, chunk = rest.rpartition("/")
             chunks = self.chunks.setdefault(_partition(name), {})

@@ -39,6 +39,8 @@ STORM = (
     f"org.apache.storm:storm-kafka-client:{STORM_VERSION}",
     "org.apache.kafka:kafka-clients:3.9.1",  # the connector leaves its choice to the user
 )
+STREAMS_VERSION = "4.3.1"
+STREAMS = (f"org.apache.kafka:kafka-streams:{STREAMS_VERSION}", "org.slf4j:slf4j-simple:1.7.36")
 KAFKAJS_VERSION = "2.2.4"
 REGISTRY_CLIENTS = (
     "@kafkajs/confluent-schema-registry@4.1.0",
@@ -165,6 +167,11 @@ def registry_node() -> tuple[Sequence[str], dict[str, str]]:
 def storm_jars() -> str:
     """The class path of Storm with its local cluster and its connector to Kafka."""
     return f"{maven_jars('storm', STORM)}/*"
+
+
+def streams_jars() -> str:
+    """The class path of Kafka Streams."""
+    return f"{maven_jars('streams', STREAMS)}/*"
 
 
 def hadoop_jars() -> str:
@@ -311,6 +318,7 @@ PARTS: dict[str, Callable[[], object]] = {
     "Debezium and Kafka Connect": debezium_jars,
     "Postgres": postgres_programs,
     f"Storm {STORM_VERSION}": storm_jars,
+    f"Kafka Streams {STREAMS_VERSION}": streams_jars,
     "Spark's test catalog": spark_row_level_catalog,
 }
 

@@ -18,6 +18,7 @@ from suites import parts
 from suites.parts import CACHE, MissingPartError
 
 INTEGRATIONS = ROOT / "jobs" / "integrations"
+HEAP = "-Xmx512m"
 COMPILE_S = 120.0
 NAME_CHARACTERS = 16
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -28,8 +29,11 @@ OPENED = tuple(
 """What Kryo and Hadoop read by reflection."""
 
 
-def classes(sources: Path, classpath: str) -> Path:
-    """The folder with the classes of all Java sources in a folder, compiled once."""
+def classes(sources: Path, classpath: str, home: Path | None = None) -> Path:
+    """The folder with the classes of all Java sources in a folder, compiled once.
+
+    `home`: of the Java to take, where the one on the PATH may be too old.
+    """
     files = sorted(sources.glob("*.java"))
     digest = hashlib.sha256("\n".join(_jar_names(classpath)).encode())
     for file in files:
@@ -38,7 +42,7 @@ def classes(sources: Path, classpath: str) -> Path:
     folder = CACHE / "classes" / name
     with parts.once(folder.parent, name) as is_missing:
         if is_missing:
-            _compile(files, classpath, folder)
+            _compile(program("javac", home), files, classpath, folder)
     return folder
 
 
@@ -47,11 +51,21 @@ def java(
     main: str,
     *arguments: str,
     properties: Mapping[str, str] | None = None,
-    heap: str = "512m",
+    home: Path | None = None,
 ) -> Sequence[str]:
     """The command that runs a program."""
     told = [f"-D{name}={value}" for name, value in (properties or {}).items()]
-    return ["java", f"-Xmx{heap}", *SHORT_LIVED, *OPENED, *told, "-cp", classpath, main, *arguments]
+    return [
+        program("java", home),
+        HEAP,
+        *SHORT_LIVED,
+        *OPENED,
+        *told,
+        "-cp",
+        classpath,
+        main,
+        *arguments,
+    ]
 
 
 def _jar_names(classpath: str) -> Sequence[str]:
@@ -60,8 +74,13 @@ def _jar_names(classpath: str) -> Sequence[str]:
     return [jar.name for found in jars for jar in found]
 
 
-def _compile(files: Sequence[Path], classpath: str, folder: Path) -> None:
-    command = ["javac", "-nowarn", "-d", str(folder), "-cp", classpath, *map(str, files)]
+def program(name: str, home: Path | None = None) -> str:
+    """A program of a Java, or of the one on the PATH."""
+    return name if home is None else str(home / "bin" / name)
+
+
+def _compile(javac: str, files: Sequence[Path], classpath: str, folder: Path) -> None:
+    command = [javac, "-nowarn", "-d", str(folder), "-cp", classpath, *map(str, files)]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=COMPILE_S, check=False

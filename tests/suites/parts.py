@@ -41,6 +41,14 @@ STORM = (
 )
 STREAMS_VERSION = "4.3.1"
 STREAMS = (f"org.apache.kafka:kafka-streams:{STREAMS_VERSION}", "org.slf4j:slf4j-simple:1.7.36")
+OPENSEARCH_VERSION = "3.9.0"
+OPENSEARCH = (
+    f"org.opensearch:opensearch:{OPENSEARCH_VERSION}",
+    f"org.opensearch.plugin:transport-netty4-client:{OPENSEARCH_VERSION}",
+    "org.apache.logging.log4j:log4j-core:2.25.4",
+)
+OPENSEARCH_JAVA = 21
+OMKAFKA = "/usr/lib/*/rsyslog/omkafka.so"
 KAFKAJS_VERSION = "2.2.4"
 REGISTRY_CLIENTS = (
     "@kafkajs/confluent-schema-registry@4.1.0",
@@ -172,6 +180,19 @@ def storm_jars() -> str:
 def streams_jars() -> str:
     """The class path of Kafka Streams."""
     return f"{maven_jars('streams', STREAMS)}/*"
+
+
+def opensearch() -> tuple[str, Path]:
+    """OpenSearch's class path, and the home of the Java (21 or newer) that runs it."""
+    home = _java(OPENSEARCH_JAVA).parents[1]
+    return f"{maven_jars('opensearch', OPENSEARCH)}/*", home
+
+
+def rsyslog() -> str:
+    """The program of rsyslog with its output to Kafka (apt: rsyslog-kafka)."""
+    if not list(Path("/").glob(OMKAFKA.lstrip("/"))):
+        raise MissingPartError(f"rsyslog-kafka is not installed: no {OMKAFKA}")
+    return _program("rsyslogd", "rsyslog")
 
 
 def hadoop_jars() -> str:
@@ -319,6 +340,8 @@ PARTS: dict[str, Callable[[], object]] = {
     "Postgres": postgres_programs,
     f"Storm {STORM_VERSION}": storm_jars,
     f"Kafka Streams {STREAMS_VERSION}": streams_jars,
+    f"OpenSearch {OPENSEARCH_VERSION}": opensearch,
+    "rsyslog": rsyslog,
     "Spark's test catalog": spark_row_level_catalog,
 }
 

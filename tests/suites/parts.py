@@ -41,6 +41,11 @@ STORM = (
 )
 STREAMS_VERSION = "4.3.1"
 STREAMS = (f"org.apache.kafka:kafka-streams:{STREAMS_VERSION}", "org.slf4j:slf4j-simple:1.7.36")
+CONNECT_FILE = (
+    "org.apache.kafka:connect-file:4.3.1",
+    "org.apache.kafka:connect-runtime:4.3.1",
+    "org.slf4j:slf4j-simple:1.7.36",
+)
 OPENSEARCH_VERSION = "3.9.0"
 OPENSEARCH = (
     f"org.opensearch:opensearch:{OPENSEARCH_VERSION}",
@@ -180,6 +185,11 @@ def storm_jars() -> str:
 def streams_jars() -> str:
     """The class path of Kafka Streams."""
     return f"{maven_jars('streams', STREAMS)}/*"
+
+
+def connect_file_jars() -> Path:
+    """The folder with the jars of Kafka Connect and of its connectors for files."""
+    return maven_jars("connect-file", CONNECT_FILE)
 
 
 def opensearch() -> tuple[str, Path]:
@@ -340,6 +350,7 @@ PARTS: dict[str, Callable[[], object]] = {
     "Postgres": postgres_programs,
     f"Storm {STORM_VERSION}": storm_jars,
     f"Kafka Streams {STREAMS_VERSION}": streams_jars,
+    "Kafka Connect's connectors for files": connect_file_jars,
     f"OpenSearch {OPENSEARCH_VERSION}": opensearch,
     "rsyslog": rsyslog,
     "Spark's test catalog": spark_row_level_catalog,

@@ -127,6 +127,18 @@ def debezium_jars() -> Path:
         raise MissingPartError(str(error)) from error
 
 
+def prometheus_programs() -> Path:
+    """The folder with `prometheus` and `promtool` (apt: prometheus), unpacked, not installed."""
+    folder = CACHE / "prometheus"
+    with _once(folder, "prometheus") as is_missing:
+        if is_missing:
+            _run([_program("apt-get", "apt-get"), "download", "prometheus"], folder)
+            package = next(folder.glob("prometheus_*.deb"))
+            _run([_program("dpkg", "dpkg"), "-x", str(package), str(folder)])
+            package.unlink()
+    return folder / "usr" / "bin"
+
+
 def postgres_programs() -> Path:
     """The folder with Postgres' programs (apt: postgresql)."""
     found = sorted(Path("/").glob(POSTGRES_FOLDERS.lstrip("/")))
@@ -353,6 +365,7 @@ PARTS: dict[str, Callable[[], object]] = {
     "Kafka Connect's connectors for files": connect_file_jars,
     f"OpenSearch {OPENSEARCH_VERSION}": opensearch,
     "rsyslog": rsyslog,
+    "Prometheus": prometheus_programs,
     "Spark's test catalog": spark_row_level_catalog,
 }
 

@@ -136,7 +136,9 @@ class Watch:
         may = {row for row in rows if sent_ms[row] > self._late_sent_ms - 1000}
         found = f"{len(points):,} points"
         name = f"track of {one.wanted}, asked at noon"
-        return Figure(FLOW, name, f"{len(must):,} points or a few more", found, must <= points <= may)
+        return Figure(
+            FLOW, name, f"{len(must):,} points or a few more", found, must <= points <= may
+        )
 
     def _order(self, live: Sequence[Arrival]) -> Figure:
         """The points of a track come in the order in which the matched records are in the log."""

@@ -130,7 +130,7 @@ def debezium_jars() -> Path:
 def prometheus_programs() -> Path:
     """The folder with `prometheus` and `promtool` (apt: prometheus), unpacked, not installed."""
     folder = CACHE / "prometheus"
-    with _once(folder, "prometheus") as is_missing:
+    with once(folder, "prometheus") as is_missing:
         if is_missing:
             _run([_program("apt-get", "apt-get"), "download", "prometheus"], folder)
             package = next(folder.glob("prometheus_*.deb"))

@@ -29,6 +29,8 @@ from city.producers import Producers
 from city.quality import Quality
 from city.rows import Rows
 from city.skew import Skew
+from city.watch_batch import WatchBatch
+from city.watch_flow import Watch
 from city.world import World, WorldPlan, make_world
 from demos.screen import Screen
 from headwater import Admin, NewTopic
@@ -69,7 +71,9 @@ class CityOptions:
 
 def flows_of_city() -> list[Flow]:
     """The flows, in the order in which they start and stop."""
-    return [Ingest(), Latency(), Quality(), Skew(), MediaGuard(), Rows()]
+    watch = Watch()
+    live: list[Flow] = [WatchBatch(watch.first_reader), watch]
+    return [Ingest(), Latency(), Quality(), *live, Skew(), MediaGuard(), Rows()]
 
 
 class Run:

@@ -63,6 +63,14 @@ class Watch:
         self._summary = self._child.stop(tells=True)
         self._readers[-1].finish()
 
+    def first_reader(self) -> Arrivals:
+        """The reader of the tracks of the first site."""
+        return self._readers[0]
+
+    def last_reader(self) -> Arrivals:
+        """The reader of the tracks of the last site."""
+        return self._readers[-1]
+
     def _begin(self, site: Site) -> None:
         arguments = ["--bootstrap-server", site.servers]
         self._child = Child("city.live", arguments, self._city.out / f"live-{site.name}.log")
@@ -136,7 +144,9 @@ class Watch:
         may = {row for row in rows if sent_ms[row] > self._late_sent_ms - 1000}
         found = f"{len(points):,} points"
         name = f"track of {one.wanted}, asked at noon"
-        return Figure(FLOW, name, f"{len(must):,} points or a few more", found, must <= points <= may)
+        return Figure(
+            FLOW, name, f"{len(must):,} points or a few more", found, must <= points <= may
+        )
 
     def _order(self, live: Sequence[Arrival]) -> Figure:
         """The points of a track come in the order in which the matched records are in the log."""

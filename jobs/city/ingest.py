@@ -19,11 +19,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from city.clock import DAY_START_MS, CityClock
 from city.fields import ABNORMAL, FACE_WIRE, FACES, VEHICLE_WIRE, VEHICLES
 from city.flows import City, Figure, Site
-from city.queries import started
+from city.queries import first_batch, save_progress, started
 from headwater_spark import exactly_once
 
 FLOW = "picture ingest"
-RECORDS_MIN = {VEHICLES: 3_000, FACES: 1_000}
+RECORDS_MIN = {VEHICLES: 6_000, FACES: 2_000}
 """A batch begins when so many records wait ..."""
 DELAY_MAX = "3s"
 """... or after this time."""
@@ -135,6 +135,8 @@ class Ingest:
         """Start both queries."""
         self._city = city
         self._begin(city.site, merge=False)
+        for query in self._queries.values():
+            first_batch(query, city.clock.clock)  # an empty one: it makes the table
         city.on_switch.append(self._move)
 
     def stop(self) -> None:
@@ -174,3 +176,4 @@ class Ingest:
             if query.exception() is not None and self._city.site.name in query.name:
                 raise query.exception()
             self._batches[topic] += [p.numInputRows for p in query.recentProgress]
+            save_progress(query, self._city.out / "progress")

@@ -48,7 +48,7 @@ class Skew:
         partitioner (murmur2) gives the same keys."""
         city, truth = self._city, self._city.world.vehicles
         servers = city.site.servers
-        figures = []
+        figures: list[Figure] = []
         rows = np.arange(min(SAMPLE, len(truth)))
         for name, keys in sample_keys(city, rows).items():
             found = _tried(servers, f"keys-{len(figures)}", keys)

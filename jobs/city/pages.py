@@ -35,7 +35,9 @@ class Pages:
         self._city = city
         save_lookup(checkpoints_of(city.world.deployment), city.out / "checkpoints.json")
         self._begin(city.site)
-        self._show(f"  live pages: http://{HOST}:{self._port}/ and http://{HOST}:{self._port}/police")
+        self._show(
+            f"  live pages: http://{HOST}:{self._port}/ and http://{HOST}:{self._port}/police"
+        )
         city.on_switch.append(self._move)
 
     def _begin(self, site: Site) -> None:

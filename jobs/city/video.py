@@ -10,6 +10,7 @@ import io
 import threading
 import urllib.request
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +107,10 @@ class Video:
         half = len(videos) // 2
         for hour, chosen in zip(ASK_HOURS, (videos[:half], videos[half:]), strict=True):
             names = [video.video_id for video in chosen]
-            city.schedule.at(hour, f"{len(names)} videos", lambda names=names: self._ask(names))
-        self._thread = threading.Thread(target=self._run, args=(city.site,), name="city-video")
+            city.schedule.at(hour, f"{len(names)} videos", partial(self._ask, names))
+        self._thread = threading.Thread(
+            target=self._run, args=(city.site,), name="city-video", daemon=True
+        )
         self._thread.start()
 
     def _ask(self, names: Sequence[str]) -> None:
@@ -192,4 +195,9 @@ class Video:
 def _told(thing: MovingObject) -> tuple[str, int, int, tuple[tuple[int, int], ...]]:
     y = thing.lane * LANE_HEIGHT + (LANE_HEIGHT - OBJECT_HEIGHT) // 2
     frames = range(thing.first_frame, thing.last_frame + 1)
-    return thing.kind, thing.first_frame, thing.last_frame, tuple((thing.left(n), y) for n in frames)
+    return (
+        thing.kind,
+        thing.first_frame,
+        thing.last_frame,
+        tuple((thing.left(n), y) for n in frames),
+    )

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from city.child import Child
+from city.curves import Curves
 from city.fields import TRACKS
 from city.flows import City, Figure, Site
 from city.lookup import checkpoints_of, save_lookup
@@ -23,8 +24,9 @@ class Pages:
 
     name = FLOW
 
-    def __init__(self, port: int, watch: Watch, show: Any) -> None:
+    def __init__(self, port: int, watch: Watch, curves: Curves, show: Any) -> None:
         """`show` prints a line for the person who runs the city."""
+        self._curves = curves
         self._port = port
         self._watch = watch
         self._show = show
@@ -35,6 +37,7 @@ class Pages:
         self._city = city
         save_lookup(checkpoints_of(city.world.deployment), city.out / "checkpoints.json")
         self._begin(city.site)
+        self._curves.start(city)
         self._show(
             f"  live pages: http://{HOST}:{self._port}/ and http://{HOST}:{self._port}/police"
         )
@@ -55,6 +58,7 @@ class Pages:
 
     def stop(self) -> None:
         """Look once more, and end them."""
+        self._curves.stop()
         self._sections = read_sections(self._port, "police")
         self._child.stop()
 

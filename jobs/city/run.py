@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from city import report
 from city.clock import DAY_MS, DAY_START_MS, CityClock
 from city.clones import Clones
+from city.curves import Curves
 from city.feeds import feeds_of
 from city.fields import TOPICS, city_text
 from city.flows import City, Figure, Flow, Schedule, Site
@@ -78,12 +79,12 @@ class CityOptions:
 
 def flows_of_city(options: CityOptions, cluster: Cluster, screen: Screen) -> list[Flow]:
     """The flows, in the order in which they start and stop; `cluster` is site A."""
-    watch = Watch()
-    pages = Pages(options.pages_port, watch, screen.console.print)
+    latency, quality, watch = Latency(), Quality(), Watch()
+    pages = Pages(options.pages_port, watch, Curves(latency, quality), screen.console.print)
     live: list[Flow] = [WatchBatch(watch.first_reader), watch, pages]
     others: list[Flow] = [Video(), Clones(), Skew(), MediaGuard(), Rows()]
     sites = Sites(cluster, options.port + SITE_B_PORTS)
-    return [Ingest(), Latency(), Quality(), *live, *others, sites]
+    return [Ingest(), latency, quality, *live, *others, sites]
 
 
 class Run:

@@ -88,7 +88,7 @@ class Quality:
     def ranking(self, first: int = 0) -> Counter[tuple[str, str]]:
         """Abnormal records by device and what recognises for it, from a bucket on."""
         gap: Counter[tuple[str, str]] = Counter()
-        for (bucket, device, recognition), count in self.produced.items():
+        for (bucket, device, recognition), count in list(self.produced.items()):
             if bucket >= first:
                 gap[device, recognition] += count - self.consumed[bucket, device, recognition]
         return gap
@@ -135,9 +135,9 @@ class Quality:
 
 
 def per_bucket(cells: Counter[Cell]) -> Counter[int]:
-    """Records by bucket."""
+    """Records by bucket. The pages' thread asks while a round counts."""
     found: Counter[int] = Counter()
-    for (bucket, _, _), count in cells.items():
+    for (bucket, _, _), count in list(cells.items()):
         found[bucket] += count
     return found
 

@@ -5,7 +5,7 @@ The instructions are read anew for each micro-batch, so they take effect at run 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from operator import and_
 from pathlib import Path
@@ -93,7 +93,9 @@ class WatchBatch:
 
     name = FLOW
 
-    def __init__(self) -> None:
+    def __init__(self, first_reader: Callable[[], Arrivals]) -> None:
+        """`first_reader`: the reader of the topics of the site at which the query runs."""
+        self._first_reader = first_reader
         self._list = WatchList()
         self._query: StreamingQuery | None = None
         self._lost_ms = float("inf")
@@ -155,15 +157,11 @@ class WatchBatch:
         """The same points as the truth's, up to the loss of the site."""
         return [self._figure(self._found)]
 
-    def watch(self, reader: Arrivals) -> None:
-        """Whose points are compared: the reader of the site at which the query runs."""
-        self._reader = reader
-
     @property
     def _found(self) -> set[tuple[str, int]]:
         return {
             (a.told["instruction_id"], a.row)
-            for a in self._reader.points(TRACKS_BATCH)
+            for a in self._first_reader().points(TRACKS_BATCH)
             if a.told["instruction_id"] != LATE
         }
 

@@ -23,6 +23,8 @@ from city.rounds import BUCKETS, Rounds
 FLOW = "quality monitor"
 KEY = "records that nobody can read"
 TOPICS_WATCHED = (VEHICLES, FACES)
+RETRY_MS = "10000"
+"""A round that meets a site in its last hour ends soon; a later one counts again."""
 DEVICE = ("record_id", "device_ip", "recognition_ip")
 
 Cell = tuple[int, str, str]
@@ -37,6 +39,7 @@ def produced_records(city: City, site: Site, topic: str, first: int, end: int) -
         .schema("value binary, timestamp timestamp")
         .options(**site.spark_options)
         .option("subscribe", topic)
+        .option("headwater.retry.timeout.ms", RETRY_MS)
         .option("startingTimestamp", str(start_ms))
         .option("startingOffsetsByTimestampStrategy", "latest")
     )
@@ -94,21 +97,25 @@ class Quality:
         return gap
 
     def _look(self, first: int, end: int) -> None:
+        produced: Counter[Cell] = Counter()
+        consumed: Counter[Cell] = Counter()
         for topic in TOPICS_WATCHED:
-            self._count(topic, first, end)
-        for bucket in self.buckets():
-            if first <= bucket.number < end:
-                self._see(bucket)
+            produced.update(self._produced(topic, first, end))
+            stored = self._city.stored(topic)
+            bucket = in_buckets(stored, "sent_time")
+            consumed.update(counted(stored.where((bucket >= first) & (bucket < end))))
+        self.produced.update(produced)
+        self.consumed.update(consumed)
+        for one in self.buckets():
+            if first <= one.number < end:
+                self._see(one)
 
-    def _count(self, topic: str, first: int, end: int) -> None:
+    def _produced(self, topic: str, first: int, end: int) -> Counter[Cell]:
         city = self._city
         produced = produced_records(city, city.site, topic, first, end)
         if city.site.is_successor:
             produced = produced.dropDuplicates(["record_id"])
-        self.produced.update(counted(produced))
-        stored = city.stored(topic)
-        bucket = in_buckets(stored, "sent_time")
-        self.consumed.update(counted(stored.where((bucket >= first) & (bucket < end))))
+        return counted(produced)
 
     def _see(self, bucket: Bucket) -> None:
         change = self._rule.see(bucket)

@@ -44,6 +44,8 @@ from headwater_spark import Cluster, session
 
 BROKERS = 3
 MASTER = "local[8]"
+GIVE_UP = {"kafka.default.api.timeout.ms": "15000"}
+"""A query whose site is lost gives up after so long; until then it cannot be stopped."""
 SITE_B_PORTS = 10
 """Site B's first port comes so long after site A's."""
 WIDTH = 140
@@ -200,7 +202,8 @@ def make_city(
 ) -> City:
     """What the flows share, with site A at work."""
     servers = cluster.bootstrap_servers
-    site = Site("A", servers, options.out / "tables-A", cluster.spark_options())
+    reach = {**cluster.spark_options(), **GIVE_UP}
+    site = Site("A", servers, options.out / "tables-A", reach)
     city_clock = CityClock(clock, options.seconds)
     stopping = threading.Event()
     notifiers: list[Notify] = [FileNotifier(options.out / ALARMS_FILE)]

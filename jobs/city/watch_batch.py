@@ -99,6 +99,7 @@ class WatchBatch:
         self._list = WatchList()
         self._query: StreamingQuery | None = None
         self._lost_ms = float("inf")
+        self._failed: list[Exception] = []
 
     def start(self, city: City) -> None:
         """Start the query."""
@@ -133,10 +134,17 @@ class WatchBatch:
                     self._list.apply(parse_instruction(record.value))
                 except UsageError:
                     continue  # the live service names it
-        if self._list.active:
-            matched = points(records, list(self._list.active.values()))
-            writer = matched.write.format("headwater").options(**self._site.spark_options)
-            writer.option("topic", TRACKS_BATCH).mode("append").save()
+        if not self._list.active:
+            return
+        try:
+            self._report(records)
+        except Exception as e:  # noqa: BLE001 - of a site that is lost: `stop` raises others
+            self._failed.append(e)
+
+    def _report(self, records: DataFrame) -> None:
+        matched = points(records, list(self._list.active.values()))
+        writer = matched.write.format("headwater").options(**self._site.spark_options)
+        writer.option("topic", TRACKS_BATCH).mode("append").save()
 
     def _leave(self, _site: Site) -> None:
         """The comparison ends with its site."""
@@ -152,6 +160,8 @@ class WatchBatch:
             self._query.processAllAvailable()
             self._query.stop()
             self._consumer.close()
+            if self._failed:
+                raise self._failed[0]
 
     def figures(self) -> Sequence[Figure]:
         """The same points as the truth's, up to the loss of the site."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def test_sql_finds_the_clones_of_the_truth(spark: Any, world: World) -> None:
     truth = CloneTruth.of(world)
     halves = (DAY_START_MS, DAY_START_MS + DAY_MS // 2, DAY_START_MS + 2 * DAY_MS)
     found = []
-    for start, end in zip(halves[:-1], halves[1:], strict=True):
+    for start, end in pairwise(halves):
         pairs = clone_pairs(spark, stored, checkpoints, start, end).collect()
         found += [(row.first_record, row.second_record) for row in pairs]
     assert sorted(found) == sorted(truth.pairs)  # none is lost or doubled at the edge

@@ -156,14 +156,12 @@ class Sites:
             self._mirror.wait(END_TIMEOUT_S)
 
     def stop(self) -> None:
-        """End site B. Its tables stay."""
+        """End the mirror. Site B serves the proof, and ends with the program."""
         if not self._stopping.is_set():
             self._end_mirror()
-        self._headwater("down", "--dir", str(self._city.out / "site-b"))
-        atexit.unregister(self._end_leftovers)
 
     def _end_leftovers(self) -> None:
-        """After a run that failed: neither the mirror nor site B outlives it."""
+        """Neither the mirror nor site B outlives the program, however it ends."""
         if self._mirror is not None:
             self._mirror.kill()
         self._headwater("down", "--dir", str(self._city.out / "site-b"))

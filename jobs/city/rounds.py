@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from pyspark.sql import functions as f
-
 from city.clock import BUCKET_MS, DAY_MS, DAY_START_MS
 from city.fields import FACES, VEHICLES
 from city.flows import City
+from city.tables import newest_ms
 
 ROUND_S = 8.0
 BUCKETS = DAY_MS // BUCKET_MS
@@ -64,8 +63,6 @@ class Rounds:
         return max(0, (min(newest) - DAY_START_MS) // BUCKET_MS - 1)
 
     def _newest_ms(self, topic: str) -> int:
-        city = self._city
-        if not city.has_stored(topic):
-            return DAY_START_MS
-        row = city.stored(topic).agg(f.max(f.unix_millis("sent_time"))).first()
-        return DAY_START_MS if row is None or row[0] is None else int(row[0])
+        tables = [s.table(topic) for s in self._city.sites if s.has_table(topic)]
+        found = [newest_ms(path, "sent_time") or DAY_START_MS for path in tables]
+        return max(found, default=DAY_START_MS)

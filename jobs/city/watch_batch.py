@@ -34,6 +34,7 @@ from headwater.errors import UsageError
 
 FLOW = "watch-list, micro-batch"
 TRIGGER = "2 seconds"
+WRITERS = 2
 SETTLED_MS = 20_000
 """Matches that were sent so long before a site is lost must be in its topic, in real time."""
 _TEXTS = ("record_id", "checkpoint_id", "capture_time", "picture_url")
@@ -143,7 +144,8 @@ class WatchBatch:
 
     def _report(self, records: DataFrame) -> None:
         matched = points(records, list(self._list.active.values()))
-        writer = matched.write.format("headwater").options(**self._site.spark_options)
+        # A handful of points: two tasks read, match and write them.
+        writer = matched.coalesce(WRITERS).write.format("headwater").options(**self._site.spark_options)
         writer.option("topic", TRACKS_BATCH).mode("append").save()
 
     def _leave(self, _site: Site) -> None:

@@ -143,9 +143,9 @@ class WatchBatch:
             self._failed.append(e)
 
     def _report(self, records: DataFrame) -> None:
-        matched = points(records, list(self._list.active.values()))
-        # A handful of points: two tasks read, match and write them.
-        writer = matched.coalesce(WRITERS).write.format("headwater").options(**self._site.spark_options)
+        # A handful of points: few tasks read, match and write them.
+        matched = points(records, list(self._list.active.values())).coalesce(WRITERS)
+        writer = matched.write.format("headwater").options(**self._site.spark_options)
         writer.option("topic", TRACKS_BATCH).mode("append").save()
 
     def _leave(self, _site: Site) -> None:

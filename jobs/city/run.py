@@ -44,7 +44,7 @@ from headwater_spark import Cluster, session
 
 BROKERS = 3
 MASTER = "local[8]"
-GIVE_UP = {"kafka.default.api.timeout.ms": "15000"}
+GIVE_UP = {"kafka.default.api.timeout.ms": "10000"}
 """A query whose site is lost gives up after so long; until then it cannot be stopped."""
 SITE_B_PORTS = 10
 """Site B's first port comes so long after site A's."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from city.fields import DATA_TOPICS, FACES, TOPICS, VEHICLES
-from city.flows import City, Figure, Site
+from city.flows import City, Figure, Site, shown
 from headwater import Admin, NewTopic
 from headwater.errors import HeadwaterError
 from headwater.mirror.config import MirrorConfig, load_config
@@ -191,6 +191,10 @@ class Sites:
             name = f"{CAPTURES[topic]} at site B"
             oracle = f"{normal:,} rows, 0 twice"
             rows.append(Figure(FLOW, name, oracle, found, count == distinct == normal))
+        mirrored = set(self._positions)
+        only_data = {VEHICLES, FACES} <= mirrored <= set(DATA_TOPICS)
+        name = "topics mirrored: data, no instructions"
+        rows.append(Figure(FLOW, name, shown(DATA_TOPICS), shown(mirrored), only_data))
         said = f"{self._passed:,} mirrored, {self._tail:,} only in spools"
         rows.append(Figure(FLOW, "acknowledged at site A when it died", "", said, self._has_run))
         rows.append(

@@ -60,14 +60,13 @@ class Pages:
         self._begin(site)
 
     def stop(self) -> None:
-        """Look once more, and end them."""
+        """Look once more. They stay up, for `--keep`, and end with the program."""
         self._curves.stop()
         clock = self._city.clock.clock
         until_s = clock.monotonic() + SHOWN_WITHIN_S
         while self._shown() != self._in_topic() and clock.monotonic() < until_s:
             threading.Event().wait(POLL_S)
         self._found = self._shown()
-        self._child.stop()
 
     def _shown(self) -> dict[str, int]:
         """Track -> points on the police page."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from city.watch_flow import Watch
 FLOW = "pages"
 HOST = "127.0.0.1"
 HTTP_TIMEOUT_S = 10
+SHOWN_WITHIN_S = 10.0
+POLL_S = 0.3
 
 
 class Pages:
@@ -30,7 +33,7 @@ class Pages:
         self._port = port
         self._watch = watch
         self._show = show
-        self._sections: dict[str, Any] = {}
+        self._found: dict[str, int] = {}
 
     def start(self, city: City) -> None:
         """Start them, and say where they are."""
@@ -57,19 +60,30 @@ class Pages:
         self._begin(site)
 
     def stop(self) -> None:
-        """Look once more, and end them."""
+        """Look once more. They stay up, for `--keep`, and end with the program."""
         self._curves.stop()
-        self._sections = read_sections(self._port, "police")
-        self._child.stop()
+        clock = self._city.clock.clock
+        until_s = clock.monotonic() + SHOWN_WITHIN_S
+        while self._shown() != self._in_topic() and clock.monotonic() < until_s:
+            threading.Event().wait(POLL_S)
+        self._found = self._shown()
+
+    def _shown(self) -> dict[str, int]:
+        """Track -> points on the police page."""
+        tracks = read_sections(self._port, "police").get("tracks", {})
+        return {identity: head["total"] for identity, head in tracks.items() if head["total"]}
+
+    def _in_topic(self) -> dict[str, int]:
+        """Track -> points in the topic."""
+        found: dict[str, int] = {}
+        for point in self._watch.last_reader().points(TRACKS):
+            identity = point.told["instruction_id"]
+            found[identity] = found.get(identity, 0) + 1
+        return found
 
     def figures(self) -> Sequence[Figure]:
         """What the police page shows of each track, against the topic."""
-        points = self._watch.last_reader().points(TRACKS)
-        topic: dict[str, int] = {}
-        for point in points:
-            identity = point.told["instruction_id"]
-            topic[identity] = topic.get(identity, 0) + 1
-        shown = {k: head["total"] for k, head in self._sections["tracks"].items() if head["total"]}
+        topic, shown = self._in_topic(), self._found
         name = "tracks on the police page"
         said = f"{len(shown)} tracks, {sum(shown.values()):,} points"
         expected = f"{len(topic)} tracks, {sum(topic.values()):,} points"

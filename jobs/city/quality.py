@@ -23,8 +23,6 @@ from city.rounds import BUCKETS, Rounds
 FLOW = "quality monitor"
 KEY = "records that nobody can read"
 TOPICS_WATCHED = (VEHICLES, FACES)
-RETRY_MS = "10000"
-"""A round that meets a site in its last hour ends soon; a later one counts again."""
 DEVICE = ("record_id", "device_ip", "recognition_ip")
 
 Cell = tuple[int, str, str]
@@ -39,7 +37,6 @@ def produced_records(city: City, site: Site, topic: str, first: int, end: int) -
         .schema("value binary, timestamp timestamp")
         .options(**site.spark_options)
         .option("subscribe", topic)
-        .option("headwater.retry.timeout.ms", RETRY_MS)
         .option("startingTimestamp", str(start_ms))
         .option("startingOffsetsByTimestampStrategy", "latest")
     )

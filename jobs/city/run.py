@@ -44,6 +44,8 @@ from headwater_spark import Cluster, session
 
 BROKERS = 3
 MASTER = "local[8]"
+GIVE_UP = {"kafka.default.api.timeout.ms": "10000"}
+"""A query whose site is lost gives up after so long; until then it cannot be stopped."""
 SITE_B_PORTS = 10
 """Site B's first port comes so long after site A's."""
 WIDTH = 140
@@ -51,8 +53,6 @@ WIDTH = 140
 SPARK_LOG = "spark.log"
 ALARMS_FILE = "alarms.jsonl"
 REFRESH_S = 0.25
-RETRY_MS = "15000"
-"""A site that is lost is given up after this time; the other one takes over."""
 # One JVM that runs for minutes on two cores: the optimising compiler would take half the CPU time.
 # Without it the JVM reserves too little memory for compiled code.
 JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
@@ -202,8 +202,8 @@ def make_city(
 ) -> City:
     """What the flows share, with site A at work."""
     servers = cluster.bootstrap_servers
-    spark_options = {**cluster.spark_options(), "headwater.retry.timeout.ms": RETRY_MS}
-    site = Site("A", servers, options.out / "tables-A", spark_options)
+    reach = {**cluster.spark_options(), **GIVE_UP}
+    site = Site("A", servers, options.out / "tables-A", reach)
     city_clock = CityClock(clock, options.seconds)
     stopping = threading.Event()
     notifiers: list[Notify] = [FileNotifier(options.out / ALARMS_FILE)]

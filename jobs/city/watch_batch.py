@@ -34,6 +34,7 @@ from headwater.errors import UsageError
 
 FLOW = "watch-list, micro-batch"
 TRIGGER = "2 seconds"
+WRITERS = 2
 SETTLED_MS = 20_000
 """Matches that were sent so long before a site is lost must be in its topic, in real time."""
 _TEXTS = ("record_id", "checkpoint_id", "capture_time", "picture_url")
@@ -99,6 +100,7 @@ class WatchBatch:
         self._list = WatchList()
         self._query: StreamingQuery | None = None
         self._lost_ms = float("inf")
+        self._failed: list[Exception] = []
 
     def start(self, city: City) -> None:
         """Start the query."""
@@ -133,10 +135,18 @@ class WatchBatch:
                     self._list.apply(parse_instruction(record.value))
                 except UsageError:
                     continue  # the live service names it
-        if self._list.active:
-            matched = points(records, list(self._list.active.values()))
-            writer = matched.write.format("headwater").options(**self._site.spark_options)
-            writer.option("topic", TRACKS_BATCH).mode("append").save()
+        if not self._list.active:
+            return
+        try:
+            self._report(records)
+        except Exception as e:  # noqa: BLE001 - of a site that is lost: `stop` raises others
+            self._failed.append(e)
+
+    def _report(self, records: DataFrame) -> None:
+        # A handful of points: few tasks read, match and write them.
+        matched = points(records, list(self._list.active.values())).coalesce(WRITERS)
+        writer = matched.write.format("headwater").options(**self._site.spark_options)
+        writer.option("topic", TRACKS_BATCH).mode("append").save()
 
     def _leave(self, _site: Site) -> None:
         """The comparison ends with its site."""
@@ -152,6 +162,8 @@ class WatchBatch:
             self._query.processAllAvailable()
             self._query.stop()
             self._consumer.close()
+            if self._failed:
+                raise self._failed[0]
 
     def figures(self) -> Sequence[Figure]:
         """The same points as the truth's, up to the loss of the site."""

@@ -21,7 +21,7 @@ from headwater import Admin, NewTopic, Producer
 from headwater.system import SystemClock
 from integration.browser_page import BrowserPage, open_page
 from integration.cluster import LocalCluster
-from integration.conftest import next_base_port
+from integration.conftest import Start, next_base_port
 
 pytestmark = pytest.mark.integration
 
@@ -31,13 +31,13 @@ SEEN = "document.body.dataset.seen === 'yes'"
 PLATE = "浙A00017"
 
 
-@pytest.fixture(scope="module")
-def city_cluster(shared_cluster: LocalCluster) -> LocalCluster:
-    with Admin(shared_cluster.bootstrap) as admin:
-        known = admin.list_topics()
-        plans = [plan for plan in TOPICS if plan.name not in known]
-        admin.create_topics([NewTopic(p.name, p.partitions, 3, configs=p.configs) for p in plans])
-    return shared_cluster
+@pytest.fixture
+def city_cluster(start_cluster: Start) -> LocalCluster:
+    """A broker with the city's topics, for one test: their names are fixed."""
+    cluster = start_cluster(1)
+    with Admin(cluster.bootstrap) as admin:
+        admin.create_topics([NewTopic(t.name, t.partitions, 1, configs=t.configs) for t in TOPICS])
+    return cluster
 
 
 @contextmanager

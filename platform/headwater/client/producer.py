@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Unpack
 from headwater.client.core.partition_queue import PartitionQueue
 from headwater.client.errors import ClosedError, IllegalStateError, KafkaTimeoutError
 from headwater.client.futures import BatchCompletion, SendFuture, TableFuture
+from headwater.client.interceptors import Interceptor
 from headwater.client.loop_thread import LoopThread
 from headwater.client.option_rules import checked
 from headwater.client.partition_names import Offsets
@@ -29,6 +30,7 @@ from headwater.client.producer_options import (
     CompressionType,
     OnError,
     Partitioner,
+    PartitionerName,
     ProducerOptions,
 )
 from headwater.client.record_accumulator import ThreadAccumulator
@@ -78,7 +80,8 @@ class Producer(RecordSending[SendFuture]):
         transaction_timeout_ms: int = 60_000,
         transaction_two_phase_commit_enable: bool = False,
         max_in_flight_requests_per_connection: int = 5,
-        partitioner: Partitioner | None = None,
+        partitioner: Partitioner | PartitionerName | None = None,
+        interceptors: Sequence[Interceptor] = (),
         allow_auto_create_topics: bool = True,
         max_block_ms: float = 60_000,
         delivery_timeout_ms: float = 120_000,
@@ -99,10 +102,11 @@ class Producer(RecordSending[SendFuture]):
         coordinator aborts one that is open for `transaction_timeout_ms`. The two-phase option lets
         it stay open without end (KIP-939; brokers have to allow it).
         `partitioner(key, number of partitions)` replaces the default one, for records with and
-        without a key. `allow_auto_create_topics`: `send` and `send_table` create an absent topic if
-        the broker's auto.create.topics.enable allows it; `partitions_for` never does. What cannot
-        be reached for `outage_report_ms` is logged, and given to `on_error` as a KafkaError, on the
-        producer's background thread. `security`: see SecurityOptions.
+        without a key; "round_robin" and "sticky" are at hand. `interceptors`: see Interceptor.
+        `allow_auto_create_topics`: `send` and `send_table` create an absent topic if the broker's
+        auto.create.topics.enable allows it; `partitions_for` never does. What cannot be reached for
+        `outage_report_ms` is logged, and given to `on_error` as a KafkaError, on the producer's
+        background thread. `security`: see SecurityOptions.
         """
         options = checked("Producer", ProducerOptions, locals(), security)
         self._options = options

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from headwater.client.config_names import keywords_of
 from headwater.client.consumer_coordinator import CALL_TIMEOUT_S, RebalanceListener
 from headwater.client.consumer_engine import ConsumerEngine
 from headwater.client.consumer_options import (
@@ -145,6 +146,13 @@ class Consumer:
         except BaseException:
             self._shut()
             raise
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], *topics: str | Topic[Any, Any]) -> Consumer:
+        """A consumer of a configuration with confluent-kafka's or Kafka's names, as
+        {"bootstrap.servers": "host:9092", "group.id": "delays"}. Raises OptionError for a name that
+        it does not have."""
+        return cls(*topics, **keywords_of("Consumer", ConsumerOptions, config))
 
     def __enter__(self) -> Consumer:
         return self

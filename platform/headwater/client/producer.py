@@ -11,11 +11,12 @@ sends the batches. Several threads may share a producer.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
+from headwater.client.config_names import keywords_of
 from headwater.client.core.partition_queue import PartitionQueue
 from headwater.client.errors import ClosedError, IllegalStateError, KafkaTimeoutError
 from headwater.client.futures import BatchCompletion, SendFuture, TableFuture
@@ -34,7 +35,7 @@ from headwater.client.producer_options import (
     ProducerOptions,
 )
 from headwater.client.record_accumulator import ThreadAccumulator
-from headwater.client.record_sending import Blob, HeaderList, RecordSending
+from headwater.client.record_sending import ArrowStream, Blob, HeaderList, RecordSending
 from headwater.client.security_options import SecurityOptions
 from headwater.client.topic_routes import RouteNotLoadedError, TopicRoute, check_partition
 from headwater.client.transactional import GroupMember, TransactionalCalls, TransactionVerbs
@@ -125,6 +126,13 @@ class Producer(RecordSending[SendFuture]):
             self._shut()
             raise
 
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Producer:
+        """A producer of a configuration with confluent-kafka's or Kafka's names, as
+        {"bootstrap.servers": "host:9092", "linger.ms": 5}. Raises OptionError for a name that it
+        does not have."""
+        return cls(**keywords_of("Producer", ProducerOptions, config))
+
     def __enter__(self) -> Producer:
         return self
 
@@ -171,15 +179,15 @@ class Producer(RecordSending[SendFuture]):
     def send_table(
         self,
         topic: str,
-        table: pa.Table | pa.RecordBatch | pd.DataFrame,
+        table: pa.Table | pa.RecordBatch | pd.DataFrame | ArrowStream,
         key: str | None = None,
         value: str | Sequence[str] | None = None,
         headers: str | None = None,
         timestamp: str | int | None = None,
         partition: int | str | None = None,
     ) -> TableFuture:
-        """Send each row of a pyarrow Table or RecordBatch, or a pandas DataFrame; a future of a
-        SendSummary.
+        """Send each row of a pyarrow Table or RecordBatch, a frame of pandas or polars, or a
+        relation of DuckDB; a future of a SendSummary.
 
         `value`: a column of bytes or text, or several columns (None: all others), of which each row
         is sent as a JSON object. `key`, `headers` (a list of key-value structs) and `timestamp`

@@ -38,6 +38,14 @@ class AnyOutcome(Protocol):
         ...
 
 
+class ArrowStream(Protocol):
+    """A frame of polars or pandas, a relation of DuckDB: what Arrow can read."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Arrow's interface for streams of record batches."""
+        ...
+
+
 Blob = bytes | bytearray | memoryview | str
 HeaderList = Iterable[tuple[str, Blob | None]] | Mapping[str, Blob | None]
 K = TypeVar("K")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -22,6 +22,7 @@ from headwater.client.aio.producer import AsyncProducer
 from headwater.client.aio.shielding import shielded
 from headwater.client.aio.task_steps import TaskSteps
 from headwater.client.aio.typed_reader import AsyncDeadLetters, AsyncTypedReader
+from headwater.client.config_names import keywords_of
 from headwater.client.consumer import Consumer
 from headwater.client.consumer_coordinator import RebalanceListener
 from headwater.client.consumer_engine import ConsumerEngine
@@ -89,6 +90,13 @@ class AsyncConsumer:
         self._turn = asyncio.Lock()
         self._is_started = False
         self._closing: asyncio.Task[None] | None = None
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], *topics: str | Topic[Any, Any]
+    ) -> AsyncConsumer:
+        """See `Consumer.from_config`."""
+        return cls(*topics, **keywords_of("AsyncConsumer", ConsumerOptions, config))
 
     async def start(self) -> AsyncConsumer:
         """Connect and subscribe. A second call does nothing. Raises NoBrokersAvailableError when no

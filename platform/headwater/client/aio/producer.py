@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from types import TracebackType
@@ -23,6 +23,7 @@ from headwater.client.aio.deliveries import Delivery, TableDelivery, TaskComplet
 from headwater.client.aio.keywords import ProducerKeywords, options_of
 from headwater.client.aio.shielding import shielded
 from headwater.client.aio.task_accumulator import BufferFullError, TaskAccumulator
+from headwater.client.config_names import keywords_of
 from headwater.client.engine_host import EngineName, host_of
 from headwater.client.errors import (
     AbortableTransactionError,
@@ -34,7 +35,7 @@ from headwater.client.prepared import PreparedTransaction
 from headwater.client.producer import Producer
 from headwater.client.producer_engine import ProducerEngine
 from headwater.client.producer_options import ProducerOptions
-from headwater.client.record_sending import Blob, HeaderList, RecordSending
+from headwater.client.record_sending import ArrowStream, Blob, HeaderList, RecordSending
 from headwater.client.serializers.values import Topic
 from headwater.client.topic_routes import RouteNotLoadedError, TopicRoute, check_partition
 from headwater.client.transactional import GroupMember, TransactionVerbs, group_offsets
@@ -86,6 +87,11 @@ class AsyncProducer(RecordSending[Delivery]):
         self._fetching: dict[str, asyncio.Task[TopicRoute]] = {}
         self._is_started = False
         self._closing: asyncio.Task[None] | None = None
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> AsyncProducer:
+        """See `Producer.from_config`."""
+        return cls(**keywords_of("AsyncProducer", ProducerOptions, config))
 
     async def start(self) -> AsyncProducer:
         """Connect. A second call does nothing. Raises NoBrokersAvailableError when no broker
@@ -235,7 +241,7 @@ class AsyncProducer(RecordSending[Delivery]):
     async def send_table(
         self,
         topic: str,
-        table: pa.Table | pa.RecordBatch | pd.DataFrame,
+        table: pa.Table | pa.RecordBatch | pd.DataFrame | ArrowStream,
         key: str | None = None,
         value: str | Sequence[str] | None = None,
         headers: str | None = None,

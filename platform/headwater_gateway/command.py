@@ -25,6 +25,7 @@ from headwater_gateway.app.parts import Part, Services
 from headwater_gateway.app.sdk_clients import SdkConnector
 from headwater_gateway.app.sessions import Sessions
 from headwater_gateway.app.settings import OWN_REGISTRY, GatewaySettings
+from headwater_gateway.console.part import ConsolePart
 from headwater_gateway.registry.broker_rights import connector
 from headwater_gateway.registry.part import RegistryPart
 from headwater_gateway.registry.running import running_registry
@@ -141,6 +142,8 @@ def parts_of(settings: GatewaySettings, own: OwnAccess, *, has_console: bool) ->
         schemas = HttpRegistry(
             settings.schema_registry, settings.properties, has_login=settings.has_login
         )
+    if has_console:
+        parts.append(ConsolePart(settings))
     return [*parts, RestPart(settings, schemas)]
 
 

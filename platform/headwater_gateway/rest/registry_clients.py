@@ -14,9 +14,9 @@ from starlette.types import ASGIApp, Message, Scope
 
 from headwater.errors import UsageError
 from headwater.security.tls_context import client_context
+from headwater.sockets import is_loopback
 from headwater_gateway.app.errors import GatewayError
 from headwater_gateway.app.login import Login
-from headwater_gateway.serving.server import is_loopback
 
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 TIMEOUT_S = 15.0

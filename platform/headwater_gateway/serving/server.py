@@ -11,13 +11,13 @@ import signal
 import ssl
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
-from ipaddress import ip_address
 from threading import Thread
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from headwater.errors import UsageError
+from headwater.sockets import is_loopback
 from headwater_gateway.serving.protocol import BoundedProtocol
 
 GRACE_S = 5
@@ -54,14 +54,6 @@ class ExposureOptions:
     loopback: str
     """What makes it listen at loopback."""
     login: str = "--command-config with security.protocol=SASL_SSL or SASL_PLAINTEXT"
-
-
-def is_loopback(host: str) -> bool:
-    """True for localhost and loopback addresses."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def check_exposure(listener: Listener, options: ExposureOptions, *, has_login: bool) -> None:

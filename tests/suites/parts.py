@@ -55,6 +55,7 @@ OPENSEARCH = (
 OPENSEARCH_JAVA = 21
 OMKAFKA = "/usr/lib/*/rsyslog/omkafka.so"
 KAFKAJS_VERSION = "2.2.4"
+REST_CLIENT_VERSION = "1.0.1"
 REGISTRY_CLIENTS = (
     "@kafkajs/confluent-schema-registry@4.1.0",
     "@confluentinc/schemaregistry@1.10.1",
@@ -107,6 +108,16 @@ def kafka_python_tests() -> Path:
             _run([sys.executable, "-m", "pip", "download", *options, source])
             shutil.unpack_archive(folder / f"{name}.tar.gz", folder)
     return folder / name
+
+
+def rest_client() -> Path:
+    """The Python of the venv that holds a client of Confluent's REST proxy."""
+    folder = CACHE / "rest-client" / "venv"
+    with once(folder, f"kafka-mcp-{REST_CLIENT_VERSION}") as is_missing:
+        if is_missing:
+            _make_venv(folder)
+            _pip(folder, "install", f"kafka-mcp=={REST_CLIENT_VERSION}")
+    return folder / "bin" / "python"
 
 
 def kafka_jars() -> str:
@@ -350,6 +361,7 @@ PARTS: dict[str, Callable[[], object]] = {
     f"{FLINK_CONNECTOR}": flink_connector,
     f"kafka-python {KAFKA_PYTHON_VERSION} with its tests": kafka_python_tests,
     f"KafkaJS {KAFKAJS_VERSION}": kafkajs,
+    f"kafka-mcp {REST_CLIENT_VERSION}": rest_client,
     "franz-go": lambda: go_program("franz"),
     "franz-go with Kerberos": lambda: go_program("franz_login"),
     "registry clients of npm": registry_node,

@@ -12,7 +12,6 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from headwater.client.errors import (
-    AuthorizationError,
     GroupIdNotFoundError,
     KafkaTimeoutError,
     NoBrokersAvailableError,
@@ -223,6 +222,8 @@ def status_of(error: HeadwaterError) -> int:
         return error.status
     if isinstance(error, RemoteError):
         return 404 if error.code in MISSING_SCHEMA else 502
+    if isinstance(error, KafkaError) and error.code.name.endswith(REFUSED):
+        return 403
     for kind, status in STATUSES:
         if isinstance(error, kind):
             return status
@@ -231,7 +232,6 @@ def status_of(error: HeadwaterError) -> int:
 
 STATUSES: tuple[tuple[type[HeadwaterError], int], ...] = (
     (UsageError, 400),
-    (AuthorizationError, 403),
     (UnknownTopicOrPartitionError, 404),
     (GroupIdNotFoundError, 404),
     (StateMovedError, 409),
@@ -239,6 +239,7 @@ STATUSES: tuple[tuple[type[HeadwaterError], int], ...] = (
     (NoBrokersAvailableError, 503),
     (KafkaError, 502),
 )
+REFUSED = "AUTHORIZATION_FAILED"
 MISSING_SCHEMA = (404, 40401, 40402, 40403, 40408)
 """Error codes of a schema registry."""
 TITLES = {

@@ -172,7 +172,7 @@ async def _at_version(
         raise UsageError("a version is of one topic's table: choose the topic")
     text = given.text("value").strip()
     at = int(text) if text.isascii() and text.isdigit() else _moment(given)
-    ends = await asyncio.to_thread(_table_ends, clients, topic, at)
+    ends = await asyncio.to_thread(table_ends, clients, topic, at)
     return {tp: ends.get(tp.partition, 0) for tp in wanted}
 
 
@@ -180,7 +180,8 @@ def _moment(given: Fields) -> datetime:
     return datetime.fromtimestamp(given.moment_ms("value") / 1000, UTC)
 
 
-def _table_ends(clients: Clients, topic: str, at: int | datetime) -> Mapping[int, int]:
+def table_ends(clients: Clients, topic: str, at: int | datetime) -> Mapping[int, int]:
+    """Up to which offset a version of a topic's table reaches, by partition. Blocking."""
     with Admin(clients.servers, client_id=CLIENT_ID, **clients.options) as admin:
         return ends_at(locate(admin, topic), at)[1]
 

@@ -1,6 +1,13 @@
-"""A page in headless Chromium that is driven: keys, clicks, what it logs, how soon it paints.
+"""A page in headless Chromium that stays open: streams, clicks, dark mode, widths, pictures.
 
-Speaks the DevTools protocol over a pipe, which needs no library.
+    with open_page(tmp_path / "profile", width=400, dark=True) as page:
+        page.go("http://127.0.0.1:8085/")
+        page.wait("document.body.dataset.seen === 'yes'")
+        page.run("document.querySelector('button').click()")
+        page.picture(tmp_path / "page.png")
+
+It speaks Chromium's DevTools protocol over a pair of pipes, so a page whose stream of events never
+ends can be looked at: with `--virtual-time-budget` its time would not pass.
 """
 
 from __future__ import annotations
@@ -9,38 +16,70 @@ import base64
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from integration.headless_browser import FLAGS, TIMEOUT_S, find_browser
+from integration.headless_browser import FLAGS, find_browser
 
-END = b"\0"
-WAIT_MS = 20_000
-KEYS = {"Enter": ("\r", 13), "Escape": ("", 27)}
+READ_BYTES = 1 << 20
+WAIT_S = 20.0
+POLL_S = 0.05
+HEIGHT = 900
 
 
-class Page:
-    """One tab."""
+class BrowserPage:
+    """One tab of a browser."""
 
-    def __init__(self, read: int, write: int) -> None:
-        self._read = os.fdopen(read, "rb")
-        self._write = os.fdopen(write, "wb")
+    def __init__(self, requests: int, answers: int) -> None:
+        """The file descriptors that commands are written to, and answers read from."""
+        self._requests = requests
+        self._answers = answers
         self._rest = b""
         self._number = 0
         self._session: str | None = None
         self.problems: list[str] = []
-        """Errors that the page logged: of scripts, and of its content security policy."""
-        target = self._ask("Target.createTarget", url="about:blank")["targetId"]
-        found = self._ask("Target.attachToTarget", targetId=target, flatten=True)
+        """What the page's scripts raised, and what its console has as errors."""
+
+    def attach(self) -> None:
+        """Open the tab."""
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        found = self.call("Target.attachToTarget", targetId=target, flatten=True)
         self._session = found["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
-            self._ask(f"{domain}.enable")
+            self.call(f"{domain}.enable")
 
-    def size(self, width: int, height: int, *, dark: bool = False) -> None:
-        """The window, and the colours that the system asks for."""
-        self._ask(
+    def call(self, method: str, **params: Any) -> Any:
+        """One command of the protocol; its result."""
+        self._number += 1
+        command = {"id": self._number, "method": method, "params": params}
+        if self._session is not None:
+            command["sessionId"] = self._session
+        os.write(self._requests, json.dumps(command).encode() + b"\0")
+        while (told := self._next()).get("id") != self._number:
+            self._note(told)
+        assert "error" not in told, f"{method}: {told['error']}"
+        return told["result"]
+
+    def _next(self) -> Any:
+        while b"\0" not in self._rest:
+            data = os.read(self._answers, READ_BYTES)
+            assert data, "the browser has ended"
+            self._rest += data
+        message, _, self._rest = self._rest.partition(b"\0")
+        return json.loads(message)
+
+    def _note(self, told: Any) -> None:
+        if told.get("method") == "Runtime.exceptionThrown":
+            self.problems.append(json.dumps(told["params"]["exceptionDetails"])[:2000])
+        if told.get("method") == "Log.entryAdded" and told["params"]["entry"]["level"] == "error":
+            self.problems.append(told["params"]["entry"]["text"])
+
+    def shape(self, width: int, height: int = HEIGHT, *, dark: bool = False) -> None:
+        """The window's size, and the colour scheme that the user prefers."""
+        self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
             height=height,
@@ -48,123 +87,88 @@ class Page:
             mobile=False,
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._ask("Emulation.setEmulatedMedia", features=[scheme])
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
 
-    def open(self, url: str) -> None:
-        """Load a page, until its load event."""
-        self._ask("Page.navigate", url=url)
-        self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
+    def go(self, url: str) -> None:
+        """Load a page."""
+        found = self.call("Page.navigate", url=url)
+        assert not found.get("errorText"), f"{url}: {found['errorText']}"
+        self.wait("document.readyState === 'complete'")
 
-    def wait(self, condition: str) -> None:
-        """Until a condition in JavaScript holds, on this page or the next."""
-        script = (
-            f"new Promise((done) => {{ const end = Date.now() + {WAIT_MS}; const look = () => {{"
-            f" if ({condition}) done(true); else if (Date.now() > end) done(false);"
-            " else setTimeout(look, 20); }; look(); })"
+    def run(self, script: str) -> Any:
+        """The value of an expression in the page."""
+        found = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
         )
-        for _ in range(50):  # a page that goes away takes its promise along
-            reply = self._raw("Runtime.evaluate", expression=script, awaitPromise=True)
-            value = reply.get("result", {}).get("result", {}).get("value")
-            if value is not None:
-                assert value, f"never: {condition}\n{self.text()}"
-                return
-        raise AssertionError(f"never: {condition}")
-
-    def value(self, expression: str) -> Any:
-        """The value of an expression."""
-        found = self._ask(
-            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
-        )
-        assert "exceptionDetails" not in found, found
+        assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
-
-    def text(self) -> str:
-        """What the page shows."""
-        return str(self.value("document.body.innerText"))
 
     def type(self, text: str) -> None:
         """Type letters where the focus is."""
         for letter in text:
-            self._ask("Input.dispatchKeyEvent", type="keyDown", key=letter, text=letter)
-            self._ask("Input.dispatchKeyEvent", type="keyUp", key=letter)
+            self.call("Input.dispatchKeyEvent", type="keyDown", key=letter, text=letter)
+            self.call("Input.dispatchKeyEvent", type="keyUp", key=letter)
 
     def press(self, key: str) -> None:
-        """Press Enter or Escape."""
-        text, code = KEYS[key]
-        row: dict[str, Any] = {"key": key, "windowsVirtualKeyCode": code}
-        if text:
-            row["text"] = text
-        self._ask("Input.dispatchKeyEvent", type="keyDown", **row)
-        self._ask("Input.dispatchKeyEvent", type="keyUp", **row)
+        """Press a key that writes nothing, such as Escape."""
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
 
-    def click(self, selector: str) -> None:
-        """Click the first element of a selector."""
-        self.value(f"document.querySelector({json.dumps(selector)}).click()")
+    def wait(self, condition: str, timeout_s: float = WAIT_S) -> None:
+        """Until an expression is true in the page."""
+        deadline_s = time.monotonic() + timeout_s
+        while not self.run(f"Boolean({condition})"):
+            assert time.monotonic() < deadline_s, f"{condition}: not so. {self.problems}"
+            time.sleep(POLL_S)
 
-    def picture(self, path: Path) -> None:
-        """A PNG of the window."""
-        found = self._ask("Page.captureScreenshot", format="png")
-        path.write_bytes(base64.b64decode(found["data"]))
+    def text(self, selector: str) -> str:
+        """The text of the first element."""
+        found = self.run(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''")
+        return str(found)
 
-    def _ask(self, method: str, **params: Any) -> Any:
-        reply = self._raw(method, **params)
-        assert "error" not in reply, reply
-        return reply["result"]
+    def is_wider_than_window(self) -> bool:
+        """True when one has to scroll sideways."""
+        return bool(self.run("document.documentElement.scrollWidth > innerWidth"))
 
-    def _raw(self, method: str, **params: Any) -> dict[str, Any]:
-        self._number += 1
-        message: dict[str, Any] = {"id": self._number, "method": method, "params": params}
-        if self._session is not None:
-            message["sessionId"] = self._session
-        self._write.write(json.dumps(message).encode() + END)
-        self._write.flush()
-        while True:
-            reply = self._next()
-            if reply.get("id") == self._number:
-                return reply
-            self._note(reply)
-
-    def _next(self) -> dict[str, Any]:
-        while END not in self._rest:
-            block = self._read.read1(65_536)
-            assert block, "the browser ended"
-            self._rest += block
-        line, _, self._rest = self._rest.partition(END)
-        found: dict[str, Any] = json.loads(line)
-        return found
-
-    def _note(self, event: dict[str, Any]) -> None:
-        params = event.get("params", {})
-        if event.get("method") == "Runtime.exceptionThrown":
-            self.problems.append(str(params["exceptionDetails"]))
-        if event.get("method") == "Log.entryAdded" and params["entry"]["level"] == "error":
-            self.problems.append(f"{params['entry']['text']} {params['entry'].get('url')}")
-
-    def close(self) -> None:
-        """End the pipes, and with them the browser."""
-        self._write.close()
-        self._read.close()
+    def picture(self, file: Path, *, whole: bool = True) -> None:
+        """A PNG of the page, of all of it or of what the window shows."""
+        if not whole:
+            found = self.call("Page.captureScreenshot")
+        else:
+            size = self.call("Page.getLayoutMetrics")["cssContentSize"]
+            clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+            found = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
+        file.write_bytes(base64.b64decode(found["data"]))
 
 
 @contextmanager
-def browser_page(profile: Path) -> Iterator[Page]:
-    """A browser of its own, with one tab."""
-    to_browser, ours = os.pipe()
-    read, write = os.pipe()
-    command = [find_browser(), *FLAGS, f"--user-data-dir={profile}", "--remote-debugging-pipe"]
-    # The browser reads from descriptor 3 and writes to 4.
-    shell = ["sh", "-c", f'exec "$@" 3<&{to_browser} 4>&{write}', "sh", *command]
-    with subprocess.Popen(
-        shell, pass_fds=(to_browser, write), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as process:
-        os.close(to_browser)
-        os.close(write)
-        page = Page(read, ours)
+def open_page(profile: Path, width: int = 1280, *, dark: bool = False) -> Iterator[BrowserPage]:
+    """A tab in a browser of its own, which ends with the block."""
+    command_out, command_in = os.pipe()
+    answer_out, answer_in = os.pipe()
+    # Chromium reads commands from its descriptor 3 and answers on 4.
+    launch = f'exec "$0" "$@" 3<&{command_out} 4>&{answer_in}'
+    browser = subprocess.Popen(
+        [
+            *("bash", "-c", launch, find_browser(), *FLAGS),
+            "--remote-debugging-pipe",
+            f"--user-data-dir={profile}",
+        ],
+        pass_fds=(command_out, answer_in),
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(command_out)
+    os.close(answer_in)
+    try:
+        page = BrowserPage(command_in, answer_out)
+        page.attach()
+        page.shape(width, dark=dark)
+        yield page
+    finally:
+        os.close(command_in)  # at the end of its commands the browser ends
+        os.close(answer_out)
         try:
-            yield page
-        finally:
-            page.close()
-            try:
-                process.wait(TIMEOUT_S / 9)
-            except subprocess.TimeoutExpired:
-                process.kill()
+            browser.wait(WAIT_S)
+        except subprocess.TimeoutExpired:
+            browser.kill()
+            browser.wait()

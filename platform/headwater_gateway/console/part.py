@@ -12,6 +12,8 @@ from starlette.routing import BaseRoute, Route
 
 from headwater_gateway.app.parts import Face, GatewaySettings, Services
 from headwater_gateway.console.addresses import ROOT
+from headwater_gateway.console.history import routes as history
+from headwater_gateway.console.messages.routes import Messages
 from headwater_gateway.console.rendering import Templates
 from headwater_gateway.console.shell import Shell
 from headwater_gateway.console.views import (
@@ -81,6 +83,7 @@ class ConsolePart:
             Templates({"asset": self._assets.address}), read_only=settings.is_read_only
         )
         """What the views stand on."""
+        self._messages = Messages(self.shell)
 
     def routes(self) -> Sequence[BaseRoute]:
         """All routes of the console."""
@@ -97,12 +100,16 @@ class ConsolePart:
             *schemas.routes(self.shell),
             *access.routes(self.shell),
             *audit.routes(self.shell),
+            *self._messages.routes(),
+            *history.routes(self.shell),
         ]
 
     async def start(self, services: Services) -> None:
         """Begin."""
         self.shell.start(services)
+        self._messages.start(services)
 
     async def close(self) -> None:
         """End."""
+        await self._messages.close()
         await self.shell.close()

@@ -58,6 +58,8 @@ class GroupWindow:
         self._samples: dict[TopicPartition, deque[Sample]] = {}
         self._generation = 0
         self._former: GroupDescription | None = None
+        self._judged: list[PartitionLag] | None = None
+        """Of the last sample; judged when someone looks."""
 
     @property
     def sample_count(self) -> int:
@@ -74,6 +76,7 @@ class GroupWindow:
         throttled: frozenset[TopicPartition] = frozenset(),
     ) -> None:
         """One sample. Partitions without an entry in `ends` are left out: their topic is gone."""
+        self._judged = None
         self._count_rebalances(group)
         self._times_s.append(at_s)
         self._wall_s.append(wall_s)
@@ -108,23 +111,26 @@ class GroupWindow:
 
     def partitions(self) -> list[PartitionLag]:
         """Each partition's last sample and its verdict, by topic and number."""
-        return [
-            PartitionLag(
-                tp,
-                samples[-1],
-                judge(list(samples)),
-                rates(samples),
-                tuple(sample.lag for sample in samples),
-            )
-            for tp, samples in sorted(self._samples.items())
-        ]
+        if self._judged is None:
+            self._judged = [
+                PartitionLag(
+                    tp,
+                    samples[-1],
+                    judge(list(samples)),
+                    rates(samples),
+                    tuple(sample.lag for sample in samples),
+                )
+                for tp, samples in sorted(self._samples.items())
+            ]
+        return self._judged
 
     def worst(self) -> Finding | None:
         """The finding on the group, with the partition's name; None without partitions."""
         return worst(
-            finding._replace(reason=f"{tp.topic}-{tp.partition}: {finding.reason}")
-            for tp, samples in sorted(self._samples.items())
-            for finding in [judge(list(samples))]
+            row.finding._replace(
+                reason=f"{row.partition.topic}-{row.partition.partition}: {row.finding.reason}"
+            )
+            for row in self.partitions()
         )
 
     @property

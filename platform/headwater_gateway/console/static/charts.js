@@ -2,6 +2,7 @@
 // {"times": [s], "series": [{"label": "lag", "values": [n]}], "unit": "records"}.
 
 const charts = new Map();
+const SPAN_MIN_S = 60;
 const COLOURS = ["--accent", "--cold", "--good", "--warn", "--bad"];
 
 function colour(name) {
@@ -25,7 +26,10 @@ function options(box, found) {
     width: box.clientWidth - 16,
     height: box.clientHeight - 40,
     cursor: { points: { size: 6 } },
-    scales: { y: { range: (_plot, _low, high) => [0, Math.max(high * 1.1, 1)] } },
+    scales: {
+      x: { range: (_plot, low, high) => [Math.min(low, high - SPAN_MIN_S), high] },
+      y: { range: (_plot, _low, high) => [0, Math.max(high * 1.1, 1)] },
+    },
     axes: [
       { ...axis, space: 90, values: (_plot, ticks) => ticks.map((s) => clock.format(s * 1000)) },
       { ...axis, size: 56, values: (_plot, ticks) => ticks.map(brief) },

@@ -48,7 +48,8 @@ def console(bootstrap: str, log: Path, *options: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(tmp_path_factory.mktemp("console"), brokers=1) as running:
+    folder = tmp_path_factory.mktemp("console")
+    with LocalCluster(folder, next_base_port(folder), brokers=1) as running:
         with running.admin() as admin:
             admin.create_topics([NewTopic("orders", 2, 1)])
         with Producer(running.bootstrap) as producer:

@@ -17,7 +17,7 @@ from headwater.client.errors import (
     NoBrokersAvailableError,
     UnknownTopicOrPartitionError,
 )
-from headwater.errors import HeadwaterError, KafkaError, UsageError
+from headwater.errors import ErrorCode, HeadwaterError, KafkaError, UsageError
 from headwater_gateway.app.parts import Clients, GatewayError, Services, Session
 from headwater_gateway.console.lag.sampler import LagSampler
 from headwater_gateway.console.navigation import SECTIONS, current_path
@@ -221,13 +221,23 @@ def status_of(error: HeadwaterError) -> int:
     if isinstance(error, GatewayError):
         return error.status
     if isinstance(error, RemoteError):
-        return 404 if error.code in MISSING_SCHEMA else 502
+        return _registry_status(error.code)
     if isinstance(error, KafkaError) and error.code.name.endswith(REFUSED):
         return 403
+    if isinstance(error, KafkaError) and error.code in ASKED_WRONGLY:
+        return 400
     for kind, status in STATUSES:
         if isinstance(error, kind):
             return status
     return 500
+
+
+def _registry_status(code: int) -> int:
+    """Of a registry's error code: 404xx, 409xx, 422xx, or an HTTP status."""
+    status = code if code < 1_000 else code // 100
+    if status in (401, 403, 404):
+        return 403 if status == 401 else status
+    return 400 if status in (409, 422) else 502
 
 
 STATUSES: tuple[tuple[type[HeadwaterError], int], ...] = (
@@ -240,8 +250,21 @@ STATUSES: tuple[tuple[type[HeadwaterError], int], ...] = (
     (KafkaError, 502),
 )
 REFUSED = "AUTHORIZATION_FAILED"
-MISSING_SCHEMA = (404, 40401, 40402, 40403, 40408)
-"""Error codes of a schema registry."""
+ASKED_WRONGLY = frozenset(
+    {
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_CONFIG,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.NON_EMPTY_GROUP,
+        ErrorCode.SECURITY_DISABLED,
+    }
+)
+"""What the brokers refuse because of what was asked."""
 TITLES = {
     400: "That does not work",
     403: "Not allowed",

@@ -159,6 +159,7 @@ def test_an_unknown_topic_is_404() -> None:
     [
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, 403),
         (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 403),
+        (ErrorCode.INVALID_CONFIG, 400),
         (ErrorCode.UNKNOWN_SERVER_ERROR, 502),
     ],
 )

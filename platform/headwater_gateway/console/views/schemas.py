@@ -15,6 +15,7 @@ from headwater_gateway.console.fields import Fields
 from headwater_gateway.console.listing import Column, listing
 from headwater_gateway.console.plans import Change, Plan
 from headwater_gateway.console.shell import Shell
+from headwater_gateway.console.shown import counted
 from headwater_gateway.console.views.registry import Registry, difference, pretty
 
 COLUMNS = (
@@ -124,7 +125,7 @@ class SchemaPages:
         what = f"version {latest[0].version + 1 if latest else 1} of {subject}"
         return Plan(
             f"Register a version of {subject}",
-            (Change(what, before, pretty(kind, text)),),
+            (Change(what, before, pretty(kind, text), is_text=True),),
             [row.version for row in latest],
             apply,
             address("schema", subject=subject),
@@ -163,7 +164,7 @@ class SchemaPages:
 
         return Plan(
             f"Delete subject {subject}",
-            (Change(subject, f"{len(versions)} versions", None),),
+            (Change(subject, counted(len(versions), "version"), None),),
             versions,
             apply,
             address("schemas"),

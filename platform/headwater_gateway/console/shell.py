@@ -229,7 +229,7 @@ def status_of(error: HeadwaterError) -> int:
     for kind, status in STATUSES:
         if isinstance(error, kind):
             return status
-    return 500
+    return 400  # its message says what to do
 
 
 def _registry_status(code: int) -> int:

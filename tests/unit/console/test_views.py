@@ -223,6 +223,7 @@ def test_pages_without_rights_on_details_still_show() -> None:
     refused = kafka_error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no")
     admin = full_admin(
         describe_log_dirs=refused,
+        describe_configs=refused,
         transaction_blockers=refused,
         list_partition_reassignments=refused,
         describe_client_quotas=refused,

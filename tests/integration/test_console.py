@@ -24,6 +24,13 @@ RECORDS = 300
 TOPICS = 1_000
 FIRST_PAINT_MS = 300
 LISTED_MS = 1_000
+WHEN_LISTED = f"""new Promise((listed) => {{
+  const look = () => {{
+    if (document.querySelectorAll("#list tbody tr").length < {TOPICS}) setTimeout(look, 5);
+    else {{ performance.mark("listed"); requestAnimationFrame(listed); }}
+  }};
+  look();
+}})"""
 WIDE, NARROW = 1280, 400
 PAGES = ("/", "/topics", "/topics/orders", "/topics/orders/configs", "/groups", "/brokers")
 
@@ -140,11 +147,9 @@ def test_a_thousand_topics_are_listed_within_the_bars(
         paints, lists = [], []
         for _ in range(5):
             page.go(f"{url}/topics?sort=-records")
+            page.run(WHEN_LISTED)
+            lists.append(page.run("performance.getEntriesByName('listed')[0].startTime"))
             paints.append(page.run("performance.getEntriesByType('paint')[0].startTime"))
-            lists.append(
-                page.run("performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd")
-            )
-            assert page.run("document.querySelectorAll('#list tbody tr').length") == 1_000
         print("first paint", sorted(paints), "ms; listed", sorted(lists), "ms")
         assert sorted(paints)[2] < FIRST_PAINT_MS
         assert sorted(lists)[2] < LISTED_MS

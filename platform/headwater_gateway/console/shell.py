@@ -37,6 +37,7 @@ from headwater_gateway.registry.remote import RemoteError
 
 log = logging.getLogger(__name__)
 DONE = "done"
+HTMX = "hx-request"
 FORM_FIELDS_MAX = 1_000
 FORM_PART_BYTES_MAX = 4 * 1024 * 1024
 
@@ -209,9 +210,14 @@ class Shell:
             )
 
 
+def is_part(request: Request) -> bool:
+    """True when a page that is open asks for a part of itself anew."""
+    return HTMX in request.headers
+
+
 def redirected(request: Request, target: str) -> Response:
     """Send the browser to another page, whether it asks itself or by htmx."""
-    if "hx-request" in request.headers:
+    if is_part(request):
         return Response(status_code=200, headers={"HX-Redirect": target})
     return RedirectResponse(target, 303)
 

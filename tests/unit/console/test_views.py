@@ -10,7 +10,7 @@ from headwater.client.errors import kafka_error
 from headwater.client.values import GroupDescription
 from headwater.errors import ErrorCode
 from headwater_gateway.console.addresses import ROOT, address
-from unit.console.consoles import Console, FakeAdmin
+from unit.console.consoles import Console, FakeAdmin, topic
 from unit.console.full_cluster import HOSTILE, full_admin
 
 PAGES = [
@@ -137,6 +137,18 @@ def test_topics_are_filtered_and_sorted_by_the_address() -> None:
     assert text.index("topics/flights") < text.index("topics/behind") < text.index("topics/lost")
     assert 'aria-sort="descending"' in text
     assert "No topic matches" in console.get("/topics", q="nothing like it")
+
+
+def test_a_long_list_begins_with_some_rows_and_asks_for_the_others() -> None:
+    rows = {f"t{i:04d}": topic(f"t{i:04d}", 1) for i in range(1_200)}
+    console = Console(full_admin(describe_topics=rows))
+    first = console.get("/topics", sort="-name")
+    assert first.count("<tr>") == 1 + 100
+    assert 'hx-get="/console/topics?sort=-name" hx-trigger="load"' in first
+    reply = console.browser.get(address("topics", sort="-name"), headers={"HX-Request": "true"})
+    assert reply.text.count("<tr>") == 1 + 1_000
+    assert "200 more topics match: narrow the filter" in reply.text
+    assert 'hx-trigger="load"' not in reply.text
 
 
 def test_a_topic_shows_what_is_cold_and_what_is_hot() -> None:

@@ -15,7 +15,7 @@ from headwater_gateway.console.lag.sampler import GroupSamples
 from headwater_gateway.console.lag.verdict import Finding
 from headwater_gateway.console.lag.window import GroupWindow
 from headwater_gateway.console.listing import Column, listing
-from headwater_gateway.console.shell import Shell
+from headwater_gateway.console.shell import Shell, is_part
 from headwater_gateway.console.views.group_writes import GroupWrites
 
 SERIES_MAX = 5
@@ -76,7 +76,12 @@ class GroupPages:
         rows = [_row(listed, samples) for listed in samples.listings]
         query = {k: request.query_params.get(k, "") for k in ("q", "sort")}
         found = listing(
-            ("groups",), query, rows, COLUMNS, lambda r: " ".join([r.name, r.state, *r.topics])
+            ("groups",),
+            query,
+            rows,
+            COLUMNS,
+            lambda r: " ".join([r.name, r.state, *r.topics]),
+            is_whole=is_part(request),
         )
         return self._shell.page(request, "groups.html", list=found, samples=samples)
 

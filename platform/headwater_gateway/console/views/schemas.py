@@ -14,7 +14,7 @@ from headwater_gateway.console.addresses import address
 from headwater_gateway.console.fields import Fields
 from headwater_gateway.console.listing import Column, listing
 from headwater_gateway.console.plans import Change, Plan
-from headwater_gateway.console.shell import Shell
+from headwater_gateway.console.shell import Shell, is_part
 from headwater_gateway.console.shown import counted
 from headwater_gateway.console.views.registry import Registry, difference, pretty
 
@@ -68,7 +68,14 @@ class SchemaPages:
         registry = self._registry(request)
         rows = await registry.latest()
         query = {k: request.query_params.get(k, "") for k in ("q", "sort")}
-        found: Any = listing(("schemas",), query, rows, COLUMNS, lambda r: f"{r.subject} {r.kind}")
+        found: Any = listing(
+            ("schemas",),
+            query,
+            rows,
+            COLUMNS,
+            lambda r: f"{r.subject} {r.kind}",
+            is_whole=is_part(request),
+        )
         return self._shell.page(
             request, "schemas.html", list=found, level=await registry.level(), levels=LEVELS
         )

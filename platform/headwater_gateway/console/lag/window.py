@@ -138,6 +138,11 @@ class GroupWindow:
         """Of all partitions now."""
         return sum(samples[-1].lag for samples in self._samples.values())
 
+    def totals(self) -> list[int]:
+        """The group's lag at each sample, of all partitions."""
+        rows = self.trend().by_topic.values()
+        return [sum(lag or 0 for lag in column) for column in zip(*rows, strict=True)]
+
     def trend(self) -> Trend:
         """The group's lag over the window, for a chart; times in s since 1970."""
         by_topic: dict[str, list[int | None]] = {}

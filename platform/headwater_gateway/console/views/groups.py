@@ -32,12 +32,17 @@ class Row(NamedTuple):
     topics: list[str]
     lag: int | None
     finding: Finding | None
-    trend: tuple[int, ...]
+    window: GroupWindow | None
 
     @property
     def rank(self) -> int:
         """Of the verdict; groups without one last."""
         return 99 if self.finding is None else int(self.finding.verdict)
+
+    @property
+    def trend(self) -> list[int]:
+        """The lag at each sample."""
+        return [] if self.window is None else self.window.totals()
 
 
 COLUMNS = (
@@ -125,15 +130,12 @@ def _row(listed: GroupListing, samples: GroupSamples) -> Row:
     name = listed.group_id
     group, window = samples.groups.get(name), samples.windows.get(name)
     if group is None or window is None:
-        return Row(name, listed.state, listed.group_type, None, [], None, None, ())
+        return Row(name, listed.state, listed.group_type, None, [], None, None, None)
     partitions = window.partitions()
-    trend = window.trend().by_topic.values()
-    total = tuple(sum(v or 0 for v in column) for column in zip(*trend, strict=True))
     topics = sorted({row.partition.topic for row in partitions})
     finding = window.worst()
-    return Row(
-        name, group.state, listed.group_type, len(group.members), topics, window.lag, finding, total
-    )
+    members = len(group.members)
+    return Row(name, group.state, listed.group_type, members, topics, window.lag, finding, window)
 
 
 def _no_group(name: str) -> GroupIdNotFoundError:

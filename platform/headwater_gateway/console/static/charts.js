@@ -18,6 +18,12 @@ function brief(value) {
   );
 }
 
+/** From the first time to the last, a minute at least. */
+function span(times) {
+  const last = times[times.length - 1] ?? Date.now() / 1000;
+  return [Math.min(times[0] ?? last, last - SPAN_MIN_S), last];
+}
+
 function options(box, found) {
   const grid = { stroke: colour("--line"), width: 1 };
   const axis = { stroke: colour("--soft"), grid, ticks: grid };
@@ -27,7 +33,7 @@ function options(box, found) {
     height: box.clientHeight - 40,
     cursor: { points: { size: 6 } },
     scales: {
-      x: { range: (_plot, low, high) => [Math.min(low, high - SPAN_MIN_S), high] },
+      x: { range: (plot) => span(plot.data[0]) },
       y: { range: (_plot, _low, high) => [0, Math.max(high * 1.1, 1)] },
     },
     axes: [

@@ -16,6 +16,7 @@ from headwater_gateway.console.history import routes as history
 from headwater_gateway.console.messages.routes import Messages
 from headwater_gateway.console.rendering import Templates
 from headwater_gateway.console.shell import Shell
+from headwater_gateway.console.sql import routes as sql
 from headwater_gateway.console.views import (
     configs,
     groups,
@@ -94,6 +95,7 @@ class ConsolePart:
             *transactions.routes(self.shell),
             *self._messages.routes(),
             *history.routes(self.shell),
+            *sql.routes(self.shell, lambda: self._messages.browser),
         ]
 
     async def start(self, services: Services) -> None:

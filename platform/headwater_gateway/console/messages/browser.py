@@ -27,13 +27,14 @@ from headwater_gateway.console.messages.event_stream import (
 )
 from headwater_gateway.console.messages.jobs import Counts, Job, Render
 from headwater_gateway.console.messages.scan import Found, Scan
+from headwater_gateway.console.messages.scan_plan import newest_spans
 from headwater_gateway.console.messages.schema_lookup import SchemaLookup
 from headwater_gateway.console.messages.topic_reader import TopicReader, consumer_options
 from headwater_gateway.console.messages.worker_pool import WorkerPool
 from headwater_gateway.console.offset_spans import Span
 from headwater_gateway.console.shown import visible
 from headwater_tier.typed.declarations import declared_tables
-from headwater_tier.typed.decoding import DeclaredFormat
+from headwater_tier.typed.decoding import DeclaredFormat, SchemaSource
 
 STREAMS_MAX = 8
 """Of one user at a time."""
@@ -121,6 +122,23 @@ class Browser:
                 async for found in founds:
                     for row in found.rows:
                         yield row.text
+
+    def schemas_of(self, viewer: Viewer) -> SchemaSource:
+        """The schemas that the user may read."""
+        return self._schemas.of(viewer.login)
+
+    async def newest_records(
+        self, viewer: Viewer, address: Address, offsets: int
+    ) -> AsyncGenerator[list[ConsumerRecord], None]:
+        """The records of the newest offsets, of all partitions together."""
+        partitions = await self.partitions(viewer, address.partitions)
+        async with self._opened(viewer, address) as reader:
+            bounds = await reader.bounds(partitions)
+            ends = {p: end for p, (start, end) in bounds.items() if end > start}
+            spans = newest_spans(ends, bounds, offsets)
+            async with aclosing(reader.spans(spans)) as polls:
+                async for records in polls:
+                    yield records
 
     async def record(self, viewer: Viewer, partition: int, offset: int) -> ConsumerRecord:
         """One record. Raises UsageError where none is."""

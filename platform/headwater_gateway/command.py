@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from starlette.types import ASGIApp
 
 from headwater.cli.command_config import client_properties
 from headwater.cli.options import bootstrap_options, bootstrap_servers
+from headwater.client.security_options import security_keywords
 from headwater.errors import UsageError
 from headwater.security.tls_context import ClientValues, server_context
 from headwater.system import SystemClock, SystemEntropy
@@ -21,8 +24,15 @@ from headwater_gateway.app.guard import Guard
 from headwater_gateway.app.parts import Part, Services
 from headwater_gateway.app.sdk_clients import SdkConnector
 from headwater_gateway.app.sessions import Sessions
-from headwater_gateway.app.settings import GatewaySettings
+from headwater_gateway.app.settings import OWN_REGISTRY, GatewaySettings
 from headwater_gateway.console.part import ConsolePart
+from headwater_gateway.registry.broker_rights import connector
+from headwater_gateway.registry.part import RegistryPart
+from headwater_gateway.registry.running import running_registry
+from headwater_gateway.registry.schemas_topic import TopicOptions
+from headwater_gateway.rest.part import RestPart
+from headwater_gateway.rest.registry_clients import HttpRegistry, OwnRegistry
+from headwater_gateway.rest.registry_port import NoRegistry, SchemaRegistry
 from headwater_gateway.serving.server import ExposureOptions, Listener, check_exposure, serve
 
 GATEWAY_PORT = 8082
@@ -43,7 +53,7 @@ PASSWORD_MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
               help="The brokers' listener at which users log in, if it is another.")  # fmt: skip
 @click.option("--user-sasl-mechanism", type=click.Choice(PASSWORD_MECHANISMS),
               help="For passwords. [default: --command-config's, or SCRAM-SHA-512]")  # fmt: skip
-@click.option("--schema-registry", metavar="[URL]", is_flag=False, flag_value="own",
+@click.option("--schema-registry", metavar="[URL]", is_flag=False, flag_value=OWN_REGISTRY,
               help="Schemas of records: the registry at a URL; without a URL this process "
               "serves one, as `headwater registry serve` does.")  # fmt: skip
 @click.option("--read-only", is_flag=True, help="Leave out every route that changes anything.")
@@ -94,7 +104,7 @@ def gateway(
     own = OwnAccess(servers, properties)
     logging.getLogger(AUDIT_LOGGER).setLevel(logging.INFO)
     app = gateway_app(settings, own, has_console=not no_console)
-    return serve(app, listener, until_stdin_ends=supervised, lifespan="on")
+    return serve(app, listener, until_stdin_ends=supervised, lifespan=app.lifespan())
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +132,29 @@ def gateway_app(settings: GatewaySettings, own: OwnAccess, *, has_console: bool)
 
 def parts_of(settings: GatewaySettings, own: OwnAccess, *, has_console: bool) -> list[Part]:
     """What answers."""
-    return [ConsolePart(settings)] if has_console else []
+    parts: list[Part] = []
+    schemas: SchemaRegistry = NoRegistry()
+    if settings.schema_registry == OWN_REGISTRY:
+        registry = RegistryPart(_registry(settings, own), is_read_only=settings.is_read_only)
+        parts.append(registry)
+        schemas = OwnRegistry(registry)
+    elif settings.schema_registry:
+        schemas = HttpRegistry(
+            settings.schema_registry, settings.properties, has_login=settings.has_login
+        )
+    if has_console:
+        parts.append(ConsolePart(settings))
+    return [*parts, RestPart(settings, schemas)]
+
+
+def _registry(settings: GatewaySettings, own: OwnAccess) -> Callable[[ExitStack], ASGIApp]:
+    """How the registry of this process begins: its topic by the gateway's own login."""
+    options = TopicOptions(own.servers, security=security_keywords(own.properties))
+    connect = None
+    if settings.has_login:
+        connect = connector(settings.bootstrap_servers, own.properties)
+    hosts = (settings.host, *settings.allowed_hosts)
+    return lambda stack: running_registry(stack, options, connect, hosts)
 
 
 def shared_properties(properties: Mapping[str, str], *, has_login: bool) -> dict[str, str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Unpack
 
@@ -30,6 +30,7 @@ from headwater.client.errors import ClosedError
 from headwater.client.loop_thread import LoopThread
 from headwater.client.option_rules import checked
 from headwater.client.partition_names import (
+    ByPartition,
     Offsets,
     PartitionName,
     named_partition,
@@ -271,7 +272,7 @@ class Consumer:
             self._engine.positions.set_paused(partitions, paused=False)
 
     def offsets_for_times(
-        self, timestamps: Mapping[PartitionName, int]
+        self, timestamps: ByPartition[int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first offset at or after each timestamp (ms); None if there is none."""
         with self._guard:

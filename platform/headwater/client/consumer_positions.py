@@ -9,7 +9,12 @@ from headwater.client.cluster import Cluster
 from headwater.client.consumer_options import ConsumerOptions
 from headwater.client.errors import KafkaTimeoutError
 from headwater.client.option_rules import as_integer
-from headwater.client.partition_names import PartitionName, named_partition, named_partitions
+from headwater.client.partition_names import (
+    ByPartition,
+    PartitionName,
+    named_partition,
+    named_partitions,
+)
 from headwater.client.steps import Pause, Steps
 from headwater.client.subscription_state import SubscriptionState
 from headwater.client.values import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -88,7 +93,7 @@ class ConsumerPositions:
         self._wake_fetcher()
 
     async def for_times(
-        self, timestamps: Mapping[PartitionName, int]
+        self, timestamps: ByPartition[int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first offset at or after each timestamp; None if there is none."""
         wanted = {named_partition(tp): as_integer("timestamp", at) for tp, at in timestamps.items()}

@@ -36,7 +36,7 @@ from headwater.client.record_sending import Blob, HeaderList, RecordSending
 from headwater.client.security_options import SecurityOptions
 from headwater.client.topic_routes import RouteNotLoadedError, TopicRoute, check_partition
 from headwater.client.transactional import GroupMember, TransactionalCalls, TransactionVerbs
-from headwater.client.values import ConsumerGroupMetadata, ProducerStatistics
+from headwater.client.values import ConsumerGroupMetadata, ProducerStatistics, Unacked
 from headwater.errors import KafkaError
 from headwater.system import SystemClock
 
@@ -290,6 +290,11 @@ class Producer(RecordSending[SendFuture]):
         return self._transactional().prepare(timeout_ms)
 
     # --- observation and the end --------------------------------------------------------------
+
+    def unacked(self) -> list[Unacked]:
+        """What is neither acknowledged nor failed, by batch, oldest first: not sent yet, or in
+        doubt, and why. Empty after a `flush` that returned."""
+        return self._engine.unacked()
 
     def statistics(self) -> ProducerStatistics:
         """What the producer has done since it was created, and what it waits for now."""

@@ -20,7 +20,7 @@ from headwater.client.record_accumulator import AccumulatorParts, RecordAccumula
 from headwater.client.sender import Sender
 from headwater.client.topic_routes import TopicRoutes
 from headwater.client.transaction_manager import TransactionManager
-from headwater.client.values import ProducerStatistics
+from headwater.client.values import ProducerStatistics, Unacked
 from headwater.clock import Clock
 
 A = TypeVar("A", bound=RecordAccumulator)
@@ -87,12 +87,34 @@ class ProducerEngine(Generic[A]):
 
     def late(self, batches: list[ProducerBatch], limit_s: float) -> KafkaTimeoutError:
         """The error of a flush whose time is up: what it waits for, why, and for how long."""
-        left = sum(b.count for b in batches if not b.is_done)
-        causes = summary(self.outages.outages())
+        left = [b for b in batches if not b.is_done]
+        count = sum(b.count for b in left)
         return KafkaTimeoutError(
-            f"{left} records are not acknowledged after {limit_s:g} s"
-            + (f": {causes}" if causes else "")
+            f"flush waits for {summary(self.sender.waits(left)) or 'records to be queued'}; "
+            f"{count} records are not acknowledged after {limit_s:g} s"
         )
+
+    def unacked(self) -> list[Unacked]:
+        """See `Producer.unacked`."""
+        now = self.clock.monotonic()
+        batches = self.accumulator.unfinished()
+        causes = {o.subject: o for o in self.sender.waits(batches)}
+        rows = []
+        for batch in batches:
+            topic, partition = batch.queue.topic, batch.queue.partition
+            outage = causes[f"{topic}-{partition}"]
+            rows.append(
+                Unacked(
+                    topic,
+                    partition,
+                    batch.count,
+                    batch.bytes_held,
+                    "in doubt" if batch.attempts else "not sent",
+                    max(0.0, now - batch.created),
+                    f"{outage.cause}: {outage.detail}" if outage.detail else outage.cause,
+                )
+            )
+        return rows
 
     def statistics(self) -> ProducerStatistics:
         """What the producer has done since it was created, and what it waits for now."""

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class GatewayApp:
-    """The application. Its lifespan begins and ends the parts."""
+    """The application; `lifespan` begins and ends the parts."""
 
     def __init__(self, parts: Sequence[Part], services: Services, guard: Guard) -> None:
         """Parts come in this order when their routes overlap."""
@@ -51,7 +51,7 @@ class GatewayApp:
         for part in parts:
             (pages if part.face is Face.PAGES else api).extend(part.routes())
         self._api = Router(api, redirect_slashes=False)
-        self._pages = Router([Mount(PAGES, routes=pages)], lifespan=lambda _: self.lifespan())
+        self._pages = Router([Mount(PAGES, routes=pages)])
         self._has_pages = bool(pages)
 
     @asynccontextmanager
@@ -67,9 +67,6 @@ class GatewayApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
-        if scope["type"] == "lifespan":
-            await self._pages(scope, receive, send)
-            return
         scope["state"] = {**scope.get("state", {})}
         scope["app"] = self  # routers raise what they do not find, instead of a reply of their own
         is_page = self._is_page(scope["path"])

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from headwater.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
 from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError, UsageError
@@ -39,8 +40,8 @@ class Clients(Protocol):
     """The clients of one principal."""
 
     @property
-    def admin(self) -> Any:
-        """The `headwater.aio.AsyncAdmin`, connected."""
+    def admin(self) -> AsyncAdmin:
+        """The admin client, connected."""
         ...
 
     @property
@@ -53,12 +54,12 @@ class Clients(Protocol):
         """The security keywords of this principal's clients; they hold its secret."""
         ...
 
-    async def producer(self) -> Any:
-        """The `headwater.aio.AsyncProducer`, shared by all requests of this principal."""
+    async def producer(self) -> AsyncProducer:
+        """The producer, shared by all requests of this principal."""
         ...
 
-    def consumer(self, *topics: str, **options: Any) -> Any:
-        """A new `headwater.aio.AsyncConsumer`, not yet started: `async with` it."""
+    def consumer(self, *topics: str, **options: Any) -> AsyncConsumer:
+        """A new consumer, not yet started: `async with` it."""
         ...
 
     async def close(self) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from headwater.client.security_options import security_keywords
+from headwater.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
+from headwater.client.security_options import SecurityOptions, security_keywords
 from headwater_gateway.app.login import Login
 from headwater_gateway.app.settings import GatewaySettings
 
@@ -22,18 +22,19 @@ BUFFER_BYTES = 32 * 1024 * 1024
 class SdkClients:
     """The clients of one principal (`headwater_gateway.app.client_pools.Clients`)."""
 
-    def __init__(self, servers: str, options: Mapping[str, Any], admin: Any) -> None:
+    def __init__(self, servers: str, options: SecurityOptions, admin: AsyncAdmin) -> None:
         self.servers = servers
-        self.options = options
+        self.options: Mapping[str, Any] = options
+        self._security = options
         self.admin = admin
-        self._producer: Any = None
+        self._producer: AsyncProducer | None = None
         self._lock = asyncio.Lock()
 
-    async def producer(self) -> Any:
+    async def producer(self) -> AsyncProducer:
         """The producer; opened when it is first asked for."""
         async with self._lock:
             if self._producer is None:
-                producer = _sdk().AsyncProducer(
+                producer = AsyncProducer(
                     self.servers,
                     client_id=CLIENT_ID,
                     linger_ms=1,
@@ -42,13 +43,12 @@ class SdkClients:
                     delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
                     bootstrap_timeout_ms=CONNECT_TIMEOUT_MS,
                     allow_auto_create_topics=False,
-                    **self.options,
+                    **self._security,
                 )
-                await producer.__aenter__()
-                self._producer = producer
+                self._producer = await producer.start()
             return self._producer
 
-    def consumer(self, *topics: str, **options: Any) -> Any:
+    def consumer(self, *topics: str, **options: Any) -> AsyncConsumer:
         """A new consumer, not yet started."""
         defaults = {
             "client_id": CLIENT_ID,
@@ -57,14 +57,14 @@ class SdkClients:
             "allow_auto_create_topics": False,
         }
         keywords = {**defaults, **options, **self.options}
-        return _sdk().AsyncConsumer(*topics, bootstrap_servers=self.servers, **keywords)
+        return AsyncConsumer(*topics, bootstrap_servers=self.servers, **keywords)
 
     async def close(self) -> None:
         """End the connections."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            await producer.__aexit__(None, None, None)
-        await self.admin.__aexit__(None, None, None)
+            await producer.aclose()
+        await self.admin.aclose()
 
 
 class SdkConnector:
@@ -82,23 +82,18 @@ class SdkConnector:
     async def check(self, login: Login) -> None:
         """Log in, and no more."""
         admin = await self._admin(self._options(login))
-        await admin.__aexit__(None, None, None)
+        await admin.aclose()
 
-    def _options(self, login: Login) -> Mapping[str, Any]:
+    def _options(self, login: Login) -> SecurityOptions:
         own = login.properties(self._settings.password_mechanism)
         return security_keywords({**self._settings.properties, **own})
 
-    async def _admin(self, options: Mapping[str, Any]) -> Any:
-        admin = _sdk().AsyncAdmin(
+    async def _admin(self, options: SecurityOptions) -> AsyncAdmin:
+        admin = AsyncAdmin(
             self._settings.bootstrap_servers,
             client_id=CLIENT_ID,
             bootstrap_timeout_ms=CONNECT_TIMEOUT_MS,
             default_api_timeout_ms=CALL_TIMEOUT_MS,
             **options,
         )
-        await admin.__aenter__()
-        return admin
-
-
-def _sdk() -> Any:
-    return importlib.import_module("headwater.aio")
+        return await admin.start()

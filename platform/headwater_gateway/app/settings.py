@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 
 BODY_BYTES_MAX = 32 * 1024 * 1024
 CONSUMERS_MAX = 32
 """Of one principal."""
 
 
-class Registry(Enum):
-    """Where schemas are."""
-
-    NONE = "none"
-    OWN = "own"
-    """Served by this process."""
+OWN_REGISTRY = "own"
+"""A schema registry that this process serves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +31,7 @@ class GatewaySettings:
     allowed_hosts: tuple[str, ...] = ()
     is_read_only: bool = False
     schema_registry: str = ""
-    """The URL of a schema registry; `own`: this process; empty: none."""
+    """The URL of a schema registry, or OWN_REGISTRY; empty: none."""
     body_bytes_max: int = BODY_BYTES_MAX
     consumers_max: int = CONSUMERS_MAX
     consumer_idle_s: float = 300.0

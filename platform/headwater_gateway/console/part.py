@@ -18,10 +18,14 @@ from headwater_gateway.console.rendering import Templates
 from headwater_gateway.console.shell import Shell
 from headwater_gateway.console.sql import routes as sql
 from headwater_gateway.console.views import (
+    access,
+    audit,
+    brokers,
     configs,
     groups,
     login,
     overview,
+    schemas,
     topic,
     topics,
     transactions,
@@ -93,6 +97,10 @@ class ConsolePart:
             *groups.routes(self.shell),
             *configs.routes(self.shell),
             *transactions.routes(self.shell),
+            *brokers.routes(self.shell),
+            *schemas.routes(self.shell),
+            *access.routes(self.shell),
+            *audit.routes(self.shell),
             *self._messages.routes(),
             *history.routes(self.shell),
             *sql.routes(self.shell, lambda: self._messages.browser),

@@ -34,6 +34,7 @@ from headwater_gateway.console.plans import (
 )
 from headwater_gateway.console.rendering import Templates
 from headwater_gateway.console.snapshots import Snapshots
+from headwater_gateway.registry.remote import RemoteError
 
 log = logging.getLogger(__name__)
 DONE = "done"
@@ -220,6 +221,8 @@ def status_of(error: HeadwaterError) -> int:
     """The HTTP status of an error."""
     if isinstance(error, GatewayError):
         return error.status
+    if isinstance(error, RemoteError):
+        return 404 if error.code in MISSING_SCHEMA else 502
     for kind, status in STATUSES:
         if isinstance(error, kind):
             return status
@@ -236,12 +239,14 @@ STATUSES: tuple[tuple[type[HeadwaterError], int], ...] = (
     (NoBrokersAvailableError, 503),
     (KafkaError, 502),
 )
+MISSING_SCHEMA = (404, 40401, 40402, 40403, 40408)
+"""Error codes of a schema registry."""
 TITLES = {
     400: "That does not work",
     403: "Not allowed",
     404: "Not found",
     409: "The state has moved",
-    502: "The cluster refused",
+    502: "It was refused",
     503: "The cluster does not answer",
 }
 

@@ -9,15 +9,15 @@ import json
 import os
 import signal
 import ssl
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
-from ipaddress import ip_address
 from threading import Thread
-from typing import Literal
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from headwater.errors import UsageError
+from headwater.sockets import is_loopback
 from headwater_gateway.serving.protocol import BoundedProtocol
 
 GRACE_S = 5
@@ -56,14 +56,6 @@ class ExposureOptions:
     login: str = "--command-config with security.protocol=SASL_SSL or SASL_PLAINTEXT"
 
 
-def is_loopback(host: str) -> bool:
-    """True for localhost and loopback addresses."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
-
-
 def check_exposure(listener: Listener, options: ExposureOptions, *, has_login: bool) -> None:
     """Off loopback a server needs TLS and a login. Raises UsageError."""
     if is_loopback(listener.host):
@@ -84,9 +76,9 @@ class HttpServer(uvicorn.Server):
     """Prints a JSON line once it listens, as brokers do, for who waits for it."""
 
     def __init__(
-        self, app: ASGIApp, listener: Listener, lifespan: Literal["on", "off"] = "off"
+        self, app: ASGIApp, listener: Listener, lifespan: AbstractAsyncContextManager[None]
     ) -> None:
-        """`lifespan` "on": the application begins and ends with the server."""
+        """`lifespan` is entered before it listens, and left when all requests are done."""
         config = uvicorn.Config(
             app,
             host=listener.host,
@@ -95,7 +87,8 @@ class HttpServer(uvicorn.Server):
             log_level="warning",
             access_log=False,
             server_header=False,
-            lifespan=lifespan,
+            lifespan="off",
+            log_config=None,
             ws="none",
             proxy_headers=False,
             backlog=BACKLOG,
@@ -107,6 +100,8 @@ class HttpServer(uvicorn.Server):
         config.ssl = listener.tls
         super().__init__(config)
         self._listener = listener
+        self._lifespan = AsyncExitStack()
+        self._begin = lifespan
 
     def stop_at_end_of_stdin(self) -> None:
         """The supervisor's end of stdin closes when it ends, however it ends."""
@@ -115,10 +110,16 @@ class HttpServer(uvicorn.Server):
         self.should_exit = True
 
     async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
-        """Listen, then say so."""
+        """Listen, then say so. Raises what the application's beginning raises."""
+        await self._lifespan.enter_async_context(self._begin)
         await super().startup(sockets)  # type: ignore[arg-type]
         if self.started:
             print(json.dumps({"ready": True, "url": self._listener.url}), flush=True)
+
+    async def shutdown(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        """Let requests end for GRACE_S, then cancel them; the application ends after them."""
+        await super().shutdown(sockets)  # type: ignore[arg-type]
+        await self._lifespan.aclose()
 
 
 def serve(
@@ -126,10 +127,10 @@ def serve(
     listener: Listener,
     *,
     until_stdin_ends: bool = False,
-    lifespan: Literal["on", "off"] = "off",
+    lifespan: AbstractAsyncContextManager[None] | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT, or until whoever started it is gone; the exit code."""
-    server = HttpServer(app, listener, lifespan)
+    server = HttpServer(app, listener, lifespan or nullcontext())
     if until_stdin_ends:
         Thread(target=server.stop_at_end_of_stdin, daemon=True).start()
     # uvicorn raises the signal again at its end, when connections to the brokers are still open.

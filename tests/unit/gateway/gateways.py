@@ -14,7 +14,7 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.testing.clocks import ManualClock, SeededEntropy
 from headwater_gateway.app.application import GatewayApp
 from headwater_gateway.app.audit import Audit
-from headwater_gateway.app.client_pools import ClientPools
+from headwater_gateway.app.client_pools import ClientPools, Connector
 from headwater_gateway.app.guard import Guard
 from headwater_gateway.app.login import Login
 from headwater_gateway.app.parts import Face, Part, Services
@@ -106,8 +106,11 @@ class TestPart:
 class Gateway:
     """A gateway that runs, and its doubles."""
 
-    def __init__(self, app: GatewayApp, services: Services, clock: ManualClock) -> None:
+    def __init__(
+        self, app: GatewayApp, services: Services, clock: ManualClock, parts: Sequence[Part]
+    ) -> None:
         self.app = app
+        self.parts = parts
         self.services = services
         self.clock = clock
 
@@ -120,7 +123,7 @@ class Gateway:
 
 @asynccontextmanager
 async def running(
-    parts: Sequence[Part], connector: FakeConnector | None = None, **settings: Any
+    parts: Sequence[Part], connector: Connector | None = None, **settings: Any
 ) -> AsyncIterator[Gateway]:
     """A gateway of these parts and settings."""
     told = replace(SETTINGS, **settings)
@@ -130,4 +133,4 @@ async def running(
     services = Services(told, pools, clock, entropy, Audit(clock), sessions)
     app = GatewayApp(parts, services, Guard((told.host, *told.allowed_hosts), is_tls=told.is_tls))
     async with app.lifespan():
-        yield Gateway(app, services, clock)
+        yield Gateway(app, services, clock, parts)

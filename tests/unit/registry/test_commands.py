@@ -10,9 +10,10 @@ import pytest
 
 from headwater.cli.main import run_command
 from headwater.errors import UsageError
+from headwater.sockets import is_loopback
 from headwater_gateway.registry import remote
 from headwater_gateway.registry.command import exposure_options, registry
-from headwater_gateway.serving.server import Listener, check_exposure, is_loopback
+from headwater_gateway.serving.server import Listener, check_exposure
 from unit.registry.registries import Registry, record
 
 

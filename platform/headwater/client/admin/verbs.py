@@ -22,7 +22,7 @@ from headwater.client.admin.topics import ISOLATION_LEVELS, RESOURCE_TYPES, Topi
 from headwater.client.admin.transactions import TransactionCalls
 from headwater.client.cluster import Cluster
 from headwater.client.errors import kafka_error
-from headwater.client.partition_names import PartitionName, named_partitions
+from headwater.client.partition_names import ByPartition, PartitionName, named_partitions
 from headwater.client.transaction_values import (
     HangingTransaction,
     ProducerIdAndEpoch,
@@ -146,7 +146,7 @@ class AdminVerbs(SinkVerbs, TokenVerbs, AclVerbs, ScramVerbs):
 
     async def list_offsets(
         self,
-        wanted: Mapping[PartitionName, int],
+        wanted: ByPartition[int],
         *,
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
@@ -156,7 +156,7 @@ class AdminVerbs(SinkVerbs, TokenVerbs, AclVerbs, ScramVerbs):
         return await self._topics.list_offsets(rows, ISOLATION_LEVELS[level])
 
     async def delete_records(
-        self, before: Mapping[PartitionName, int], *, timeout_ms: int = 30_000
+        self, before: ByPartition[int], *, timeout_ms: int = 30_000
     ) -> dict[TopicPartition, int]:
         """Delete the records below each offset (-1: all); the new log start offsets."""
         rows = arguments.integers_by_partition("offset", before, -1)
@@ -239,7 +239,7 @@ class AdminVerbs(SinkVerbs, TokenVerbs, AclVerbs, ScramVerbs):
         return await self._groups.offsets(arguments.name("group", group), None)
 
     async def alter_group_offsets(
-        self, group: str, offsets: Mapping[PartitionName, OffsetAndMetadata | int]
+        self, group: str, offsets: ByPartition[OffsetAndMetadata | int]
     ) -> None:
         """Commit offsets for a group without members. Raises NonEmptyGroupError."""
         rows = arguments.offsets_by_partition(offsets)
@@ -275,7 +275,7 @@ class AdminVerbs(SinkVerbs, TokenVerbs, AclVerbs, ScramVerbs):
 
     async def alter_partition_reassignments(
         self,
-        targets: Mapping[PartitionName, Sequence[int] | None],
+        targets: ByPartition[Sequence[int] | None],
         *,
         allow_replication_factor_change: bool = True,
         timeout_ms: int = 30_000,
@@ -305,9 +305,7 @@ class AdminVerbs(SinkVerbs, TokenVerbs, AclVerbs, ScramVerbs):
         ids = None if brokers is None else arguments.broker_ids("brokers", brokers)
         return await self._replicas.describe_log_dirs(ids)
 
-    async def alter_replica_log_dirs(
-        self, broker: int, targets: Mapping[PartitionName, str]
-    ) -> Outcomes:
+    async def alter_replica_log_dirs(self, broker: int, targets: ByPartition[str]) -> Outcomes:
         """Begin to move replicas of a broker to other log dirs of it (KIP-113).
 
         Partition -> None or its error. REPLICA_NOT_AVAILABLE: the broker will create the replica

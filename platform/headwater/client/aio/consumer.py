@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Unpack
 
@@ -28,7 +28,7 @@ from headwater.client.consumer_positions import EARLIEST, LATEST
 from headwater.client.consumer_statistics import consumer_metrics
 from headwater.client.engine_host import EngineName, host_of
 from headwater.client.errors import ClosedError, IllegalStateError
-from headwater.client.partition_names import Offsets, PartitionName, named_partition
+from headwater.client.partition_names import ByPartition, Offsets, PartitionName, named_partition
 from headwater.client.topic_watch import checked_topics
 from headwater.client.values import (
     ConsumerGroupMetadata,
@@ -281,7 +281,7 @@ class AsyncConsumer:
         return await self._steps.run(steps)
 
     async def offsets_for_times(
-        self, timestamps: Mapping[PartitionName, int]
+        self, timestamps: ByPartition[int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first offset at or after each timestamp (ms); None if there is none."""
         self._check_open()

@@ -37,7 +37,7 @@ from headwater.client.producer_options import ProducerOptions
 from headwater.client.record_sending import Blob, HeaderList, RecordSending
 from headwater.client.topic_routes import RouteNotLoadedError, TopicRoute, check_partition
 from headwater.client.transactional import GroupMember, TransactionVerbs, group_offsets
-from headwater.client.values import ConsumerGroupMetadata, ProducerStatistics
+from headwater.client.values import ConsumerGroupMetadata, ProducerStatistics, Unacked
 from headwater.system import SystemClock
 
 if TYPE_CHECKING:
@@ -319,6 +319,11 @@ class AsyncProducer(RecordSending[Delivery]):
     send_offsets_to_transaction = send_offsets
 
     # --- observation and the end --------------------------------------------------------------
+
+    def unacked(self) -> list[Unacked]:
+        """What is neither acknowledged nor failed, by batch, oldest first: not sent yet, or in
+        doubt, and why. Empty after a `flush` that returned."""
+        return self._engine.unacked()
 
     def statistics(self) -> ProducerStatistics:
         """What the producer has done since it was created, and what it waits for now."""

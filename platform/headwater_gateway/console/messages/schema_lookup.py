@@ -6,13 +6,8 @@ from collections import OrderedDict
 
 from headwater_gateway.app.parts import GatewaySettings, Login
 from headwater_tier.typed.decoding import SchemaSource
-from headwater_tier.typed.registry_client import (
-    BASIC_INFO,
-    BASIC_SOURCE,
-    BEARER_SOURCE,
-    BEARER_TOKEN,
-    RegistryClient,
-)
+from headwater_tier.typed.registry_client import RegistryClient
+from headwater_tier.typed.registry_http import BASIC_INFO, BASIC_SOURCE, BEARER_SOURCE, BEARER_TOKEN
 from headwater_tier.typed.without_registry import WithoutRegistry
 
 OWN = "own"

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from headwater.client.admin.verbs import ResourceType
 from headwater.client.values import ConfigEntry
 from headwater.errors import UsageError
 from headwater_gateway.console.addresses import address
@@ -65,7 +66,7 @@ class ConfigPages:
         return await self._show(request, "broker", name, parts)
 
     async def _show(
-        self, request: Request, kind: str, name: str, parts: tuple[object, ...]
+        self, request: Request, kind: ResourceType, name: str, parts: tuple[object, ...]
     ) -> Response:
         admin = self._shell.clients(request).admin
         found = await admin.describe_configs(kind, name, patient=False)
@@ -94,7 +95,7 @@ class ConfigPages:
         return await self._plan(request, fields, "broker", _broker_name(request), back)
 
     async def _plan(
-        self, request: Request, fields: Mapping[str, str], kind: str, name: str, back: str
+        self, request: Request, fields: Mapping[str, str], kind: ResourceType, name: str, back: str
     ) -> Plan:
         given = Fields(fields)
         key = given.text("key")

@@ -53,7 +53,7 @@ def routes(shell: Shell) -> list[Route]:
     """The routes of these views."""
     pages = GroupPages(shell)
     return [
-        shell.view("/groups", pages.list),
+        shell.view("/groups", pages.show_all),
         shell.view("/group", pages.show),
         shell.view("/group/lag.json", pages.trend),
         *GroupWrites(shell).routes(),
@@ -70,7 +70,7 @@ class GroupPages:
         clients = self._shell.clients(request)
         return await self._shell.sampler.of(request.state.login, clients)
 
-    async def list(self, request: Request) -> Response:
+    async def show_all(self, request: Request) -> Response:
         """All groups."""
         samples = await self._samples(request)
         rows = [_row(listed, samples) for listed in samples.listings]

@@ -39,7 +39,7 @@ def routes(shell: Shell) -> list[Route]:
     """The routes of this view."""
     pages = TransactionPages(shell)
     return [
-        shell.view("/transactions", pages.list),
+        shell.view("/transactions", pages.show_all),
         shell.view("/transaction", pages.show),
         *shell.write("/transaction/abort", pages.abort),
         *shell.write("/transactions/abort-hanging", pages.abort_hanging),
@@ -52,7 +52,7 @@ class TransactionPages:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
 
-    async def list(self, request: Request) -> Response:
+    async def show_all(self, request: Request) -> Response:
         """Blockers and all transactional ids."""
         admin = self._shell.clients(request).admin
         topic = request.query_params.get("topic", "")

@@ -1,0 +1,161 @@
+"""`headwater mirror`: mirrors topics from one cluster to another, and fails over between them."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from headwater.cli.console_tables import console, table
+from headwater.cli.mirror_tables import print_promotion, print_status
+from headwater.cli.options import echo_json, json_option, within
+from headwater.cli.partition_arguments import name_of
+from headwater.errors import EXIT_FAILED
+from headwater.mirror.config import MirrorConfig, load_config
+from headwater.mirror.opening import partition_argument
+from headwater.mirror.operator import forget, resume, skip
+from headwater.mirror.parts import PromotedError
+from headwater.mirror.promotion import promote
+from headwater.mirror.service import MirrorService
+from headwater.mirror.status import mirror_positions, mirror_status
+from headwater.wire.primitives import INT64_MAX
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def config_option(function: F) -> F:
+    """`--config FILE`; the command's parameter is `config`, parsed."""
+    return click.option(
+        "--config",
+        "config",
+        required=True,
+        metavar="FILE",
+        callback=lambda _ctx, _param, path: load_config(path),
+        help="Properties of the mirror: source.bootstrap.servers, target.bootstrap.servers, ...",
+    )(function)
+
+
+@click.group()
+def mirror() -> None:
+    """Mirror topics from one cluster to another."""
+
+
+@mirror.command()
+@config_option
+def run(config: MirrorConfig) -> int:
+    """Mirror until it is stopped (SIGTERM, Ctrl-C) or promoted."""
+    return asyncio.run(_run(config))
+
+
+async def _run(config: MirrorConfig) -> int:
+    service = MirrorService(config)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, service.stop)
+    try:
+        await service.run()
+    except PromotedError as error:
+        click.echo(f"headwater: {error}", err=True)
+    return 0
+
+
+@mirror.command()
+@config_option
+@json_option
+def status(config: MirrorConfig, as_json: bool) -> int:
+    """Show how far each partition is mirrored, its lag, and what is stopped.
+
+    Exit code 1: a partition is stopped.
+    """
+    found = asyncio.run(mirror_status(config))
+    if as_json:
+        echo_json(found.document())
+    else:
+        print_status(found)
+    return EXIT_FAILED if any(p.stopped for p in found.partitions) else 0
+
+
+@mirror.command()
+@config_option
+@json_option
+def positions(config: MirrorConfig, as_json: bool) -> int:
+    """Show the position of each partition: every record before it is in the target.
+
+    A producer that keeps its records until the position has passed them can send the others to the
+    target after a failover.
+    """
+    found = asyncio.run(mirror_positions(config))
+    if as_json:
+        echo_json(
+            [
+                {"topic": tp.topic, "partition": tp.partition, "position": at.next_offset}
+                for tp, at in sorted(found.items())
+            ]
+        )
+        return 0
+    shown = table(None, "partition, >position")
+    for tp, at in sorted(found.items()):
+        shown.add_row(name_of(tp), str(at.next_offset))
+    console().print(shown)
+    return 0
+
+
+@mirror.command("promote")
+@config_option
+@json_option
+def promote_target(config: MirrorConfig, as_json: bool) -> int:
+    """Fail over to the target: fence the mirror for good, and report what the target lacks.
+
+    Clients may write to the target afterwards. May be repeated: the report is made anew, and is
+    exact once the source can be read.
+    """
+    made = asyncio.run(promote(config, lambda text: click.echo(text, err=True)))
+    if as_json:
+        echo_json(made.document())
+    else:
+        print_promotion(made)
+    return 0
+
+
+@mirror.command("skip")
+@config_option
+@click.argument("partition", metavar="TOPIC:PARTITION")
+@click.option("--to", "offset", type=int, callback=within(0, INT64_MAX), required=True,
+              metavar="OFFSET", help="Source offset to go on at.")  # fmt: skip
+def skip_gap(config: MirrorConfig, partition: str, offset: int) -> int:
+    """Accept that source offsets are lost: go on at another one.
+
+    For a partition that stopped; `headwater mirror status` names the offset.
+    """
+    moved = asyncio.run(skip(config, partition_argument(partition), offset))
+    click.echo(f"{name_of(moved.tp)}: from source offset {moved.before} to {moved.after}")
+    return 0
+
+
+@mirror.command("forget")
+@config_option
+@click.argument("topic")
+def forget_topic(config: MirrorConfig, topic: str) -> int:
+    """Begin a topic anew that was created again in the source or the target.
+
+    The topic must be empty in the target, or absent there.
+    """
+    known = asyncio.run(forget(config, topic))
+    click.echo(f"{topic}: forgot the positions of {len(known)} partitions")
+    return 0
+
+
+@mirror.command("resume")
+@config_option
+def resume_mirror(config: MirrorConfig) -> int:
+    """Let a promoted mirror run again, after a failback.
+
+    Stop the applications that write to the target first.
+    """
+    promoted_ms = asyncio.run(resume(config))
+    state = "was not promoted" if promoted_ms is None else "may run again"
+    click.echo(f"mirror {config.mirror_id} {state}")
+    return 0

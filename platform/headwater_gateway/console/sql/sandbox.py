@@ -6,6 +6,7 @@ import importlib
 import os
 import socket
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -104,5 +105,7 @@ def _cell(value: Any) -> list[str] | None:
         return None
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     text = compact(value) if isinstance(value, dict | list | bytes) else str(value)
+    if isinstance(value, datetime):
+        text = value.replace(tzinfo=None).isoformat(" ", "milliseconds")  # the session is in UTC
     shown = visible(text[:FIELD_BYTES_MAX])
     return ["n" if is_number else "s", shown + ("…" if len(text) > FIELD_BYTES_MAX else "")]

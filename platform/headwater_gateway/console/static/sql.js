@@ -45,7 +45,8 @@ class Query {
   result(told) {
     const head = make("tr", {});
     told.columns.forEach((name, at) => {
-      head.append(make("th", { scope: "col", title: told.types[at] }, name));
+      const isNumber = /^(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DOUBLE|FLOAT|DECIMAL.*)$/.test(told.types[at]);
+      head.append(make("th", { scope: "col", class: isNumber ? "number" : "", title: told.types[at] }, name));
     });
     const body = make("tbody", {});
     for (const row of told.rows) {

@@ -42,8 +42,7 @@ class Messages:
         self._browser: Browser | None = None
 
     def start(self, services: Services) -> None:
-        """Begin, on the server's loop."""
-        self._pool.start()
+        """Begin. The workers start when somebody opens the browser."""
         schemas = SchemaLookup(services.settings, services.entropy.randbytes(32))
         self._browser = Browser(self._pool, schemas, services.clock)
 
@@ -79,6 +78,7 @@ class Messages:
 
     async def browse(self, request: Request) -> Response:
         """The page; its rows come by the stream."""
+        self._pool.start()
         viewer = self.viewer(request)
         partitions = await self.browser.partitions(viewer)
         problem = ""

@@ -11,7 +11,7 @@ from ctypes import c_int64
 from typing import Any
 
 from headwater.client.values import ConsumerRecord
-from headwater.errors import UsageError
+from headwater.errors import HeadwaterError, UsageError
 from headwater_gateway.console.messages import worker
 from headwater_gateway.console.messages.jobs import Counts, Job, Judged, Rendered, WorkerEndedError
 from headwater_gateway.console.processes.channel import OUT_OF_MEMORY
@@ -20,7 +20,12 @@ from headwater_tier.typed.decoding import SchemaSource
 
 WORKERS = 2
 CHUNK_S_MAX = 30.0
+FREE_S_MAX = 60.0
 log = logging.getLogger(__name__)
+
+
+class NoWorkerError(HeadwaterError):
+    """All workers are busy, or none starts."""
 
 
 class WorkerProcess:
@@ -78,8 +83,9 @@ class WorkerPool:
         self._starting: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to start the processes; requests wait for them."""
-        self._starting = asyncio.create_task(self._start_all(), name="message-workers")
+        """Begin to start the processes, unless they are there: requests wait for them."""
+        if self._starting is None:
+            self._starting = asyncio.create_task(self._start_all(), name="message-workers")
 
     async def _start_all(self) -> None:
         for _ in range(self._size):
@@ -116,7 +122,12 @@ class WorkerPool:
         return detail
 
     async def _ask(self, kind: str, number: int, *rest: Any) -> dict[str, Any]:
-        process = await self._free.get()
+        self.start()
+        try:
+            async with asyncio.timeout(FREE_S_MAX):
+                process = await self._free.get()
+        except TimeoutError:
+            raise NoWorkerError(f"no worker was free for {FREE_S_MAX:.0f} s: ask again") from None
         is_whole = False
         try:
             answer = await process.ask(kind, number, *rest)

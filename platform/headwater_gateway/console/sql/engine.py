@@ -51,7 +51,8 @@ class SqlEngine:
             self._connection.execute(statement)
 
     def tables_of(self, query: str) -> list[str]:
-        """The tables that a query names. Raises UsageError for what is no single query."""
+        """The tables that a query names and that are not known yet. Raises UsageError for what is
+        no single query."""
         try:
             statements = self._connection.extract_statements(query)
             if len(statements) != 1:

@@ -26,6 +26,7 @@ from headwater_gateway.console.messages.event_stream import (
     rows_event,
 )
 from headwater_gateway.console.messages.jobs import Counts, Job, Render
+from headwater_gateway.console.messages.rows import left_out
 from headwater_gateway.console.messages.scan import Found, Scan
 from headwater_gateway.console.messages.scan_plan import newest_spans
 from headwater_gateway.console.messages.schema_lookup import SchemaLookup
@@ -122,6 +123,8 @@ class Browser:
                 async for found in founds:
                     for row in found.rows:
                         yield row.text
+            for told in scan.named:
+                yield left_out(told, render)
 
     def schemas_of(self, viewer: Viewer) -> SchemaSource:
         """The schemas that the user may read."""

@@ -33,7 +33,10 @@ def compact(value: Any) -> str:
         return value
     if isinstance(value, bytes):
         return value[:PREVIEW_CHARS_MAX].hex()
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_as_json)
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_as_json)
+    except RecursionError:
+        return "(nests too deep for a preview)"
 
 
 def time_of(ms: int) -> str:

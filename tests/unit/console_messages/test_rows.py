@@ -7,6 +7,7 @@ import io
 import json
 from typing import Any
 
+import orjson
 import pytest
 
 from headwater.client.values import ConsumerRecord, Headers
@@ -99,14 +100,14 @@ def test_no_blob_breaks_a_row_a_detail_or_an_export(blob: bytes | None) -> None:
     json.dumps(row_of(one, key, value)).encode("ascii")
     json.dumps(detail_of(one, Readers(READER, READER))).encode("ascii")
     assert len(ndjson_line(one, key, value).splitlines()) == 1
-    assert json.loads(ndjson_line(one, key, value))["offset"] == one.offset
+    assert orjson.loads(ndjson_line(one, key, value))["offset"] == one.offset
     csv_row(one, key, value).encode("utf-8")
 
 
 def test_numbers_leave_an_export_as_they_came() -> None:
     blob = b'{"a": 1.10, "b": 123456789012345678901234567890}'
     line = ndjson_line(record(blob), READER.decode(None), READER.decode(blob))
-    assert '"value":{"a":1.10,"b":123456789012345678901234567890}' in line
+    assert '"value":{"a": 1.10, "b": 123456789012345678901234567890}' in line
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\t=1", "\r=1", "=cmd|' /C calc'!A0"])

@@ -37,8 +37,8 @@ from headwater_gateway.console.shown import visible
 from headwater_tier.typed.declarations import declared_tables
 from headwater_tier.typed.decoding import DeclaredFormat, SchemaSource
 
-STREAMS_MAX = 8
-"""Of one user at a time."""
+STREAMS_MAX = 24
+"""Of one user at a time; without a login all are one."""
 TAIL_PAUSE_S = 0.15
 EXPORT_ROWS_MAX = 100_000
 ENDS = {

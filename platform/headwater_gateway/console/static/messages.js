@@ -395,6 +395,14 @@ class Browser {
   }
 }
 
+/** `e` opens the row that has the focus in place. */
+function onRowKey(event) {
+  const isPlain = !event.ctrlKey && !event.metaKey && !event.altKey;
+  if (event.key === "e" && isPlain && !event.target.closest("input, textarea, select")) {
+    event.target.closest("tr.message")?.querySelector(".opener").click();
+  }
+}
+
 // --- the form --------------------------------------------------------------------------------
 
 function onFrom(select) {
@@ -417,6 +425,7 @@ function onAsk(form) {
 const section = document.querySelector("[data-stream]");
 if (section?.dataset.stream) {
   new Browser(section);
+  document.addEventListener("keydown", onRowKey);
 }
 const detail = document.querySelector("[data-detail]");
 if (detail) {

@@ -42,7 +42,8 @@ def compact(value: Any) -> str:
 def time_of(ms: int) -> str:
     """A record's timestamp in ISO 8601; the number where no such year is."""
     try:
-        return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds")
+        moment = _EPOCH + timedelta(milliseconds=ms)
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except OverflowError:
         return str(ms)
 

@@ -231,7 +231,7 @@ function rowOf(message, root, query) {
     make("td", { class: "shrink" }, opener),
     make("td", { class: "number shrink" }, String(message.p)),
     make("td", { class: "number shrink mono" }, make("a", { href: `${address}${query}` }, message.o)),
-    make("td", { class: "time shrink" }, message.t.replace("T", " ").replace("+00:00", "")),
+    make("td", { class: "time shrink" }, message.t.replace("T", " ").replace("Z", "")),
     cell(message.key, "key"),
     cell(message.value, "value"),
     make("td", { class: "number shrink muted size" }, bytes(message.key.size + message.value.size)),

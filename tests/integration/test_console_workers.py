@@ -107,6 +107,11 @@ def test_hostile_values_are_counted_and_rendered() -> None:
     assert counts.type_errors == len(values) - 5
 
 
+def test_all_matches_of_a_chunk_are_rendered() -> None:
+    found = with_pool(lambda pool: judged(pool, "", *([b"x"] * CHUNK)))
+    assert [row.offset for row in found.rows] == list(range(CHUNK))
+
+
 def test_a_filter_that_cannot_be_read_is_told_and_costs_no_worker() -> None:
     async def work(pool: WorkerPool) -> None:
         for _ in range(3):

@@ -152,8 +152,7 @@ class Chunk:
             if verdict is not Verdict.MATCH:
                 return
         self.counts["matched"] += 1
-        if len(self.rows) < self._job.rows_max and self._job.render is not Render.NOTHING:
-            self._render(record, key, value)
+        self._render(record, key, value)
 
     def _verdict(
         self,

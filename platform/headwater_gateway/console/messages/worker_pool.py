@@ -117,7 +117,11 @@ class WorkerPool:
         self, job: Job, record: ConsumerRecord, schemas: SchemaSource
     ) -> dict[str, Any]:
         """All of one record. Raises WorkerEndedError, UsageError."""
-        answer = await self._ask("detail", self.new_job(), job, [record], schemas)
+        try:
+            answer = await self._ask("detail", self.new_job(), job, [record], schemas)
+        except WorkerEndedError as error:
+            told = f"the record is too large to be shown in full ({error.cause}): take its bytes"
+            raise WorkerEndedError(0, told) from None
         detail: dict[str, Any] = answer["detail"]
         return detail
 

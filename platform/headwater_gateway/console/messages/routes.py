@@ -78,12 +78,12 @@ class Messages:
 
     async def browse(self, request: Request) -> Response:
         """The page; its rows come by the stream."""
-        self._pool.start()
         viewer = self.viewer(request)
         partitions = await self.browser.partitions(viewer)
         problem = ""
         try:
             state = parse_address(request.query_params)
+            self._pool.start()  # its rows will be asked for in a moment
         except UsageError as error:
             state, problem = Address(), str(error)
         stream = "" if problem else _under(viewer, "stream", state.query())

@@ -10,11 +10,13 @@ import signal
 import socket
 import struct
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from headwater_tier.typed.decoding import RegisteredSchema, SchemaUnavailableError
 
 NICENESS = 10
+STATM = Path("/proc/self/statm")
 OUT_OF_MEMORY = 75
 """The exit code."""
 LENGTH = struct.Struct(">I")
@@ -80,7 +82,7 @@ def settle(memory_bytes: int) -> None:
     os.nice(NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    with open("/proc/self/statm", encoding="ascii") as status:
-        pages = int(status.read().split()[0])
-    limit = pages * resource.getpagesize() + memory_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    if STATM.exists():  # elsewhere than on Linux no one can say what the process has
+        pages = int(STATM.read_text(encoding="ascii").split()[0])
+        limit = pages * resource.getpagesize() + memory_bytes
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

@@ -145,10 +145,13 @@ def test_exports_keep_every_record_and_no_formula(url: str) -> None:
     assert [record["offset"] for record in records] == list(range(len(HOSTILE)))
     assert records[1]["value"]["id"] == 2**53 + 1 and records[-1]["value"] is None
     text = fetched(f"{url}/topics/hostile/messages/export?from=oldest&format=csv")
+    csv.field_size_limit(1 << 20)
     rows = list(csv.reader(io.StringIO(text, newline="")))
     assert rows[0][:3] == ["partition", "offset", "timestamp"]
     assert rows[1 + HOSTILE.index(b"=1+1")][4] == "'=1+1"
     assert len(rows) == len(HOSTILE) + 1
+    newest = fetched(f"{url}/topics/delays/messages/export?n=3000&format=ndjson")
+    assert len(newest.splitlines()) == 3000
 
 
 def test_sql_over_a_topic(url: str, page: BrowserPage) -> None:

@@ -25,7 +25,7 @@ QUERY_CHARS_MAX = 20_000
 QUERY_S_MAX = 30.0
 TABLES_MAX = 4
 AT_ONCE_MAX = 2
-TABLE_BYTES_MAX = 256 * 1024 * 1024
+TABLE_BYTES_MAX = 64 * 1024 * 1024
 SUFFIX = "_table"
 """`flights_table`: the same rows from the Delta table of `flights`."""
 

@@ -95,7 +95,7 @@ function pieces(first, address) {
     more.disabled = true;
     try {
       const piece = await asked(`${address}&at=${next}`);
-      text.append(piece.text.startsWith("0") && address.includes("as=hex") ? `\n${piece.text}` : piece.text);
+      text.append(address.includes("as=hex") ? `\n${piece.text}` : piece.text);
       next = piece.next;
     } catch (error) {
       view.append(make("p", { class: "notice bad" }, error.message));

@@ -175,7 +175,7 @@ class Browser:
     async def _events(self, viewer: Viewer, address: Address) -> AsyncGenerator[bytes, None]:
         async with self._opened(viewer, address) as reader:
             scan = await self._scan(viewer, address, Render.ROWS)
-            yield event("start", {"live": address.start is From.LIVE})
+            yield event("start", {"live": address.start is From.LIVE, "source": reader.shown})
             if address.start is From.LIVE:
                 partitions = await self.partitions(viewer, address.partitions)
                 starts = {p: end for p, (_, end) in (await reader.bounds(partitions)).items()}

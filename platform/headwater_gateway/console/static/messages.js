@@ -272,6 +272,7 @@ class Browser {
     this.isLive = false;
     this.isDone = false;
     this.shown = 0;
+    this.from = "";
     const formats = new URLSearchParams(this.address.split("?")[1] ?? "");
     const kept = new URLSearchParams();
     for (const name of ["key", "value"]) {
@@ -302,6 +303,7 @@ class Browser {
 
   begin(told) {
     this.isLive = told.live;
+    this.from = told.source ? ` from the ${told.source}` : "";
     this.stop.hidden = false;
     this.bar.hidden = this.isLive;
     this.state.textContent = this.isLive ? "Live: waiting for messages" : "Reading …";
@@ -355,7 +357,7 @@ class Browser {
   done(told) {
     const seconds = this.ms === undefined ? "" : ` in ${(this.ms / 1000).toFixed(1)} s`;
     const read = this.read === undefined ? "" : `, ${count(this.read)} read${seconds}`;
-    this.end(`${count(this.shown)} ${this.shown === 1 ? "message" : "messages"}${read}`);
+    this.end(`${count(this.shown)} ${this.shown === 1 ? "message" : "messages"}${this.from}${read}`);
     if (told.end === "time" || told.end === "records") {
       this.notes.append(make("p", { class: "notice warn" }, `Not all was read: ${told.why}.`));
     }

@@ -8,14 +8,20 @@ import io
 import json
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
 from headwater import Admin, NewTopic, Producer
+from headwater.system import SystemClock
+from headwater_tier.commit import commit_facts, ensure_table
+from headwater_tier.data_files import tier_range
+from headwater_tier.plan import plan_ranges
 from integration.browser_page import BrowserPage, open_page
 from integration.cluster import LocalCluster
 from integration.console_process import serving_console
+from tier_log import CountingEntropy, MemoryLog, location_at
 
 pytestmark = pytest.mark.integration
 
@@ -163,6 +169,44 @@ def test_sql_over_a_topic(url: str, page: BrowserPage) -> None:
     page.wait("!document.querySelector('[data-stop]').hidden")
     page.run("document.querySelector('[data-stop]').click()")
     assert page.text("[data-state]") == "Stopped"
+    assert page.problems == []
+
+
+def tiered_table(cluster: LocalCluster, folder: Path) -> None:
+    """A Delta table of two versions for the topic `tabled`, whose log at the brokers is empty."""
+    configs = {"headwater.table.uri": str(folder)}
+    with Admin(cluster.bootstrap) as admin:
+        admin.create_topics([NewTopic("tabled", 1, 1, configs)])
+        topic_id = admin.describe_topics(["tabled"])["tabled"].topic_id
+    log, location = MemoryLog(), location_at(folder, "tabled", topic_id)
+    clock = SystemClock()
+    for seed in (1, 2):
+        log.fill(0, 30)
+        ranges = plan_ranges(ensure_table(location, 1), log.bounds())
+        entropy = CountingEntropy(seed * 1000)
+        facts = tier_range(log.fetch, ranges, location, clock=clock, entropy=entropy)
+        assert facts is not None
+        commit_facts(location, ranges, [facts], clock=clock)
+
+
+def test_history_comes_from_the_table_alone(
+    url: str, page: BrowserPage, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    tiered_table(cluster, tmp_path)
+    page.go(f"{url}/topics/tabled/history?partition=0&offset=45")
+    assert "tabled-0 offset 45 is in the table since version 2" in page.text(".notice")
+    assert page.text("tr.chosen td a") == "2"
+    page.run("[...document.querySelectorAll('tr.chosen a')].at(1).click()")  # what it added
+    page.wait(ENDED)
+    assert page.run("document.querySelectorAll('tr.message').length") == 30
+    assert "0:30:" in page.text("td.value") and "Delta table, version 2" in page.text(
+        "[data-state]"
+    )
+    page.go(f"{url}/topics/tabled/history?version=9")
+    assert "there is no version 9 yet: 2 is the newest" in page.text(".notice")
+    page.shape(400)
+    assert not page.is_wider_than_window()
+    page.shape(1280)
     assert page.problems == []
 
 

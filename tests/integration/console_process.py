@@ -1,4 +1,4 @@
-"""The console as a process of its own: `headwater gateway`."""
+"""The console as a process of its own: `headwater console`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STOP_S = 20.0
 def serving_console(bootstrap: str, log: Path, *options: str) -> Iterator[str]:
     """The address of a console that is ready; it ends with the block."""
     port = next_base_port(log.parent)
-    command = [str(Path(sys.executable).with_name("headwater")), "gateway"]
+    command = [str(Path(sys.executable).with_name("headwater")), "console"]
     command += ["--bootstrap-server", bootstrap, "--listen", f"127.0.0.1:{port}", *options]
     with log.open("w") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)

@@ -22,7 +22,7 @@ from headwater_gateway.console.addresses import address
 from headwater_gateway.console.fields import Fields
 from headwater_gateway.console.listing import Column, listing
 from headwater_gateway.console.plans import Change, Plan
-from headwater_gateway.console.shell import Shell
+from headwater_gateway.console.shell import Shell, is_part
 from headwater_gateway.console.views.topic_writes import raise_first
 
 LogDirs = Mapping[int, list[LogDirDescription]]
@@ -133,7 +133,14 @@ class BrokerPages:
         ]
         query = {"q": request.query_params.get("q", "")}
         query["sort"] = request.query_params.get("sort", "-size")
-        rows: Any = listing(("brokers", text), query, replicas, REPLICA_COLUMNS, lambda r: r.name)
+        rows: Any = listing(
+            ("brokers", text),
+            query,
+            replicas,
+            REPLICA_COLUMNS,
+            lambda r: r.name,
+            is_whole=is_part(request),
+        )
         return self._shell.page(request, "broker.html", row=row, dirs=dirs, list=rows)
 
     async def moves(self, request: Request) -> Response:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,10 +11,10 @@ from headwater import Consumer, NewTopic, Producer
 from integration.browser_page import BrowserPage, open_page
 from integration.cluster import KEEPS, LocalCluster
 from integration.conftest import next_base_port
+from integration.console_process import serving_console as console
 
 pytestmark = pytest.mark.integration
 
-STOP_S = 20.0
 HOSTILE = "\"><script>document.title='owned'</script><img src=x onerror=alert(1)>\u202e"
 RECORDS = 300
 KEPT = KEEPS["log.retention.ms"]
@@ -34,24 +30,6 @@ WHEN_LISTED = f"""new Promise((listed) => {{
 }})"""
 WIDE, NARROW = 1280, 400
 PAGES = ("/", "/topics", "/topics/orders", "/topics/orders/configs", "/groups", "/brokers")
-
-
-@contextmanager
-def console(bootstrap: str, log: Path, *options: str) -> Iterator[str]:
-    """The address of a console that is ready."""
-    port = next_base_port(log.parent)
-    command = [str(Path(sys.executable).with_name("headwater")), "console"]
-    command += ["--bootstrap-server", bootstrap, "--listen", f"127.0.0.1:{port}", *options]
-    with log.open("w") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            assert line, log.read_text()
-            yield f"{json.loads(line)['url']}/console"
-        finally:
-            process.terminate()
-            assert process.wait(STOP_S) == 0, log.read_text()
 
 
 @pytest.fixture(scope="module")

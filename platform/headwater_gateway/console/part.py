@@ -17,6 +17,7 @@ from headwater_gateway.console.history import routes as history
 from headwater_gateway.console.messages.routes import Messages
 from headwater_gateway.console.rendering import Templates
 from headwater_gateway.console.shell import Shell
+from headwater_gateway.console.sql import routes as sql
 from headwater_gateway.console.views import (
     access,
     audit,
@@ -104,6 +105,7 @@ class ConsolePart:
             *audit.routes(self.shell),
             *self._messages.routes(),
             *history.routes(self.shell),
+            *sql.routes(self.shell, lambda: self._messages.browser),
         ]
 
     async def start(self, services: Services) -> None:

@@ -15,7 +15,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export HEADWATER_JARS := $(CURDIR)/.cache/jars
 
-.PHONY: help setup demo test check unit integration long sim soak fuzz docs docs-tools integrations suite-kafka-python suite-copier suite-clients suite-mechanisms suite-recipes suite-spark suite-rights suite-registry suite-secrets bench-kafka bench-tier bench-typed bench-source bench-spark bench-scale bench-transactions bench-tls bench-rights clean
+.PHONY: help setup demo city test check unit integration long sim soak fuzz docs docs-tools integrations suite-kafka-python suite-copier suite-clients suite-mechanisms suite-recipes suite-spark suite-rights suite-registry suite-secrets bench-kafka bench-tier bench-typed bench-source bench-spark bench-scale bench-transactions bench-tls bench-rights clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ $(STAMP): pyproject.toml .ci/setup
 
 demo: setup ## The whole path on a real year of flights: brokers in Spark, Delta, proofs (about 6 min; ARGS=--secure, too)
 	@$(BIN)/python jobs/flights_demo.py $(ARGS)
+
+city: setup ## A day of a city's cameras: six flows over topics and Delta, proof (under 8 min; ARGS=--keep)
+	@$(BIN)/python jobs/city_demo.py $(ARGS)
 
 test: setup check unit integration ## Everything: check, unit and integration tests (20 to 25 min on two cores)
 
@@ -129,5 +132,5 @@ bench-transactions: setup ## Transactions against Apache Kafka: rates, latency, 
 
 clean: ## Remove .venv, caches and outputs
 	@rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
-	  demo-out spark-warehouse metastore_db derby.log artifacts dist
+	  demo-out city-out spark-warehouse metastore_db derby.log artifacts dist
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from prometheus_client.core import HistogramMetricFamily, Metric
 
+import grafana_dashboard
 from headwater.config.keys import BROKER_KEYS, TOPIC_KEYS
 from headwater.config.row import ConfigKey
 from headwater.config.rows_broker import DEPRECATED_UNITS
@@ -148,7 +149,7 @@ def metrics() -> str:
     """Every metric family of a broker."""
 
     def rows() -> Iterator[tuple[str, ...]]:
-        for family in sorted(_families(), key=lambda f: f.name):
+        for family in sorted(families_of_a_broker(), key=lambda f: f.name):
             yield f"`{_exported(family)}`", family.type, _labels(family), family.documentation
 
     return table(("metric", "type", "labels", "meaning"), rows())
@@ -171,11 +172,13 @@ class _Idle:
         return {"partitions": {}}.get(name, 0)
 
 
-def _families() -> list[Metric]:
+def families_of_a_broker() -> list[Metric]:
+    """The metric families of an idle broker."""
     services = SimpleNamespace(
         meters=Meters(),
         replicas=_Idle(),
-        logs=SimpleNamespace(flush_times=Histogram()),
+        logs=SimpleNamespace(flush_times=Histogram(), by_folder=list),
+        disk_space=lambda path: (0, 0),
         groups=SimpleNamespace(coordinated=list),
         purgatories=SimpleNamespace(produce=_Idle(), fetch=_Idle()),
         sessions=(),
@@ -248,6 +251,7 @@ def main() -> int:
     for name, (page, build) in BLOCKS.items():
         path = DOCS / page
         path.write_text(with_block(path.read_text(), name, build()))
+    grafana_dashboard.FILE.write_text(grafana_dashboard.text())
     return 0
 
 

@@ -44,7 +44,7 @@ from flights.records import (
     weather_feed,
     weather_frame,
 )
-from flights.screen import Screen
+from flights.screen import YearScreen
 from flights.tiering import Tiering, tier_all
 from flights.year import Kill, Year, midnight_ms
 from headwater import Admin, NewTopic
@@ -112,9 +112,9 @@ class Demo:
         return Connection.of(self.cluster)
 
     @property
-    def screen(self) -> Screen:
+    def screen(self) -> YearScreen:
         """The console with progress bars."""
-        return Screen(self.console)
+        return YearScreen(self.console)
 
     def table_uri(self, topic: str) -> str:
         """The URI of the topic's Delta table, after tiering the topic completely."""
@@ -340,7 +340,7 @@ def run_demo(options: DemoOptions, clock: Clock) -> int:
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     shutil.rmtree(options.out, ignore_errors=True)
     options.out.mkdir(parents=True)
-    screen = Screen(console)
+    screen = YearScreen(console)
     screen.heading("Headwater: a Kafka-compatible log, brokers in Spark, history in Delta")
     with screen.working("read 336,776 flights and 26,115 hours of weather"):
         flights = flights_frame()

@@ -3,42 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
+from demos.screen import Screen
 from flights.ledger import Ledger
 from flights.year import Year
 
 REFRESH_S = 0.25
 
 
-class Screen:
+class YearScreen(Screen):
     """The console with the phases' headings and bars."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-
-    def heading(self, text: str) -> None:
-        """Print the heading of a phase."""
-        self.console.print()
-        self.console.rule(f"[bold]{text}", align="left")
-
-    @contextmanager
-    def working(self, text: str) -> Iterator[Callable[[str], None]]:
-        """Show a spinner during a step; the yielded function changes its text."""
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        with Progress(*columns, console=self.console, transient=True) as progress:
-            task = progress.add_task(text)
-
-            def show(text: str) -> None:
-                progress.update(task, description=text)
-
-            yield show
-            took_s = progress.tasks[task].elapsed or 0.0
-        self.console.print(f"  [green]done[/] {text} ({took_s:.0f} s)", highlight=False)
 
     def follow_year(
         self,

@@ -77,6 +77,7 @@ from headwater.client.values import ReplicaInfo as ReplicaInfo
 from headwater.client.values import SendSummary as SendSummary
 from headwater.client.values import TopicDescription as TopicDescription
 from headwater.client.values import TopicPartition as TopicPartition
+from headwater.client.values import Unacked as Unacked
 from headwater.errors import ErrorCode as ErrorCode
 from headwater.errors import HeadwaterError as HeadwaterError
 from headwater.errors import KafkaError as KafkaError
@@ -121,6 +122,7 @@ __all__ = [
     "SendSummary",
     "TopicDescription",
     "TopicPartition",
+    "Unacked",
     "HangingTransaction",
     "MarkerFailure",
     "ProducerIdAndEpoch",

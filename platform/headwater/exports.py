@@ -40,6 +40,7 @@ _MODULES = {
         "SendSummary",
         "TopicDescription",
         "TopicPartition",
+        "Unacked",
     ),
     "headwater.client.transaction_values": (
         "HangingTransaction",

@@ -1,9 +1,10 @@
-"""TCP options of all connections, on both ends."""
+"""TCP options of all connections, on both ends; which hosts are this machine."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
+from ipaddress import ip_address
 from typing import Any, Protocol
 
 LOCAL_CONGESTION_CONTROL = b"reno"
@@ -54,3 +55,11 @@ def _is_local(sock: TunableSocket) -> bool:
         return bool(sock.getsockname()[0] == sock.getpeername()[0])
     except OSError:  # closed already: the next use fails
         return False
+
+
+def is_loopback(host: str) -> bool:
+    """True for localhost and loopback addresses."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

@@ -254,3 +254,19 @@ def test_a_registry_that_is_down_is_named_and_the_next_is_asked(registry: StubRe
 def test_a_wrong_option_is_refused(url: str, security: dict[str, str]) -> None:
     with pytest.raises(UsageError):
         RegistryClient(url, security)
+
+
+@pytest.mark.parametrize(
+    ("url", "security", "what"),
+    [
+        ("http://ann:secret@registry.example:8081", {}, "password"),
+        ("http://10.0.0.1:8081", {"basic.auth.user.info": "ann:secret"}, "password"),
+        ("http://registry.example", {"bearer.auth.token": "secret"}, "token"),
+    ],
+)
+def test_no_login_goes_in_clear_to_another_machine(
+    url: str, security: dict[str, str], what: str
+) -> None:
+    with pytest.raises(UsageError, match=f"would get the {what} in clear: use https") as refused:
+        RegistryClient(url, security)
+    assert "secret" not in str(refused.value)

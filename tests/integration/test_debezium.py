@@ -18,7 +18,8 @@ from headwater.client.admin.client import LATEST
 from headwater.client.values import NewTopic, TopicPartition
 from integration.conftest import Start, next_base_port
 from suites import parts
-from suites.debezium import Connect, Postgres, postgres_connector
+from suites.debezium import Postgres, postgres_connector
+from suites.kafka_connect import Connect
 from suites.parts import MissingPartError
 
 pytestmark = [pytest.mark.integration, pytest.mark.integrations, pytest.mark.timeout(300)]
@@ -59,12 +60,16 @@ def test_changes_in_postgres_are_rows(
     }
     with Admin(servers) as admin:
         admin.create_topics([NewTopic(TOPIC, 1, 1, configs=configs)])
-    converter = {"schemas.enable": str(with_schemas).lower()}
+    settings = {}
+    for part in ("key", "value"):
+        settings[f"{part}.converter"] = "org.apache.kafka.connect.json.JsonConverter"
+        settings[f"{part}.converter.schemas.enable"] = str(with_schemas).lower()
     port = next_base_port(tmp_path)
     with Postgres(port) as postgres:
         postgres.run(TABLE)
         connector = postgres_connector(postgres, "shop", "public.orders")
-        with Connect(tmp_path / "connect", servers, port + 1, connector, converter) as connect:
+        folder, jars = tmp_path / "connect", parts.debezium_jars()
+        with Connect(folder, jars, servers, port + 1, [connector], settings) as connect:
             wait_for_records(servers, 2, connect)
             assert [row["name"] for row in latest(servers)] == ["ann", "bob"]
             postgres.run("update orders set name = 'anna' where id = 1")

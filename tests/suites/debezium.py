@@ -1,4 +1,4 @@
-"""A Postgres of a test's own, and Kafka Connect with Debezium's connector, unmodified."""
+"""A Postgres of a test's own, and the settings of Debezium's connector for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from suites import parts
@@ -17,7 +16,6 @@ STARTS_S = 60.0
 POLL_S = 0.2
 SUPERUSER = "postgres"
 HOST = "127.0.0.1"
-LOG_SHOWN = 4_000
 
 
 class Postgres:
@@ -81,56 +79,6 @@ class Postgres:
             raise RuntimeError(f"{program}: {done.stderr}")
 
 
-class Connect:
-    """Kafka Connect, standalone, with one connector."""
-
-    def __init__(
-        self,
-        folder: Path,
-        servers: str,
-        rest_port: int,
-        connector: Mapping[str, str],
-        converter: Mapping[str, str],
-    ) -> None:
-        """`converter`: settings of the JSON converter for keys and values."""
-        self._folder = folder
-        self.log = folder / "connect.log"
-        folder.mkdir(parents=True, exist_ok=True)
-        jars = parts.debezium_jars()
-        worker = {
-            "bootstrap.servers": servers,
-            "listeners": f"http://{HOST}:{rest_port}",
-            "plugin.path": str(jars.parent),
-            "offset.storage.file.filename": str(folder / "offsets"),
-            "offset.flush.interval.ms": "1000",
-        }
-        for part in ("key", "value"):
-            worker[f"{part}.converter"] = "org.apache.kafka.connect.json.JsonConverter"
-            worker |= {f"{part}.converter.{name}": value for name, value in converter.items()}
-        self._files = [
-            _written(folder / "worker.properties", worker),
-            _written(folder / "connector.properties", connector),
-        ]
-        self._classpath = f"{jars}/*"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Connect:
-        main = "org.apache.kafka.connect.cli.ConnectStandalone"
-        command = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", self._classpath, main]
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen([*command, *self._files], stdout=log, stderr=log)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(STARTS_S)
-
-    def told(self) -> str:
-        """The end of its log."""
-        return self.log.read_text()[-LOG_SHOWN:]
-
-
 def postgres_connector(postgres: Postgres, prefix: str, table: str) -> dict[str, str]:
     """The settings of Debezium's connector for one table, as its tutorial has them."""
     return {
@@ -145,8 +93,3 @@ def postgres_connector(postgres: Postgres, prefix: str, table: str) -> dict[str,
         "plugin.name": "pgoutput",
         "table.include.list": table,
     }
-
-
-def _written(path: Path, rows: Mapping[str, str]) -> str:
-    path.write_text("".join(f"{name}={value}\n" for name, value in rows.items()))
-    return str(path)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from peers import ROOT, kafka_classpath, resolve_jars, spark_kafka_jars
+from peers import ROOT, kafka_classpath, resolve_jars, spark_home, spark_kafka_jars
 
 CACHE = ROOT / ".cache" / "integrations"
 PROGRAMS = Path(__file__).parent / "programs"
@@ -33,6 +33,27 @@ POSTGRES_FOLDERS = "/usr/lib/postgresql/*/bin"
 FLINK_VERSION = "2.2.1"
 FLINK_CONNECTOR = "org.apache.flink:flink-sql-connector-kafka:5.0.0-2.2"
 KAFKA_PYTHON_VERSION = "3.0.12"
+STORM_VERSION = "2.8.3"
+STORM = (
+    f"org.apache.storm:storm-server:{STORM_VERSION}",
+    f"org.apache.storm:storm-kafka-client:{STORM_VERSION}",
+    "org.apache.kafka:kafka-clients:3.9.1",  # the connector leaves its choice to the user
+)
+STREAMS_VERSION = "4.3.1"
+STREAMS = (f"org.apache.kafka:kafka-streams:{STREAMS_VERSION}", "org.slf4j:slf4j-simple:1.7.36")
+CONNECT_FILE = (
+    "org.apache.kafka:connect-file:4.3.1",
+    "org.apache.kafka:connect-runtime:4.3.1",
+    "org.slf4j:slf4j-simple:1.7.36",
+)
+OPENSEARCH_VERSION = "3.9.0"
+OPENSEARCH = (
+    f"org.opensearch:opensearch:{OPENSEARCH_VERSION}",
+    f"org.opensearch.plugin:transport-netty4-client:{OPENSEARCH_VERSION}",
+    "org.apache.logging.log4j:log4j-core:2.25.4",
+)
+OPENSEARCH_JAVA = 21
+OMKAFKA = "/usr/lib/*/rsyslog/omkafka.so"
 KAFKAJS_VERSION = "2.2.4"
 REGISTRY_CLIENTS = (
     "@kafkajs/confluent-schema-registry@4.1.0",
@@ -41,10 +62,11 @@ REGISTRY_CLIENTS = (
 APICURIO_SERDES = "io.apicurio:apicurio-registry-avro-serde-kafka:3.1.7"
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>headwater.test</groupId><artifactId>jars</artifactId><version>1</version>
-<dependencies><dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>
-<version>{version}</version></dependency></dependencies></project>
+<dependencies>{dependencies}</dependencies></project>
 """
 """Of a project whose dependencies are wanted."""
+DEPENDENCY = """<dependency><groupId>{}</groupId><artifactId>{}</artifactId>
+<version>{}</version></dependency>"""
 APICURIO_VERSION = "3.3.3"
 APICURIO_JAVA = 25
 FETCH_S = 900.0
@@ -58,7 +80,7 @@ class MissingPartError(Exception):
 def flink_python() -> Path:
     """The Python of the venv that holds Flink."""
     folder = CACHE / "flink" / "venv"
-    with _once(folder, f"apache-flink-{FLINK_VERSION}") as is_missing:
+    with once(folder, f"apache-flink-{FLINK_VERSION}") as is_missing:
         if is_missing:
             _make_venv(folder)
             _pip(folder, "install", f"apache-flink=={FLINK_VERSION}", "setuptools<81")
@@ -78,7 +100,7 @@ def kafka_python_tests() -> Path:
     """The unpacked source of kafka-python, whose tests its wheel does not carry."""
     folder = CACHE / "kafka-python"
     name = f"kafka_python-{KAFKA_PYTHON_VERSION}"
-    with _once(folder, name) as is_missing:
+    with once(folder, name) as is_missing:
         if is_missing:
             source = f"kafka-python=={KAFKA_PYTHON_VERSION}"
             options = ("--no-binary", ":all:", "--no-deps", "--dest", str(folder))
@@ -105,6 +127,18 @@ def debezium_jars() -> Path:
         raise MissingPartError(str(error)) from error
 
 
+def prometheus_programs() -> Path:
+    """The folder with `prometheus` and `promtool` (apt: prometheus), unpacked, not installed."""
+    folder = CACHE / "prometheus"
+    with once(folder, "prometheus") as is_missing:
+        if is_missing:
+            _run([_program("apt-get", "apt-get"), "download", "prometheus"], folder)
+            package = next(folder.glob("prometheus_*.deb"))
+            _run([_program("dpkg", "dpkg"), "-x", str(package), str(folder)])
+            package.unlink()
+    return folder / "usr" / "bin"
+
+
 def postgres_programs() -> Path:
     """The folder with Postgres' programs (apt: postgresql)."""
     found = sorted(Path("/").glob(POSTGRES_FOLDERS.lstrip("/")))
@@ -126,7 +160,7 @@ def spark_row_level_catalog() -> Path:
     """Spark's test jar with an in-memory catalog whose tables have row-level operations."""
     folder = CACHE / "spark-tests"
     name = f"spark-catalyst_2.13-{SPARK_VERSION}-tests.jar"
-    with _once(folder, name) as is_missing:
+    with once(folder, name) as is_missing:
         if is_missing:
             artifact = f"org.apache.spark:spark-catalyst_2.13:{SPARK_VERSION}:jar:tests"
             _maven("dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder}")
@@ -137,7 +171,7 @@ def kafkajs() -> tuple[Sequence[str], dict[str, str]]:
     """The command that runs a program which needs KafkaJS, and its environment."""
     node, npm = _program("node", "Node.js"), _program("npm", "npm")
     folder = CACHE / "npm"
-    with _once(folder, f"kafkajs-{KAFKAJS_VERSION}") as is_missing:
+    with once(folder, f"kafkajs-{KAFKAJS_VERSION}") as is_missing:
         if is_missing:
             options = ("--prefix", str(folder), "--cache", str(folder / "cache"), "--no-audit")
             _run([npm, "install", *options, "--no-fund", f"kafkajs@{KAFKAJS_VERSION}"])
@@ -148,31 +182,71 @@ def registry_node() -> tuple[Sequence[str], dict[str, str]]:
     """The command that runs a program which needs the registry clients of npm, its environment."""
     node, npm = _program("node", "Node.js"), _program("npm", "npm")
     folder = CACHE / "npm-registry"
-    with _once(folder, "-".join(REGISTRY_CLIENTS).replace("/", "-")) as is_missing:
+    with once(folder, "-".join(REGISTRY_CLIENTS).replace("/", "-")) as is_missing:
         if is_missing:
             options = ("--prefix", str(folder), "--cache", str(folder / "cache"), "--no-audit")
             _run([npm, "install", *options, "--no-fund", *REGISTRY_CLIENTS])
     return (node,), {"NODE_PATH": str(folder / "node_modules")}
 
 
+def storm_jars() -> str:
+    """The class path of Storm with its local cluster and its connector to Kafka."""
+    return f"{maven_jars('storm', STORM)}/*"
+
+
+def streams_jars() -> str:
+    """The class path of Kafka Streams."""
+    return f"{maven_jars('streams', STREAMS)}/*"
+
+
+def connect_file_jars() -> Path:
+    """The folder with the jars of Kafka Connect and of its connectors for files."""
+    return maven_jars("connect-file", CONNECT_FILE)
+
+
+def opensearch() -> tuple[str, Path]:
+    """OpenSearch's class path, and the home of the Java (21 or newer) that runs it."""
+    home = _java(OPENSEARCH_JAVA).parents[1]
+    return f"{maven_jars('opensearch', OPENSEARCH)}/*", home
+
+
+def rsyslog() -> str:
+    """The program of rsyslog with its output to Kafka (apt: rsyslog-kafka)."""
+    if not list(Path("/").glob(OMKAFKA.lstrip("/"))):
+        raise MissingPartError(f"rsyslog-kafka is not installed: no {OMKAFKA}")
+    return _program("rsyslogd", "rsyslog")
+
+
+def hadoop_jars() -> str:
+    """The class path of Hadoop's MapReduce, as pyspark brings it, and of Kafka's client."""
+    client = next(Path(kafka_jars().partition("/*")[0]).glob("*_kafka-clients-*.jar"))
+    return f"{spark_home() / 'jars'}/*:{client}"
+
+
 def apicurio_serdes() -> str:
     """The class path of Apicurio's Avro serializers for Kafka, with all that they need."""
+    return f"{maven_jars('apicurio-serdes', (APICURIO_SERDES,))}/*"
+
+
+def maven_jars(name: str, coordinates: Sequence[str]) -> Path:
+    """The folder with the jars of these coordinates and of all that they need to run."""
     _program("java", "a Java runtime (17 or newer)")
-    folder = CACHE / "apicurio-serdes"
-    with _once(folder, APICURIO_SERDES.replace(":", "-")) as is_missing:
+    folder = CACHE / name
+    with once(folder, "-".join(coordinates).replace(":", "-")) as is_missing:
         if is_missing:
-            group, name, version = APICURIO_SERDES.split(":")
-            (folder / "pom.xml").write_text(POM.format(group=group, name=name, version=version))
+            rows = "".join(DEPENDENCY.format(*row.split(":")) for row in coordinates)
+            (folder / "pom.xml").write_text(POM.format(dependencies=rows))
+            shutil.rmtree(folder / "jars", ignore_errors=True)
             jars = f"-DoutputDirectory={folder / 'jars'}"
             _maven("dependency:copy-dependencies", jars, "-DincludeScope=runtime", folder=folder)
-    return f"{folder / 'jars'}/*"
+    return folder / "jars"
 
 
 def apicurio_registry() -> tuple[Path, Path]:
     """The unpacked Apicurio registry, and the Java (25 or newer) that runs it."""
     folder = CACHE / "apicurio"
     name = f"apicurio-registry-app-{APICURIO_VERSION}-all.tar.gz"
-    with _once(folder, name) as is_missing:
+    with once(folder, name) as is_missing:
         if is_missing:
             artifact = f"io.apicurio:apicurio-registry-app:{APICURIO_VERSION}:tar.gz:all"
             _maven("dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder}")
@@ -221,7 +295,7 @@ def go_program(name: str) -> Path:
 
 
 @contextmanager
-def _once(folder: Path, name: str) -> Iterator[bool]:
+def once(folder: Path, name: str) -> Iterator[bool]:
     """True when `name` must be fetched into `folder`; its end marks it as complete.
 
     Two processes may ask at a time: the second waits for the first.
@@ -286,6 +360,12 @@ PARTS: dict[str, Callable[[], object]] = {
     "spark-kafka": spark_connector,
     "Debezium and Kafka Connect": debezium_jars,
     "Postgres": postgres_programs,
+    f"Storm {STORM_VERSION}": storm_jars,
+    f"Kafka Streams {STREAMS_VERSION}": streams_jars,
+    "Kafka Connect's connectors for files": connect_file_jars,
+    f"OpenSearch {OPENSEARCH_VERSION}": opensearch,
+    "rsyslog": rsyslog,
+    "Prometheus": prometheus_programs,
     "Spark's test catalog": spark_row_level_catalog,
 }
 

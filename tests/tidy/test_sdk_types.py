@@ -16,7 +16,8 @@ PACKAGE = ROOT / "platform" / "headwater"
 
 WRONG = """
 from headwater import Admin, CheckpointedProducer, CheckpointState, Consumer, ConsumerRecord
-from headwater import PreparedTransaction, Producer, TopicPartition
+from headwater import PreparedTransaction, Producer, RecordMetadata, TopicPartition
+from headwater.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
 
 producer = Producer("a:1", linger=5)  # wrong: "linger"
 producer = Producer("a:1", linger_ms="5")  # wrong: "linger_ms"
@@ -35,9 +36,19 @@ handle: str = producer.prepare()  # wrong: assignment
 sink = CheckpointedProducer("a:1")  # wrong: "transactional_id_prefix"
 sink.pre_commit("7")  # wrong: "pre_commit"
 admin = Admin("a:1", request_timeout=1)  # wrong: "request_timeout"
-admin.describe_configs("topics")  # wrong: "describe_configs"
-admin.elect_leaders("fair")  # wrong: "elect_leaders"
+admin.describe_configs("topics")  # wrong: Literal['topics']
+admin.elect_leaders("fair")  # wrong: Literal['fair']
 record: ConsumerRecord = consumer.poll()  # wrong: assignment
+sender = AsyncProducer("a:1", linger=5)  # wrong: "linger"
+sender = AsyncProducer("a:1", acks="al")  # wrong: "acks"
+reader = AsyncConsumer("t", groupid="g")  # wrong: "groupid"
+reader = AsyncConsumer("t", engine="fork")  # wrong: "engine"
+
+
+async def wrong_use() -> None:
+    metadata: RecordMetadata = await sender.send("t", b"v")  # wrong: assignment
+    await sender.send("t", value=5)  # wrong: "value"
+    await AsyncAdmin("a:1").describe_configs("topics")  # wrong: "describe_configs"
 
 producer = Producer(["a:1"], linger_ms=5, acks=1, compression_type="zstd", on_error=print)
 consumer = Consumer("t", bootstrap_servers="a:1", group_id="g", auto_offset_reset="earliest")
@@ -51,6 +62,20 @@ with Producer("a:1", transactional_id="x", transaction_timeout_ms=1) as transact
 sink = CheckpointedProducer("a:1", transactional_id_prefix="job", linger_ms=5)
 sink.recover([sink.pre_commit(7), sink.pre_commit(8).to_json()])
 state: CheckpointState = sink.pre_commit(9)
+
+
+async def right_use() -> None:
+    async with AsyncProducer("a:1", linger_ms=5, sasl_mechanism="PLAIN", engine="thread") as out:
+        metadata: RecordMetadata = await (await out.send("t", b"v", headers={"a": b"1"}))
+        out.try_send("t", metadata.topic)
+        async with out.transaction():
+            await out.send_offsets({("t", 0): 5}, consumer.group_metadata())
+    async with AsyncConsumer("t", group_id="g") as source:
+        async for row in source:
+            await source.commit({(row.topic, row.partition): row.offset + 1})
+    async with AsyncAdmin("a:1") as operator:
+        names: list[str] = await operator.list_topics()
+        print(names)
 """
 
 

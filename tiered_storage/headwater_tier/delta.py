@@ -9,7 +9,7 @@ transaction but does not compare it, so the callers compare it in the checked sn
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -360,12 +360,21 @@ class LogHistory:
             found = self._table.history()
         self.committed_ms = {row["version"]: int(row["timestamp"]) for row in reversed(found)}
         """Version -> time of its commit, oldest first."""
+        self.kinds = {row["version"]: str(row.get(COMMIT_KIND, "")) for row in found}
+        """Version -> kind of Headwater's change; empty for a commit of others."""
+
+    def ends_at(self, version: int, partitions: Iterable[int]) -> dict[int, int]:
+        """The tiered ends in this version; without those it does not have. Raises
+        TableAccessError."""
+        topic_id = self.location.topic_id
+        with _access_errors(self.location, f"opening version {version} of"):
+            self._table.load_as_version(version)
+            found = {p: self._table.transaction_version(end_txn(topic_id, p)) for p in partitions}
+        return {partition: end for partition, end in found.items() if end is not None}
 
     def end_at(self, version: int, partition: int) -> int:
         """The tiered end in this version; 0 without one. Raises TableAccessError."""
-        with _access_errors(self.location, f"opening version {version} of"):
-            self._table.load_as_version(version)
-            return self._table.transaction_version(end_txn(self.location.topic_id, partition)) or 0
+        return self.ends_at(version, [partition]).get(partition, 0)
 
 
 class UsersTable:

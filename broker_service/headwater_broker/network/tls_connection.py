@@ -22,8 +22,8 @@ from headwater_broker.network.tls_transport import TlsTransport
 from headwater_broker.network.wrong_protocol import HANDSHAKE_RECORD
 
 HANDSHAKE_BYTES_MAX = 128 * 1024
-"""More than any certificate chain; a client that sends more before the handshake is complete is
-closed."""
+"""More than any certificate chain; a client that has sent more and whose handshake needs still more
+is closed. Requests right behind the last flight are no part of it."""
 ANSWER_BYTES_MAX = 64 * 1024
 """A client that has TLS itself answer it (key updates, RFC 8446, 4.6.3) with more than this in the
 life of a connection is closed at once. An answer has some 30 bytes, and clients update a key once
@@ -144,14 +144,14 @@ class TlsConnection(asyncio.BufferedProtocol):
     def _handshake_bytes_came(self, received: memoryview) -> None:
         if not self._handshake_bytes:
             self._is_client_hello = received[0] == HANDSHAKE_RECORD
-        self._handshake_bytes += len(received)
-        if self._handshake_bytes > HANDSHAKE_BYTES_MAX:
-            self._plain.close("TLS handshake of too many bytes")
-        elif self._in_flight:
-            self._received_meanwhile += received
-        else:
+        if not self._in_flight:
+            self._handshake_bytes += len(received)
             self._incoming.write(received)
             self._begin_flight()
+            return
+        self._received_meanwhile += received
+        if len(self._received_meanwhile) > HANDSHAKE_BYTES_MAX and self._below.is_reading():
+            self._below.pause_reading()  # a client may send requests right behind its last flight
 
     def _begin_flight(self) -> None:
         if self._below.is_closing():
@@ -169,12 +169,17 @@ class TlsConnection(asyncio.BufferedProtocol):
         if self._outgoing.pending:
             self.send_encrypted()
         if self._received_meanwhile:
+            self._handshake_bytes += len(self._received_meanwhile)
             self._incoming.write(self._received_meanwhile)
             self._received_meanwhile.clear()
+        if not self._below.is_closing() and not self._below.is_reading():
+            self._below.resume_reading()
         if error is None:
             self._opened()
         elif not isinstance(error, ssl.SSLWantReadError):
             self._fail(error)
+        elif self._handshake_bytes > HANDSHAKE_BYTES_MAX:
+            self._plain.close("TLS handshake of too many bytes")
         elif self._incoming.pending:
             self._begin_flight()
 

@@ -66,6 +66,7 @@ class BrokerCollector(Collector):
             value=meters.remote_errors,
         )
         yield from replica_metrics.replica_metrics(replicas)
+        yield from replica_metrics.log_dir_metrics(services.logs.by_folder(), services.disk_space)
         yield from replica_metrics.flush_metrics(services.logs.flush_times)
         yield from replica_metrics.cleaner_metrics(services.cleaner)
         yield from process_metrics.controller_metrics(self._controller)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -51,6 +51,34 @@ def replica_metrics(replicas: ReplicaManager) -> Iterator[Metric]:
         ("isr_expands", "ISRs that a leader here made larger.", replicas.isr_expands_total),
     ):
         yield CounterMetricFamily(f"headwater_{name}", text, value=count)
+
+
+def log_dir_metrics(
+    folders: Iterable[tuple[str, bool, object]], disk_space: Callable[[str], tuple[int, int]]
+) -> Iterator[Metric]:
+    """Data folders (`LogManager.by_folder`), and the disks below them."""
+    labels = ["log_dir"]
+    online = GaugeMetricFamily(
+        "headwater_log_dir_online", "1 while the data folder is in use, 0 after it failed.",
+        labels=labels,
+    )  # fmt: skip
+    total = GaugeMetricFamily(
+        "headwater_log_dir_disk_bytes", "Size of the data folder's disk.", labels=labels
+    )
+    usable = GaugeMetricFamily(
+        "headwater_log_dir_usable_bytes", "Bytes free on the data folder's disk.", labels=labels
+    )
+    for path, is_online, _ in folders:
+        online.add_metric([path], int(is_online))
+        if not is_online:
+            continue
+        try:
+            size, free = disk_space(path)
+        except OSError:  # DescribeLogDirs tells of it; the folder fails at the next write
+            continue
+        total.add_metric([path], size)
+        usable.add_metric([path], free)
+    yield from (online, total, usable)
 
 
 def flush_metrics(flush_times: Histogram) -> Iterator[Metric]:

@@ -19,8 +19,9 @@ from headwater.cli.options import (
 )
 from headwater.cli.wait_report import Wait, watching
 from headwater.client.futures import SendFuture
-from headwater.client.producer import TIMESTAMP_MAX, Producer
+from headwater.client.producer import Producer
 from headwater.client.producer_options import Acks, CompressionType
+from headwater.client.record_sending import TIMESTAMP_MAX
 from headwater.client.values import RecordMetadata
 from headwater.errors import UsageError
 from headwater.system import SystemClock

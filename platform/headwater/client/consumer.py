@@ -9,22 +9,14 @@ A background thread fetches ahead. Decoding and rebalances happen in the caller'
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
-from headwater.client.cluster import Cluster
-from headwater.client.consumer_coordinator import (
-    CALL_TIMEOUT_S,
-    ConsumerCoordinator,
-    RebalanceListener,
-    make_coordinator,
-    no_commits,
-)
-from headwater.client.consumer_guard import ConsumerGuard
+from headwater.client.consumer_coordinator import CALL_TIMEOUT_S, RebalanceListener
+from headwater.client.consumer_engine import ConsumerEngine
 from headwater.client.consumer_options import (
     AssignorName,
     AutoOffsetReset,
@@ -32,38 +24,20 @@ from headwater.client.consumer_options import (
     IsolationLevel,
     OnError,
 )
-from headwater.client.consumer_positions import (
-    EARLIEST,
-    LATEST,
-    ConsumerPositions,
-)
-from headwater.client.consumer_reading import ConsumerReading
-from headwater.client.consumer_statistics import consumer_metrics, consumer_statistics
-from headwater.client.core.fetching import PartitionFetchState
-from headwater.client.errors import (
-    ClosedError,
-    InvalidGroupIdError,
-    UnknownTopicOrPartitionError,
-)
-from headwater.client.fetcher import Fetcher
+from headwater.client.consumer_positions import EARLIEST, LATEST
+from headwater.client.consumer_statistics import consumer_metrics
+from headwater.client.errors import ClosedError
 from headwater.client.loop_thread import LoopThread
-from headwater.client.option_rules import checked, function, positive
-from headwater.client.outages import OutageLog
+from headwater.client.option_rules import checked
 from headwater.client.partition_names import (
+    ByPartition,
     Offsets,
     PartitionName,
     named_partition,
-    named_partitions,
 )
 from headwater.client.security_options import SecurityOptions
-from headwater.client.subscription_state import SubscriptionState, SubscriptionType
-from headwater.client.topic_watch import (
-    SubscriptionGrowth,
-    TopicWatch,
-    checked_pattern,
-    checked_topics,
-    partition_count,
-)
+from headwater.client.steps import ThreadSteps
+from headwater.client.topic_watch import checked_topics
 from headwater.client.values import (
     ConsumerGroupMetadata,
     ConsumerRecord,
@@ -72,7 +46,7 @@ from headwater.client.values import (
     OffsetAndTimestamp,
     TopicPartition,
 )
-from headwater.errors import KafkaError, UsageError
+from headwater.errors import KafkaError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -147,54 +121,17 @@ class Consumer:
     def _begin(self, options: ConsumerOptions, names: list[str]) -> None:
         """Build the parts, connect, and subscribe to `names`."""
         self._options = options
-        self._guard = ConsumerGuard()
-        self._state = SubscriptionState()
         self._thread = LoopThread(options.client_id or "headwater-consumer")
-        self._cluster = Cluster(
-            options.bootstrap_servers,
-            options.for_cluster(),
-            on_update=lambda: self._growth.on_metadata(),
-        )
-        self._clock = self._cluster.clock
-        self._outages = OutageLog(
-            self._clock, log, options.on_error, report_after_s=options.outage_report_ms / 1000
-        )
-        self._watch = TopicWatch(self._cluster, options)
-        self._growth = SubscriptionGrowth(self._cluster, self._watch, self._state.notify)
-        self._coordinator = make_coordinator(
-            self._cluster, options, self._watch, self._state, self._thread, self._assign
-        )
-        load = no_commits if self._coordinator is None else self._coordinator.load_committed
-        self._fetcher = Fetcher(self._cluster, options, self._state, load)
-        self._positions = ConsumerPositions(
-            self._state, self._cluster, self._thread, options, self._wake_fetcher
-        )
-        self._reading = ConsumerReading(
-            self._state,
-            self._guard,
-            self._clock,
-            self._positions,
-            self._coordinator,
-            self._growth,
-            self._wake_fetcher,
-        )
+        self._engine = ConsumerEngine(options, self._thread)
+        self._guard = self._engine.guard
+        self._steps = ThreadSteps(self._thread, self._engine.state)
         try:
-            self._thread.call(self._start(options.bootstrap_timeout_ms))
+            self._thread.call(self._engine.start())
             if names:
                 self.subscribe(names)
         except BaseException:
             self._shut()
             raise
-
-    async def _start(self, timeout_ms: float) -> None:
-        await self._cluster.bootstrap(timeout_ms)
-        self._outage_task = asyncio.create_task(self._outages.run(self._note_outages))
-
-    def _note_outages(self) -> set[str]:
-        found = self._fetcher.note_outages(self._outages)
-        if self._coordinator is not None and self._state.is_subscribed:
-            found |= self._coordinator.membership.note_outages(self._outages)
-        return found
 
     def __enter__(self) -> Consumer:
         return self
@@ -206,13 +143,6 @@ class Consumer:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _wake_fetcher(self) -> None:
-        self._thread.loop.call_soon_threadsafe(self._fetcher.wake)
-
-    def _assign(self, partitions: Iterable[TopicPartition]) -> None:
-        self._state.assign(partitions)
-        self._wake_fetcher()
 
     # --- what to read -------------------------------------------------------------------------
 
@@ -236,29 +166,7 @@ class Consumer:
         UnknownTopicOrPartitionError.
         """
         with self._guard:
-            names = checked_topics(topics)
-            compiled = checked_pattern(pattern)
-            for listener in (on_assign, on_revoke):
-                if listener is not None:
-                    function("a listener", listener)
-            if names and compiled is not None:
-                raise UsageError("subscribe to topics or to a pattern, not to both")
-            if not names and compiled is None:
-                self.unsubscribe()
-                return
-            kind = SubscriptionType.TOPICS if compiled is None else SubscriptionType.PATTERN
-            self._state.set_type(kind)
-            self._watch.subscribe(names, compiled)
-            if self._coordinator is not None:
-                self._coordinator.subscribe(on_assign, on_revoke)
-                return
-            try:
-                create = self._options.allow_auto_create_topics
-                self._thread.call(self._growth.start(names, auto_create=create))
-            except BaseException:
-                self.unsubscribe()
-                raise
-            self._assign(sorted(self._growth.partitions()))
+            self._steps.run(self._engine.subscribe(topics, pattern, on_assign, on_revoke))
 
     def assign(self, partitions: Iterable[PartitionName]) -> None:
         """Read exactly these partitions, whatever a group has assigned.
@@ -266,30 +174,16 @@ class Consumer:
         Raises OptionError, UnknownTopicOrPartitionError; IllegalStateError after `subscribe`.
         """
         with self._guard:
-            wanted = named_partitions(partitions)
-            if self._state.is_subscribed:
-                self._state.set_type(SubscriptionType.ASSIGNED)
-            for tp in wanted:
-                count = self.partitions_for(tp.topic)
-                if not 0 <= tp.partition < count:
-                    raise UnknownTopicOrPartitionError(
-                        f"{tp.topic}-{tp.partition}: the topic has partitions 0 to {count - 1}"
-                    )
-            self._state.type = SubscriptionType.ASSIGNED if wanted else SubscriptionType.NONE
-            self._assign(wanted)
+            self._steps.run(self._engine.assign(partitions), self._limit_s)
 
     def unsubscribe(self) -> None:
         """Give up every partition, and leave the group at once."""
         with self._guard:
-            if self._coordinator is not None and self._state.is_subscribed:
-                self._coordinator.leave("unsubscribed")
-            self._thread.loop.call_soon_threadsafe(self._growth.stop)
-            self._state.type = SubscriptionType.NONE
-            self._assign([])
+            self._steps.run(self._engine.unsubscribe())
 
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are read now, sorted."""
-        return sorted(self._state.order)
+        return sorted(self._engine.state.order)
 
     def partitions_for(self, topic: str) -> int:
         """The number of partitions of a topic. Never creates the topic.
@@ -297,9 +191,11 @@ class Consumer:
         Raises UnknownTopicOrPartitionError, OptionError, UsageError.
         """
         with self._guard:
-            (name,) = checked_topics([topic])
-            limit_s = self._options.default_api_timeout_ms / 1000
-            return self._thread.call(partition_count(self._cluster, name), limit_s)
+            return self._thread.call(self._engine.partitions_for(topic), self._limit_s)
+
+    @property
+    def _limit_s(self) -> float:
+        return self._options.default_api_timeout_ms / 1000
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -312,21 +208,8 @@ class Consumer:
         Raises IllegalStateError without a subscription, and the errors of fetches and of the group:
         OffsetOutOfRangeError, CorruptRecordError, UnknownServerError, ...
         """
-        if max_records is None:
-            limit = self._options.max_poll_records
-        else:
-            limit = positive("max_records", max_records)
-        out: dict[TopicPartition, list[ConsumerRecord]] = {}
-
-        def read(entry: PartitionFetchState) -> int:
-            rows = entry.next_records(limit, check_crcs=self._options.check_crcs)
-            if rows:
-                out.setdefault(TopicPartition(entry.topic, entry.partition), []).extend(rows)
-            return len(rows)
-
         with self._guard:
-            self._reading.poll(timeout_ms, read, lambda: sum(map(len, out.values())) >= limit)
-        return out
+            return self._steps.run(self._engine.poll(timeout_ms, max_records))
 
     def poll_arrow(self, max_records: int = 1_000_000, timeout_ms: float = 1000) -> pa.RecordBatch:
         """The next records as one pyarrow.RecordBatch with Kafka's columns; empty when none came
@@ -337,31 +220,17 @@ class Consumer:
         """
         from headwater.client import table as tables  # noqa: PLC0415 - optional extra
 
-        limit = positive("max_records", max_records)
-        parts: list[Any] = []
-        count = 0
-
-        def read(entry: PartitionFetchState) -> int:
-            nonlocal count
-            rows = entry.next_decoded(tables.fetch_to_arrow)
-            if rows is None:
-                return 0
-            if rows.num_rows:
-                parts.append(rows)
-                count += rows.num_rows
-            return int(rows.num_rows)
-
+        steps = self._engine.poll_decoded(tables.fetch_to_arrow, max_records, timeout_ms)
         with self._guard:
-            self._reading.poll(timeout_ms, read, lambda: count >= limit)
-        return tables.join_batches(parts)
+            return tables.join_batches(self._steps.run(steps))
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records without end, or until none came for `consumer_timeout_ms`, or until `close`."""
-        return self._reading.iterate(self.poll, self._options.consumer_timeout_ms)
+        return self._engine.reading.iterate(self.poll, self._options.consumer_timeout_ms)
 
     def wakeup(self) -> None:
         """Make a `poll` that waits return. Any thread may call it."""
-        self._reading.wakeup()
+        self._engine.reading.wakeup()
 
     # --- where to read ------------------------------------------------------------------------
 
@@ -372,59 +241,55 @@ class Consumer:
         Raises IllegalStateError for a partition that is not assigned, UsageError, OptionError.
         """
         with self._guard:
-            self._positions.seek(named_partition(partition), offset)
+            self._engine.positions.seek(named_partition(partition), offset)
 
     def seek_to_beginning(self, *partitions: PartitionName) -> None:
         """Continue at the first offset, of all assigned partitions if none is given."""
         with self._guard:
-            self._positions.seek_by_timestamp(partitions, EARLIEST)
+            self._engine.positions.seek_by_timestamp(partitions, EARLIEST)
 
     def seek_to_end(self, *partitions: PartitionName) -> None:
         """Continue at the end (the last stable offset under read_committed), of all assigned
         partitions if none is given."""
         with self._guard:
-            self._positions.seek_by_timestamp(partitions, LATEST)
+            self._engine.positions.seek_by_timestamp(partitions, LATEST)
 
     def position(self, partition: PartitionName, timeout_ms: float | None = None) -> int:
         """The next offset to return; waits until it is known. Raises KafkaTimeoutError,
         IllegalStateError, OffsetOutOfRangeError."""
         with self._guard:
-            return self._positions.position(named_partition(partition), timeout_ms)
+            tp = named_partition(partition)
+            return self._steps.run(self._engine.positions.position(tp, timeout_ms))
 
     def pause(self, *partitions: PartitionName) -> None:
         """Return no records of these partitions until `resume`. Their positions stay."""
         with self._guard:
-            self._positions.set_paused(partitions, paused=True)
+            self._engine.positions.set_paused(partitions, paused=True)
 
     def resume(self, *partitions: PartitionName) -> None:
         """Return records of paused partitions again."""
         with self._guard:
-            self._positions.set_paused(partitions, paused=False)
+            self._engine.positions.set_paused(partitions, paused=False)
 
     def offsets_for_times(
-        self, timestamps: Mapping[PartitionName, int]
+        self, timestamps: ByPartition[int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first offset at or after each timestamp (ms); None if there is none."""
         with self._guard:
-            return self._positions.for_times(timestamps)
+            return self._thread.call(self._engine.positions.for_times(timestamps))
 
     def beginning_offsets(self, partitions: Iterable[PartitionName]) -> dict[TopicPartition, int]:
         """The first offset of each partition."""
         with self._guard:
-            return self._positions.at(partitions, EARLIEST)
+            return self._thread.call(self._engine.positions.at(partitions, EARLIEST))
 
     def end_offsets(self, partitions: Iterable[PartitionName]) -> dict[TopicPartition, int]:
         """The offset after the last visible record of each partition (the last stable offset under
         read_committed)."""
         with self._guard:
-            return self._positions.at(partitions, LATEST)
+            return self._thread.call(self._engine.positions.at(partitions, LATEST))
 
     # --- the group ----------------------------------------------------------------------------
-
-    def _group(self) -> ConsumerCoordinator:
-        if self._coordinator is None:
-            raise InvalidGroupIdError("this consumer has no group_id")
-        return self._coordinator
 
     def commit(self, offsets: Offsets | None = None, timeout_ms: float | None = None) -> None:
         """Commit these next offsets, or the positions of all assigned partitions.
@@ -433,36 +298,29 @@ class Consumer:
         `group_id`, OptionError, UsageError.
         """
         with self._guard:
-            self._group().commit(offsets, timeout_ms)
+            self._steps.run(self._engine.group().commit(offsets, timeout_ms))
 
     def committed(self, *partitions: PartitionName) -> dict[TopicPartition, OffsetAndMetadata]:
         """The group's committed offsets, of the assigned partitions if none is given. Partitions
         without a commit are left out. Raises InvalidGroupIdError without a `group_id`."""
         with self._guard:
             wanted = [named_partition(tp) for tp in partitions] or self.assignment()
-            return self._group().committed(wanted)
+            return self._thread.call(self._engine.group().load_committed(wanted))
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """The group and this member, for `Producer.send_offsets` (KIP-447). Raises UsageError with
         enable_auto_commit, InvalidGroupIdError without a `group_id`."""
-        return self._group().metadata()
+        return self._engine.group().metadata()
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """The next offset of each assigned partition, as `commit()` commits it."""
-        return self._state.next_offsets()
+        return self._engine.state.next_offsets()
 
     # --- observation and the end --------------------------------------------------------------
 
     def statistics(self) -> ConsumerStatistics:
         """What the consumer has done since it was created, and what it waits for now."""
-        return consumer_statistics(
-            self._state,
-            self._options,
-            self._fetcher.counters,
-            None if self._coordinator is None else self._coordinator.membership,
-            self._outages,
-            self._reading.records_consumed,
-        )
+        return self._engine.statistics()
 
     def metrics(self) -> dict[str, float]:
         """The same as numbers, by the names of Kafka's consumer metrics."""
@@ -475,13 +333,7 @@ class Consumer:
         if not self._guard.close():
             return
         try:
-            if self._coordinator is not None:
-                if self._state.is_subscribed:
-                    self._coordinator.leave("the consumer is closed")
-                else:
-                    self._coordinator.commit_automatically()
-        except (KafkaError, ClosedError) as e:
-            log.warning("closing the consumer: %s", e)
+            self._steps.run(self._engine.leave())
         finally:
             self._shut()
             self._guard.release()
@@ -489,12 +341,7 @@ class Consumer:
     def _shut(self) -> None:
         self._guard.is_closed = True
         try:
-            self._thread.call(self._stop(), CALL_TIMEOUT_S)
+            self._thread.call(self._engine.stop(), CALL_TIMEOUT_S)
         except (KafkaError, ClosedError) as e:
             log.warning("stopping the consumer's loop: %s", e)
         self._thread.stop()
-
-    async def _stop(self) -> None:
-        self._fetcher.stop()
-        self._growth.stop()
-        await self._cluster.close()

@@ -8,9 +8,14 @@ from headwater.client.admin.topics import TopicCalls
 from headwater.client.cluster import Cluster
 from headwater.client.consumer_options import ConsumerOptions
 from headwater.client.errors import KafkaTimeoutError
-from headwater.client.loop_thread import LoopThread
 from headwater.client.option_rules import as_integer
-from headwater.client.partition_names import PartitionName, named_partition, named_partitions
+from headwater.client.partition_names import (
+    ByPartition,
+    PartitionName,
+    named_partition,
+    named_partitions,
+)
+from headwater.client.steps import Pause, Steps
 from headwater.client.subscription_state import SubscriptionState
 from headwater.client.values import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from headwater.errors import UsageError
@@ -27,14 +32,12 @@ class ConsumerPositions:
         self,
         state: SubscriptionState,
         cluster: Cluster,
-        thread: LoopThread,
         options: ConsumerOptions,
         wake_fetcher: Callable[[], None],
     ) -> None:
         self._state = state
         self._clock = cluster.clock
         self._calls = TopicCalls(cluster)
-        self._thread = thread
         self._options = options
         self._wake_fetcher = wake_fetcher
 
@@ -59,26 +62,28 @@ class ConsumerPositions:
             self._state.drop_pending(chosen)
         self._wake_fetcher()
 
-    def position(self, partition: PartitionName, timeout_ms: float | None) -> int:
+    def position(self, partition: PartitionName, timeout_ms: float | None) -> Steps[int]:
         """The next offset to return. Raises KafkaTimeoutError when it is not known in time."""
         limit = self._options.default_api_timeout_ms if timeout_ms is None else timeout_ms
         deadline = self._clock.monotonic() + limit / 1000
         self._wake_fetcher()
         state = self._state
-        with state.condition:
-            entry = state.entry(partition)
-            while entry.position is None:
+        while True:
+            with state.condition:
+                entry = state.entry(partition)
+                if entry.position is not None:
+                    return state.next_offset(entry).offset
                 if entry.error is not None:
                     error, entry.error = entry.error, None
                     raise error
-                left = deadline - self._clock.monotonic()
-                if left <= 0:
-                    name = f"{entry.topic}-{entry.partition}"
-                    cause = f": {entry.failure}" if entry.failure else ""
-                    text = f"the position of {name} is not known after {limit:g} ms{cause}"
-                    raise KafkaTimeoutError(text)
-                state.condition.wait(min(left, WAIT_SLICE_S))
-            return state.next_offset(entry).offset
+                seen = state.version
+            left = deadline - self._clock.monotonic()
+            if left <= 0:
+                name = f"{entry.topic}-{entry.partition}"
+                cause = f": {entry.failure}" if entry.failure else ""
+                text = f"the position of {name} is not known after {limit:g} ms{cause}"
+                raise KafkaTimeoutError(text)
+            yield Pause(seen, min(left, WAIT_SLICE_S))
 
     def set_paused(self, partitions: Sequence[PartitionName], *, paused: bool) -> None:
         """Return no records of these partitions, or return them again."""
@@ -87,22 +92,23 @@ class ConsumerPositions:
                 self._state.entry(named_partition(tp)).is_paused = paused
         self._wake_fetcher()
 
-    def for_times(
-        self, timestamps: Mapping[PartitionName, int]
+    async def for_times(
+        self, timestamps: ByPartition[int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first offset at or after each timestamp; None if there is none."""
         wanted = {named_partition(tp): as_integer("timestamp", at) for tp, at in timestamps.items()}
-        found = self._list_offsets(wanted)
+        found = await self._list_offsets(wanted)
         return {tp: None if row.offset < 0 else row for tp, row in found.items()}
 
-    def at(self, partitions: Iterable[PartitionName], timestamp: int) -> dict[TopicPartition, int]:
+    async def at(
+        self, partitions: Iterable[PartitionName], timestamp: int
+    ) -> dict[TopicPartition, int]:
         """The offset of each partition at EARLIEST or LATEST."""
-        found = self._list_offsets(dict.fromkeys(named_partitions(partitions), timestamp))
+        found = await self._list_offsets(dict.fromkeys(named_partitions(partitions), timestamp))
         return {tp: row.offset for tp, row in found.items()}
 
-    def _list_offsets(
+    async def _list_offsets(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """ListOffsets at the consumer's isolation level."""
-        work = self._calls.list_offsets(dict(timestamps), self._options.isolation_level)
-        return self._thread.call(work)
+        return await self._calls.list_offsets(dict(timestamps), self._options.isolation_level)

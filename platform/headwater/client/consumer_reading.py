@@ -1,4 +1,4 @@
-"""`Consumer.poll`: waits for fetched records and returns them, partition after partition."""
+"""`Consumer.poll`, as steps: waits for fetched records, takes them partition after partition."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from headwater.client.consumer_guard import ConsumerGuard
 from headwater.client.consumer_positions import EARLIEST, WAIT_SLICE_S, ConsumerPositions
 from headwater.client.core.fetching import PartitionFetchState
 from headwater.client.errors import ClosedError, IllegalStateError
+from headwater.client.steps import Pause, Steps, Whole
 from headwater.client.subscription_state import SubscriptionState, SubscriptionType
 from headwater.client.topic_watch import SubscriptionGrowth
 from headwater.client.values import ConsumerRecord, TopicPartition
@@ -25,7 +26,7 @@ Read = Callable[[PartitionFetchState], int]
 
 
 class ConsumerReading:
-    """What one `poll` does. The thread that polls calls it."""
+    """What one `poll` does."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class ConsumerReading:
         self._is_woken = True
         self._state.notify()
 
-    def poll(self, timeout_ms: float, read: Read, is_full: Callable[[], bool]) -> None:
+    def poll(self, timeout_ms: float, read: Read, is_full: Callable[[], bool]) -> Steps[None]:
         """`read` from the partitions until `is_full`; wait for up to `timeout_ms` for records."""
         state = self._state
         if state.type is SubscriptionType.NONE:
@@ -61,18 +62,18 @@ class ConsumerReading:
         deadline = self._clock.monotonic() + timeout_ms / 1000
         while not self._guard.is_closed:
             if self._coordinator is not None:
-                self._coordinator.poll()
+                if self._coordinator.is_due():
+                    yield Whole(self._coordinator.poll())
             elif self._growth.is_changed:
                 self._follow_growth()
+            seen = state.version
             if self._gather(read, is_full):
                 return
             left = deadline - self._clock.monotonic()
             if left <= 0 or self._is_woken:
                 self._is_woken = False
                 return
-            with state.condition:
-                if not state.has_news():
-                    state.condition.wait(min(left, WAIT_SLICE_S))
+            yield Pause(seen, min(left, WAIT_SLICE_S))
 
     def iterate(self, poll: Poll, timeout_ms: float | None) -> Iterator[ConsumerRecord]:
         """The records of one `poll` after another, until none came for `timeout_ms`, or `close`.

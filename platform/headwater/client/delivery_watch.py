@@ -14,6 +14,7 @@ from headwater.client.core.partition_queue import PartitionQueue, ProducerBatch
 from headwater.client.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
 from headwater.client.outages import OutageLog
 from headwater.client.record_accumulator import RecordAccumulator
+from headwater.client.values import Outage
 from headwater.errors import ErrorCode, KafkaError
 
 TICK_S = 0.5
@@ -81,7 +82,7 @@ class DeliveryWatch:
                     stuck.add(self._note(queue, since))
                 expired += self._expire(queue, now)
         self._outages.keep(stuck | self._note_coordinator(self._outages))
-        self._outages.report("flush" if self._accumulator.flushing_threads else "")
+        self._outages.report("flush" if self._accumulator.flushing else "")
         self._finish(expired)
 
     def _expire(self, queue: PartitionQueue, now: float) -> list[ProducerBatch]:
@@ -129,6 +130,19 @@ class DeliveryWatch:
         self._outages.note(subject, code, cause, detail, since=began)
         return subject
 
+    def waits(self, batches: list[ProducerBatch]) -> list[Outage]:
+        """What these batches wait for, by partition, however short that is; oldest first."""
+        now = self._cluster.clock.monotonic()
+        found: dict[str, Outage] = {}
+        for batch in batches:
+            queue = batch.queue
+            name = f"{queue.topic}-{queue.partition}"
+            if name not in found:
+                code, cause, detail, since = self._cause(queue)
+                began = batch.created if since is None else since
+                found[name] = Outage(name, code.name, cause, detail, max(0.0, now - began))
+        return sorted(found.values(), key=lambda outage: -outage.seconds)
+
     def _cause(self, queue: PartitionQueue) -> tuple[ErrorCode, str, str, float | None]:
         """(code, cause, detail, since when if that is known): why the queue's batches wait."""
         cache = self._cluster.cache
@@ -154,6 +168,8 @@ class DeliveryWatch:
             return ErrorCode.THROTTLING_QUOTA_EXCEEDED, cause, f"{throttled_s:.1f} s left", None
         if queue.in_flight:
             return ErrorCode.REQUEST_TIMED_OUT, f"no response from leader {leader}", detail, None
+        if connection is not None:
+            return ErrorCode.REQUEST_TIMED_OUT, f"not sent yet to leader {leader}", detail, None
         return ErrorCode.NETWORK_EXCEPTION, f"no connection to leader {leader}", detail, None
 
     def _needs_id(self, queue: PartitionQueue) -> bool:

@@ -355,7 +355,7 @@ class Fetcher:
                         continue  # a seek or an assignment came in between
                     news |= self._apply_one(tp, entry, requested, answer)
             if news:
-                self._state.condition.notify_all()
+                self._state.tell()
         self._release(wanted)
 
     def _apply_one(

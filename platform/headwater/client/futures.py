@@ -2,6 +2,7 @@
 
 A record's state is its batch's: no lock and no event per record. The interface is the part of
 `concurrent.futures.Future` that callers use: `result`, `exception`, `done`, `add_done_callback`.
+`headwater.aio` has its own, which are awaited; `RecordOutcome` is what both share.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ class BatchCompletion:
                     log.exception("a callback of add_done_callback raised")
 
 
-class SendFuture:
-    """The outcome of one record that was sent."""
+class RecordOutcome:
+    """One record that was queued: its place in a batch."""
 
     __slots__ = ("_batch", "_index", "_timestamp")
 
@@ -87,6 +88,25 @@ class SendFuture:
         """Always False: a record that was queued cannot be cancelled."""
         return False
 
+    def _error(self) -> Exception | None:
+        """The error of a record that is done; None when it is acknowledged."""
+        return self._batch.locate(self._index)[0].error
+
+    def _metadata(self) -> RecordMetadata:
+        """Where a record that is done was written. Raises its error."""
+        batch, index = self._batch.locate(self._index)
+        if batch.error is not None:
+            raise batch.error
+        offset = batch.base_offset + index if batch.base_offset >= 0 else -1
+        timestamp = batch.append_time if batch.append_time >= 0 else self._timestamp
+        return RecordMetadata(batch.queue.topic, batch.queue.partition, offset, timestamp)
+
+
+class SendFuture(RecordOutcome):
+    """The outcome of one record that was sent."""
+
+    __slots__ = ()
+
     def exception(self, timeout: float | None = None) -> Exception | None:
         """Wait up to `timeout` seconds; the record's error, or None when it is acknowledged.
 
@@ -98,20 +118,15 @@ class SendFuture:
             text = f"the record for {place} is not acknowledged after {timeout} s"
             cause = batch.queue.last_error
             raise KafkaTimeoutError(f"{text}: {cause}" if cause else text)
-        return batch.locate(self._index)[0].error
+        return self._error()
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Wait up to `timeout` seconds; where the record was written.
 
         Raises the record's error, or KafkaTimeoutError when the time is up.
         """
-        error = self.exception(timeout)
-        if error is not None:
-            raise error
-        batch, index = self._batch.locate(self._index)
-        offset = batch.base_offset + index if batch.base_offset >= 0 else -1
-        timestamp = batch.append_time if batch.append_time >= 0 else self._timestamp
-        return RecordMetadata(batch.queue.topic, batch.queue.partition, offset, timestamp)
+        self.exception(timeout)
+        return self._metadata()
 
     def add_done_callback(self, callback: Callable[[SendFuture], Any]) -> None:
         """Call `callback(self)` when the record is done: on the producer's background thread, or
@@ -142,15 +157,20 @@ class TableFuture:
         """
         if not self._completion.wait(self._batches, timeout):
             raise KafkaTimeoutError(f"the table is not acknowledged after {timeout} s")
-        sent = [leaf for batch in self._batches for leaf in batch.leaves()]
-        offsets: dict[int, tuple[int, int]] = {}
-        for batch in sent:
-            if batch.error is not None:
-                raise batch.error
-            if batch.base_offset < 0:
-                continue
-            first, end = offsets.get(batch.queue.partition, (batch.base_offset, 0))
-            last = batch.base_offset + batch.count
-            offsets[batch.queue.partition] = (min(first, batch.base_offset), max(end, last))
-        size = sum(b.bytes_held for b in self._batches)
-        return SendSummary(self._rows, size, len(sent), offsets)
+        return table_summary(self._batches, self._rows)
+
+
+def table_summary(batches: list[ProducerBatch], rows: int) -> SendSummary:
+    """The outcome of a table whose batches are done. Raises the error of the first that failed."""
+    sent = [leaf for batch in batches for leaf in batch.leaves()]
+    offsets: dict[int, tuple[int, int]] = {}
+    for batch in sent:
+        if batch.error is not None:
+            raise batch.error
+        if batch.base_offset < 0:
+            continue
+        first, end = offsets.get(batch.queue.partition, (batch.base_offset, 0))
+        last = batch.base_offset + batch.count
+        offsets[batch.queue.partition] = (min(first, batch.base_offset), max(end, last))
+    size = sum(b.bytes_held for b in batches)
+    return SendSummary(rows, size, len(sent), offsets)

@@ -209,6 +209,11 @@ class GroupMembership:
         self.rejoin_needed = True
         self._on_change()
 
+    def stop(self) -> None:
+        """Send no more heartbeats."""
+        if self._heartbeats is not None:
+            self._heartbeats.cancel()
+
     async def leave(self, reason: str) -> None:
         """Leave at once, so that the other members need not wait for the session timeout.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from headwater.client.errors import ClosedError, IllegalStateError, KafkaTimeoutError
@@ -63,6 +63,28 @@ class LoopThread:
         except BaseException:
             future.cancel()
             raise
+
+    def post(self, callback: Callable[[], object]) -> None:
+        """Call `callback` soon on the loop; any thread may ask for it."""
+        self.loop.call_soon_threadsafe(callback)
+
+    def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Run `work` on the loop, without waiting for it."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def deliver(self, callback: Callable[[], object]) -> None:
+        """Call `callback`: the threads that wait use conditions, which any thread may notify."""
+        callback()
+
+    def awaited(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+        """The same as `call` for another running loop: a future of its own.
+
+        Raises ClosedError after `stop`.
+        """
+        if self.loop.is_closed() or not self._thread.is_alive():
+            work.close()
+            raise ClosedError("the client is closed")
+        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
     def stop(self) -> None:
         """Stop the loop and end the thread. A second call does nothing."""

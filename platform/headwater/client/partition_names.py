@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from headwater.client.errors import OptionError
 from headwater.client.option_rules import as_integer
@@ -16,7 +16,11 @@ from headwater.errors import UsageError, encoding_error
 from headwater.topic_names import topic_name_fault
 
 PartitionName = TopicPartition | tuple[str, int]
-Offsets = Mapping[TopicPartition | tuple[str, int], OffsetAndMetadata | int]
+V = TypeVar("V")
+ByPartition = Mapping[TopicPartition, V] | Mapping[tuple[str, int], V]
+"""Two, as a mapping is invariant in its keys: a `dict[TopicPartition, int]` is no mapping of the
+union for type checkers."""
+Offsets = ByPartition[OffsetAndMetadata | int]
 
 
 def topic_name(topic: Any) -> str:

@@ -11,20 +11,19 @@ sends the batches. Several threads may share a producer.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
-from headwater.client.cluster import Cluster
-from headwater.client.errors import ClosedError, IllegalStateError, KafkaTimeoutError, OptionError
+from headwater.client.core.partition_queue import PartitionQueue
+from headwater.client.errors import ClosedError, IllegalStateError, KafkaTimeoutError
 from headwater.client.futures import BatchCompletion, SendFuture, TableFuture
 from headwater.client.loop_thread import LoopThread
-from headwater.client.option_rules import as_integer, checked
-from headwater.client.outages import OutageLog, summary
+from headwater.client.option_rules import checked
 from headwater.client.partition_names import Offsets
 from headwater.client.prepared import PreparedTransaction
+from headwater.client.producer_engine import ProducerEngine
 from headwater.client.producer_options import (
     Acks,
     CompressionType,
@@ -32,33 +31,28 @@ from headwater.client.producer_options import (
     Partitioner,
     ProducerOptions,
 )
-from headwater.client.record_accumulator import RecordAccumulator
+from headwater.client.record_accumulator import ThreadAccumulator
+from headwater.client.record_sending import Blob, HeaderList, RecordSending
 from headwater.client.security_options import SecurityOptions
-from headwater.client.sender import Sender
-from headwater.client.topic_routes import TopicRoute, TopicRoutes
-from headwater.client.transaction_manager import TransactionManager
-from headwater.client.transactional import GroupMember, TransactionalCalls
-from headwater.client.values import ConsumerGroupMetadata, ProducerStatistics
-from headwater.errors import KafkaError, UsageError
-from headwater.records.builder import NO_TIMESTAMP, RECORD_OVERHEAD_MAX_BYTES
-from headwater.records.record import NO_HEADERS
+from headwater.client.topic_routes import RouteNotLoadedError, TopicRoute, check_partition
+from headwater.client.transactional import GroupMember, TransactionalCalls, TransactionVerbs
+from headwater.client.values import ConsumerGroupMetadata, ProducerStatistics, Unacked
+from headwater.errors import KafkaError
+from headwater.system import SystemClock
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+__all__ = ["Blob", "HeaderList", "Producer"]
 CLOSE_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 5.0
-TIMESTAMP_MAX = 2**63 - 1
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-Blob = bytes | bytearray | memoryview | str
-HeaderList = Iterable[tuple[str, Blob | None]] | dict[str, Blob | None]
+CALL_MARGIN_S = 5.0
 
 log = logging.getLogger(__name__)
 
 
-class Producer:
+class Producer(RecordSending[SendFuture]):
     """Sends records.
 
     Options have Kafka's names with underscores for dots; times are milliseconds, sizes bytes.
@@ -112,43 +106,20 @@ class Producer:
         """
         options = checked("Producer", ProducerOptions, locals(), security)
         self._options = options
-        self._partitioner = options.partitioner
         self._thread = LoopThread(options.client_id or "headwater-producer")
-        self._loop = self._thread.loop
-        self._cluster = Cluster(
-            options.bootstrap_servers, options.for_cluster(), on_update=self._on_metadata
-        )
-        self._clock = self._cluster.clock
-        self._now_ms = self._clock.now_ms
-        self._completion = BatchCompletion(self._clock.monotonic)
-        self._outages = OutageLog(
-            self._clock, log, options.on_error, report_after_s=options.outage_report_ms / 1000
-        )
-        self._accumulator = RecordAccumulator(
-            options, self._clock, self._completion, self._thread, self._outages, self._wake_sender
-        )
-        self._lock = self._accumulator.lock
+        clock = SystemClock()
+        self._completion = BatchCompletion(clock.monotonic)
+        engine = ProducerEngine(options, self._thread, clock, self._completion, ThreadAccumulator)
+        super().__init__(engine, SendFuture)
         self._transactions: TransactionalCalls | None = None
-        manager = None
-        if options.transactional_id is not None:
-            manager = TransactionManager(self._cluster, options, self._accumulator)
-            self._transactions = TransactionalCalls(
-                manager, self._thread, self._accumulator, options
-            )
-        self._sender = Sender(
-            self._cluster, options, self._accumulator, self._completion, self._outages, manager
-        )
-        self._routes = TopicRoutes(self._cluster, self._thread, options, self._accumulator)
-        self._by_topic = self._routes.by_topic
+        if engine.transactions is not None:
+            verbs = TransactionVerbs(engine.transactions, engine.accumulator, options)
+            self._transactions = TransactionalCalls(verbs, self._thread)
         try:
-            self._thread.call(self._start(options.bootstrap_timeout_ms))
+            self._thread.call(engine.start())
         except BaseException:
             self._shut()
             raise
-
-    async def _start(self, timeout_ms: float) -> None:
-        await self._cluster.bootstrap(timeout_ms)
-        self._sender.start()
 
     def __enter__(self) -> Producer:
         return self
@@ -161,78 +132,37 @@ class Producer:
     ) -> None:
         self.close()
 
-    def _on_metadata(self) -> None:
-        self._routes.on_metadata()
-
-    def send(
-        self,
-        topic: str,
-        value: Blob | None = None,
-        key: Blob | None = None,
-        headers: HeaderList | None = None,
-        timestamp: int | datetime | None = None,
-        partition: int | None = None,
-    ) -> SendFuture:
-        """Queue a record; a future of its RecordMetadata. Strings are sent as UTF-8.
-
-        `timestamp`: milliseconds since 1970, a datetime with a time zone, or None for now.
-
-        Blocks for up to `max_block_ms` for the topic's metadata or for room in `buffer_memory`.
-        Raises UnknownTopicOrPartitionError, MessageTooLargeError, BufferExhaustedError,
-        ClosedError; OptionError and UsageError for arguments of a wrong type or value.
-        """
-        if value is not None and type(value) is not bytes:
-            value = _to_bytes(value, "value")
-        if key is not None and type(key) is not bytes:
-            key = _to_bytes(key, "key")
-        route = self._by_topic.get(topic) or self._find_route(topic)
-        if timestamp is None:
-            timestamp = self._now_ms()
-        elif type(timestamp) is not int or not NO_TIMESTAMP <= timestamp <= TIMESTAMP_MAX:
-            timestamp = _to_timestamp(timestamp)
-        size = RECORD_OVERHEAD_MAX_BYTES
-        if value is not None:
-            size += len(value)
-        if key is not None:
-            size += len(key)
-        rows = NO_HEADERS
-        if headers:
-            rows = _header_rows(headers)
-            size += sum(len(k) * 4 + len(v or b"") + 10 for k, v in rows)
-        if partition is None and key is None and self._partitioner is None:
-            queue = route.sticky_queue
-            is_sticky = True
-        else:
-            queue = self._routes.queue_for(topic, route, key, partition)
-            is_sticky = False
-        with self._lock:
-            batch = queue.open
-            if batch is None or batch.bytes_held + size > batch.reserved_bytes:
-                batch = self._accumulator.batch_for(queue, size)
-            index = batch.builder.append(timestamp, key, value, rows)  # type: ignore[union-attr]
-            batch.count = index + 1
-            batch.bytes_held += size
-        if is_sticky and route.sticky.add(size):
-            self._routes.switch_sticky(topic, route)
-        return SendFuture(batch, index, timestamp)
-
-    def _wake_sender(self) -> None:
-        sender = self._sender
-        if not sender.wake_is_pending:
-            sender.wake_is_pending = True
-            self._loop.call_soon_threadsafe(sender.drain)
+    send = RecordSending.queue_record
 
     def _find_route(self, topic: str) -> TopicRoute:
         if self._accumulator.check_send is not None:
             self._accumulator.check_send()  # before a topic is created
-        return self._routes.load(topic, auto_create=self._options.allow_auto_create_topics)
+        return self._load(topic, auto_create=self._options.allow_auto_create_topics)
+
+    def _load(self, topic: str, *, auto_create: bool) -> TopicRoute:
+        return self._routes.known(topic) or self._fetch(topic, auto_create=auto_create)
+
+    def _fetch(self, topic: str, *, auto_create: bool) -> TopicRoute:
+        limit_s = self._options.max_block_ms / 1000 + CALL_MARGIN_S
+        return self._thread.call(self._routes.fetch(topic, auto_create=auto_create), limit_s)
+
+    def _queue_for(
+        self, topic: str, route: TopicRoute, key: bytes | None, partition: int | None
+    ) -> PartitionQueue:
+        try:
+            return self._routes.queue_for(topic, route, key, partition)
+        except RouteNotLoadedError as e:  # the topic may have grown
+            assert e.partition is not None
+            fresh = self._fetch(topic, auto_create=False)
+            check_partition(topic, fresh, e.partition)
+            return fresh.queues[e.partition]
 
     def partitions_for(self, topic: str) -> int:
         """The number of partitions of a topic, as `send` knows it. Never creates the topic.
 
         Raises UnknownTopicOrPartitionError.
         """
-        return self._routes.load(topic, auto_create=False).count
+        return self._load(topic, auto_create=False).count
 
     def send_table(
         self,
@@ -283,20 +213,15 @@ class Producer:
         self._check_thread()
         waiting = self._accumulator.unfinished()
         with self._lock:
-            self._accumulator.flushing_threads += 1
+            self._accumulator.flushing += 1
         try:
             if waiting:
-                self._loop.call_soon_threadsafe(self._sender.drain)
+                self._thread.post(self._engine.sender.drain)
                 if not self._completion.wait(waiting, timeout):
-                    left = sum(b.count for b in waiting if not b.is_done)
-                    causes = summary(self._outages.outages())
-                    raise KafkaTimeoutError(
-                        f"{left} records are not acknowledged after {timeout} s"
-                        + (f": {causes}" if causes else "")
-                    )
+                    raise self._engine.late(waiting, timeout or 0.0)
         finally:
             with self._lock:
-                self._accumulator.flushing_threads -= 1
+                self._accumulator.flushing -= 1
 
     # --- transactions -------------------------------------------------------------------------
 
@@ -366,45 +291,18 @@ class Producer:
 
     # --- observation and the end --------------------------------------------------------------
 
+    def unacked(self) -> list[Unacked]:
+        """What is neither acknowledged nor failed, by batch, oldest first: not sent yet, or in
+        doubt, and why. Empty after a `flush` that returned."""
+        return self._engine.unacked()
+
     def statistics(self) -> ProducerStatistics:
         """What the producer has done since it was created, and what it waits for now."""
-        counters = self._sender.counters
-        latency_s = counters.latency_sum_s / counters.responses if counters.responses else 0.0
-        return ProducerStatistics(
-            records_sent=counters.records_sent,
-            bytes_sent=counters.bytes_sent,
-            batches_sent=counters.batches_sent,
-            records_failed=counters.records_failed,
-            batches_retried=counters.batches_retried,
-            batches_split=counters.batches_split,
-            requests_sent=counters.requests_sent,
-            request_latency_ms_avg=latency_s * 1000,
-            request_latency_ms_max=counters.latency_max_s * 1000,
-            records_waiting=sum(b.count for b in self._accumulator.unfinished()),
-            buffer_bytes=self._accumulator.reserved_bytes,
-            buffer_bytes_max=self._options.buffer_memory,
-            blocked_threads=self._accumulator.blocked_threads,
-            requests_in_flight={n: c for n, c in self._sender.in_flight.items() if c},
-            outages=self._outages.outages(),
-        )
+        return self._engine.statistics()
 
     def metrics(self) -> dict[str, float]:
         """The same as numbers, by the names of Kafka's producer metrics (producer-metrics)."""
-        now = self.statistics()
-        return {
-            "record-send-total": now.records_sent,
-            "record-error-total": now.records_failed,
-            "record-retry-total": now.batches_retried,
-            "batch-split-total": now.batches_split,
-            "outgoing-byte-total": now.bytes_sent,
-            "request-total": now.requests_sent,
-            "request-latency-avg": now.request_latency_ms_avg,
-            "request-latency-max": now.request_latency_ms_max,
-            "requests-in-flight": sum(now.requests_in_flight.values()),
-            "buffer-total-bytes": now.buffer_bytes_max,
-            "buffer-available-bytes": now.buffer_bytes_max - now.buffer_bytes,
-            "waiting-threads": now.blocked_threads,
-        }
+        return self._engine.metrics()
 
     def close(self, timeout: float | None = CLOSE_TIMEOUT_S) -> None:
         """Send what is queued, then stop; records that are left after `timeout` seconds fail with
@@ -420,8 +318,7 @@ class Producer:
             self.flush(timeout)
         except KafkaTimeoutError as e:
             log.warning("closing the producer: %s", e.detail)
-            text = "the producer was closed before the record was delivered"
-            self._loop.call_soon_threadsafe(self._sender.fail_everything, ClosedError(text))
+            self._thread.post(self._engine.fail_everything)
         finally:
             self._shut()
 
@@ -432,46 +329,7 @@ class Producer:
     def _shut(self) -> None:
         self._accumulator.close()
         try:
-            self._thread.call(self._stop(), STOP_TIMEOUT_S)
+            self._thread.call(self._engine.stop(), STOP_TIMEOUT_S)
         except (KafkaError, ClosedError):
             pass  # the loop has ended or hangs: its daemon thread ends with the process
         self._thread.stop()
-
-    async def _stop(self) -> None:
-        self._sender.stop()
-        await self._cluster.close()
-
-
-def _to_bytes(blob: Any, what: str) -> bytes:
-    if isinstance(blob, str):
-        return blob.encode()
-    if isinstance(blob, bytes | bytearray | memoryview):
-        return bytes(blob)
-    kind = type(blob).__name__
-    raise OptionError(f"{what} is of type {kind}: give bytes, a string or None")
-
-
-def _to_timestamp(timestamp: Any) -> int:
-    if isinstance(timestamp, datetime):
-        if timestamp.utcoffset() is None:
-            raise UsageError(
-                f"timestamp {timestamp} has no time zone: give one, as in "
-                "datetime(2026, 1, 2, tzinfo=timezone.utc), or milliseconds since 1970"
-            )
-        milliseconds = (timestamp - EPOCH) // timedelta(milliseconds=1)
-    else:
-        milliseconds = as_integer("timestamp", timestamp)
-    if not NO_TIMESTAMP <= milliseconds <= TIMESTAMP_MAX:
-        raise UsageError(f"timestamp {timestamp}: give milliseconds since 1970, or -1 for none")
-    return milliseconds
-
-
-def _header_rows(headers: HeaderList) -> tuple[tuple[str, bytes | None], ...]:
-    pairs = headers.items() if isinstance(headers, dict) else headers
-    rows = []
-    for pair in pairs:
-        if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise OptionError(f"header {pair!r}: give (name, value), the name a string")
-        name, blob = pair
-        rows.append((name, None if blob is None else _to_bytes(blob, f"header {name}")))
-    return tuple(rows)

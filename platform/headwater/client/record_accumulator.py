@@ -1,20 +1,23 @@
 """The producer's batches, from `send` to their acknowledgement, within `buffer_memory`.
 
 A batch reserves its memory in steps, so that the bound holds and a record costs no accounting of
-its own. A thread that finds no room waits for up to `max_block_ms`; meanwhile batches are sent
-without lingering. The lock guards the partitions' queues too.
+its own. A caller that finds no room waits for up to `max_block_ms`; meanwhile batches are sent
+without lingering. How callers wait is all in which the two kinds differ: threads wait in
+`ThreadAccumulator`, tasks in `headwater.client.aio.task_accumulator`. The lock guards the
+partitions' queues too.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import sleep
 
 from headwater.client.core.partition_queue import PartitionQueue, ProducerBatch
+from headwater.client.engine_host import EngineHost
 from headwater.client.errors import BufferExhaustedError, ClosedError, MessageTooLargeError
 from headwater.client.futures import BatchCompletion
-from headwater.client.loop_thread import LoopThread
 from headwater.client.outages import OutageLog, summary
 from headwater.client.producer_options import ProducerOptions
 from headwater.clock import Clock
@@ -26,43 +29,47 @@ YIELD_S = 0.00005
 without waiting for the end of a switch interval."""
 
 
+@dataclass(frozen=True, slots=True)
+class AccumulatorParts:
+    """What an accumulator is built from."""
+
+    options: ProducerOptions
+    clock: Clock
+    completion: BatchCompletion
+    host: EngineHost
+    outages: OutageLog
+    wake_sender: Callable[[], None]
+
+
 class RecordAccumulator:
     """Queues, open batches and the memory that they occupy. `send` and the sender share it."""
 
-    def __init__(
-        self,
-        options: ProducerOptions,
-        clock: Clock,
-        completion: BatchCompletion,
-        thread: LoopThread,
-        outages: OutageLog,
-        wake_sender: Callable[[], None],
-    ) -> None:
+    def __init__(self, parts: AccumulatorParts) -> None:
         self.lock = threading.Lock()
         self.queues: dict[tuple[str, int], PartitionQueue] = {}
         self.reserved_bytes = 0
-        self.blocked_threads = 0
-        self.flushing_threads = 0
+        self.blocked_senders = 0
+        """Threads or tasks in `send` that wait for room."""
+        self.flushing = 0
         self.is_closed = False
         self.check_send: Callable[[], None] | None = None
         """Raises when no record may be added now: outside a transaction. It is called once per
         batch: a transaction's end seals every batch, so that the next record needs a new one."""
-        self._options = options
-        self._clock = clock
-        self._completion = completion
-        self._thread = thread
-        self._outages = outages
-        self._wake_sender = wake_sender
-        self._room = threading.Condition(self.lock)
-        self._batch_bytes_max = options.batch_bytes_max
-        self._buffer_bytes_max = options.buffer_memory
+        self._options = parts.options
+        self._clock = parts.clock
+        self._completion = parts.completion
+        self._host = parts.host
+        self._outages = parts.outages
+        self._wake_sender = parts.wake_sender
+        self._batch_bytes_max = parts.options.batch_bytes_max
+        self._buffer_bytes_max = parts.options.buffer_memory
         self._unfinished: dict[int, ProducerBatch] = {}
         """By identity: batches in the order of their creation."""
 
     @property
     def is_urgent(self) -> bool:
-        """True while a thread waits for room or in `flush`: batches are sent without lingering."""
-        return self.blocked_threads > 0 or self.flushing_threads > 0
+        """True while a caller waits for room or in `flush`: batches are sent without lingering."""
+        return self.blocked_senders > 0 or self.flushing > 0
 
     def unfinished(self) -> list[ProducerBatch]:
         """The batches that are neither acknowledged nor failed, oldest first."""
@@ -104,7 +111,7 @@ class RecordAccumulator:
                 self._wake_sender()
                 if not yielded:
                     yielded = True
-                    self._yield()
+                    self._pause()
                 continue
             held = 0 if batch is None else batch.bytes_held
             reserved = 0 if batch is None else batch.reserved_bytes
@@ -133,12 +140,19 @@ class RecordAccumulator:
         for queue in self.queues.values():
             queue.seal()
 
-    def _yield(self) -> None:
-        self.lock.release()
-        try:
-            sleep(YIELD_S)
-        finally:
-            self.lock.acquire()
+    def _pause(self) -> None:
+        """A batch was sealed: let the sender have it. Called with the lock held."""
+
+    def _wait_for_room(self, size: int) -> None:
+        """Wait, with the lock released, until `size` bytes are free or the producer is closed.
+
+        Raises BufferExhaustedError.
+        """
+        raise NotImplementedError
+
+    def _room_is_free(self) -> None:
+        """Tell the callers that wait for room. Called with the lock held."""
+        raise NotImplementedError
 
     def _open(self, queue: PartitionQueue) -> ProducerBatch:
         batch = ProducerBatch(queue, self._completion, self._clock.monotonic())
@@ -163,8 +177,7 @@ class RecordAccumulator:
         """
         self.reserved_bytes -= batch.reserved_bytes - batch.bytes_held
         batch.reserved_bytes = batch.bytes_held
-        if self.blocked_threads:
-            self._room.notify_all()
+        self._room_is_free()
 
     def add_built(self, queue: PartitionQueue, data: bytearray, count: int) -> ProducerBatch:
         """Queue a batch that is built already.
@@ -193,30 +206,14 @@ class RecordAccumulator:
             if size > limit:
                 raise MessageTooLargeError(f"{what} {size} bytes: {name} is {limit}")
 
-    def _wait_for_room(self, size: int) -> None:
-        """Wait, with the lock released, until `size` bytes are free or the producer is closed."""
-        if self._thread.is_current:
-            raise BufferExhaustedError(
-                f"buffer_memory ({self._buffer_bytes_max} bytes) is full. This is a callback on "
-                "the producer's own thread: waiting here would keep it from sending"
-            )
-        limit_s = self._options.max_block_ms / 1000
-        deadline = self._clock.monotonic() + limit_s
-        self.blocked_threads += 1
-        try:
-            while self.reserved_bytes + size > self._buffer_bytes_max and not self.is_closed:
-                self._wake_sender()
-                left = deadline - self._clock.monotonic()
-                if left <= 0:
-                    causes = summary(self._outages.outages())
-                    raise BufferExhaustedError(
-                        f"{self.reserved_bytes} of {self._buffer_bytes_max} bytes of buffer_memory "
-                        f"are in use, and no {size} bytes became free within {limit_s:g} s"
-                        + (f": {causes}" if causes else "")
-                    )
-                self._room.wait(left)
-        finally:
-            self.blocked_threads -= 1
+    def full(self, size: int) -> BufferExhaustedError:
+        """The error of a caller that waited `max_block_ms` for `size` bytes."""
+        causes = summary(self._outages.outages())
+        return BufferExhaustedError(
+            f"{self.reserved_bytes} of {self._buffer_bytes_max} bytes of buffer_memory are in use, "
+            f"and no {size} bytes became free within {self._options.max_block_ms / 1000:g} s"
+            + (f": {causes}" if causes else "")
+        )
 
     def finished(self, batches: list[ProducerBatch]) -> list[ProducerBatch]:
         """Free the memory of batches that are acknowledged or have failed.
@@ -235,7 +232,7 @@ class RecordAccumulator:
                         current.parts_left -= 1
                         if current.parts_left:
                             break
-            self._room.notify_all()
+            self._room_is_free()
         return done
 
     def _free(self, batch: ProducerBatch) -> None:
@@ -245,7 +242,44 @@ class RecordAccumulator:
         self._unfinished.pop(id(batch), None)
 
     def close(self) -> None:
-        """Accept no more records; threads that wait for room raise ClosedError."""
+        """Accept no more records; callers that wait for room raise ClosedError."""
         with self.lock:
             self.is_closed = True
+            self._room_is_free()
+
+
+class ThreadAccumulator(RecordAccumulator):
+    """The accumulator of a blocking producer: its callers are threads."""
+
+    def __init__(self, parts: AccumulatorParts) -> None:
+        super().__init__(parts)
+        self._room = threading.Condition(self.lock)
+
+    def _pause(self) -> None:
+        self.lock.release()
+        try:
+            sleep(YIELD_S)
+        finally:
+            self.lock.acquire()
+
+    def _room_is_free(self) -> None:
+        if self.blocked_senders or self.is_closed:
             self._room.notify_all()
+
+    def _wait_for_room(self, size: int) -> None:
+        if self._host.is_current:
+            raise BufferExhaustedError(
+                f"buffer_memory ({self._buffer_bytes_max} bytes) is full. This is a callback on "
+                "the producer's own thread: waiting here would keep it from sending"
+            )
+        deadline = self._clock.monotonic() + self._options.max_block_ms / 1000
+        self.blocked_senders += 1
+        try:
+            while self.reserved_bytes + size > self._buffer_bytes_max and not self.is_closed:
+                self._wake_sender()
+                left = deadline - self._clock.monotonic()
+                if left <= 0:
+                    raise self.full(size)
+                self._room.wait(left)
+        finally:
+            self.blocked_senders -= 1

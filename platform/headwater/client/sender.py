@@ -34,7 +34,7 @@ from headwater.client.producer_options import ProducerOptions
 from headwater.client.record_accumulator import RecordAccumulator
 from headwater.client.sender_counters import SenderCounters
 from headwater.client.transaction_manager import TransactionManager
-from headwater.client.values import Broker
+from headwater.client.values import Broker, Outage
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k00_produce import (
     PartitionProduceResponse,
@@ -103,6 +103,10 @@ class Sender:
         """Begin the periodic work. Call it on the loop."""
         self._spawn(self._watch.run())
         self._spawn(self._refresh_periodically())
+
+    def waits(self, batches: list[ProducerBatch]) -> list[Outage]:
+        """What these batches wait for, by partition. Any thread may ask."""
+        return self._watch.waits(batches)
 
     def stop(self) -> None:
         """End the periodic work."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 
 from headwater.client.core.fetching import PartitionFetchState
@@ -29,6 +29,11 @@ class SubscriptionState:
 
     def __init__(self) -> None:
         self.condition = threading.Condition()
+        self.version = 0
+        """Rises with each piece of news."""
+        self.on_news: Callable[[], None] = nothing
+        """Called with the lock held when a poll that waits may go on: for callers that are no
+        threads."""
         self.type = SubscriptionType.NONE
         self.partitions: dict[TopicPartition, PartitionFetchState] = {}
         self.order: list[TopicPartition] = []
@@ -91,12 +96,17 @@ class SubscriptionState:
                 if entry.position is not None
             }
 
-    def has_news(self) -> bool:
-        """True when a poll would return records or raise an error. Call it with the lock held."""
-        entries = self.partitions.values()
-        return any(not e.is_paused and (e.has_data or e.error) for e in entries)
-
     def notify(self) -> None:
         """Wake a poll that waits."""
         with self.condition:
-            self.condition.notify_all()
+            self.tell()
+
+    def tell(self) -> None:
+        """The same, called with the lock held."""
+        self.version += 1
+        self.condition.notify_all()
+        self.on_news()
+
+
+def nothing() -> None:
+    """Of a consumer whose callers are threads: the condition wakes them."""

@@ -14,10 +14,10 @@ from headwater.client.core.partition_queue import PartitionQueue
 from headwater.client.core.partitioning import KeyPartitioner, StickyPartitioner
 from headwater.client.errors import (
     ClosedError,
+    LeaderNotAvailableError,
     UnknownTopicOrPartitionError,
     kafka_error,
 )
-from headwater.client.loop_thread import LoopThread
 from headwater.client.option_rules import as_integer
 from headwater.client.partition_names import topic_name
 from headwater.client.producer_options import ProducerOptions
@@ -26,7 +26,15 @@ from headwater.errors import ErrorCode
 
 UNKNOWN_TOPIC_TIMEOUT_S = 5.0
 """How long `send` waits for a topic that is not in the metadata."""
-CALL_MARGIN_S = 5.0
+
+
+class RouteNotLoadedError(LeaderNotAvailableError):
+    """The route has to be fetched first: the topic is not known yet, or lacks the partition."""
+
+    def __init__(self, detail: str, partition: int | None = None) -> None:
+        super().__init__(detail)
+        self.partition = partition
+        """The partition that is wanted; None: any."""
 
 
 class TopicRoute:
@@ -47,34 +55,33 @@ class TopicRoutes:
     def __init__(
         self,
         cluster: Cluster,
-        thread: LoopThread,
         options: ProducerOptions,
         accumulator: RecordAccumulator,
     ) -> None:
         self.by_topic: dict[str, TopicRoute] = {}
         """Read without a lock by the threads that send."""
         self._cluster = cluster
-        self._thread = thread
         self._options = options
         self._accumulator = accumulator
         self._by_key = KeyPartitioner()
 
-    def load(self, topic: str, *, auto_create: bool) -> TopicRoute:
-        """The route of a topic, fetched from the cluster if it is not known; blocks.
-
-        Raises UnknownTopicOrPartitionError, OptionError, UsageError, ClosedError.
-        """
+    def known(self, topic: str) -> TopicRoute | None:
+        """The route of a topic if it was loaded. Raises OptionError, UsageError, ClosedError."""
         known = self.by_topic.get(topic) if isinstance(topic, str) else None
         if known is not None:
             return known
         if self._accumulator.is_closed:
             raise ClosedError("the producer is closed")
-        return self._fetch(topic_name(topic), auto_create=auto_create)
+        topic_name(topic)
+        return None
 
-    def _fetch(self, topic: str, *, auto_create: bool) -> TopicRoute:
-        block_s = self._options.max_block_ms / 1000
-        work = self._partition_count(topic, min(block_s, UNKNOWN_TOPIC_TIMEOUT_S), auto_create)
-        return self._make(topic, self._thread.call(work, block_s + CALL_MARGIN_S))
+    async def fetch(self, topic: str, *, auto_create: bool) -> TopicRoute:
+        """The route of a topic by the cluster's metadata; on the loop.
+
+        Raises UnknownTopicOrPartitionError.
+        """
+        limit_s = min(self._options.max_block_ms / 1000, UNKNOWN_TOPIC_TIMEOUT_S)
+        return self._make(topic, await self._partition_count(topic, limit_s, auto_create))
 
     async def _partition_count(self, topic: str, limit_s: float, auto_create: bool) -> int:
         """Repeat until the topic has partitions. Raises the cluster's error when time is up."""
@@ -122,7 +129,8 @@ class TopicRoutes:
     ) -> PartitionQueue:
         """The queue of a partition, else of the partitioner's choice, else by the key's hash.
 
-        Raises UnknownTopicOrPartitionError; OptionError for a partition that is no integer.
+        Raises RouteNotLoadedError for a partition beyond the route's; OptionError for a partition
+        that is no integer.
         """
         if partition is None and self._options.partitioner is not None:
             partition = self._options.partitioner(key, route.count)
@@ -132,14 +140,16 @@ class TopicRoutes:
         if type(partition) is not int:
             partition = as_integer("partition", partition)
         if not 0 <= partition < route.count:
-            route = self._grown(topic, partition)
+            # The topic may have grown.
+            raise RouteNotLoadedError(
+                f"{topic}-{partition}: the topic has partitions 0 to {route.count - 1}", partition
+            )
         return route.queues[partition]
 
-    def _grown(self, topic: str, partition: int) -> TopicRoute:
-        """The fresh route, for a partition that the known one lacks: the topic may have grown."""
-        route = self._fetch(topic, auto_create=False)
-        if not 0 <= partition < route.count:
-            raise UnknownTopicOrPartitionError(
-                f"{topic}-{partition}: the topic has partitions 0 to {route.count - 1}"
-            )
-        return route
+
+def check_partition(topic: str, route: TopicRoute, partition: int | None) -> None:
+    """Raises UnknownTopicOrPartitionError for a partition that a fresh route lacks."""
+    if partition is not None and not 0 <= partition < route.count:
+        raise UnknownTopicOrPartitionError(
+            f"{topic}-{partition}: the topic has partitions 0 to {route.count - 1}"
+        )

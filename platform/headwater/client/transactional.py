@@ -1,9 +1,9 @@
-"""The transactional calls of a producer, on the caller's thread."""
+"""The transactional calls of a producer: coroutines, and the blocking ones on a thread."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -25,6 +25,7 @@ from headwater.errors import HeadwaterError, KafkaError, UsageError
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+OffsetRows = Mapping[TopicPartition, OffsetAndMetadata]
 CALL_MARGIN_S = 5.0
 
 
@@ -41,40 +42,34 @@ class GroupMember(Protocol):
         ...
 
 
-class TransactionalCalls:
-    """What `Producer`'s transactional methods do."""
+class TransactionVerbs:
+    """The transactional calls as coroutines, for the engine's loop. Both producers have them."""
 
     def __init__(
         self,
         manager: TransactionManager,
-        thread: LoopThread,
         accumulator: RecordAccumulator,
         options: ProducerOptions,
     ) -> None:
         self._manager = manager
         self._state = manager.state
-        self._thread = thread
         self._lock = accumulator.lock
         self._timeout_ms = options.max_block_ms
         accumulator.check_send = self._state.check_send
 
-    def _call(self, work: Callable[[float], Coroutine[Any, Any, T]], timeout_ms: float | None) -> T:
-        limit = self._timeout_ms if timeout_ms is None else timeout_ms
-        return self._thread.call(work(limit), limit / 1000 + CALL_MARGIN_S)
+    def limit_ms(self, timeout_ms: float | None) -> float:
+        """The time limit of a call: `max_block_ms` unless it has its own."""
+        return self._timeout_ms if timeout_ms is None else timeout_ms
 
-    def init(self, timeout_ms: float | None, *, keep_prepared: bool) -> PreparedTransaction | None:
+    async def init(self, limit_ms: float, *, keep_prepared: bool) -> PreparedTransaction | None:
         """See `Producer.init_transactions`."""
+        return await self._manager.init(limit_ms, keep_prepared=keep_prepared)
 
-        def work(limit: float) -> Coroutine[Any, Any, PreparedTransaction | None]:
-            return self._manager.init(limit, keep_prepared=keep_prepared)
-
-        return self._call(work, timeout_ms)
-
-    def begin(self) -> None:
+    async def begin(self) -> None:
         """See `Producer.begin_transaction`."""
         pending = self._manager.pending_call
         if self._state.phase is Phase.UNINITIALIZED:
-            self.init(None, keep_prepared=False)
+            await self.init(self._timeout_ms, keep_prepared=False)
         elif pending is not None:
             raise IllegalStateError(
                 f"begin_transaction(): the outcome of {pending} is not known yet: call it again"
@@ -82,17 +77,101 @@ class TransactionalCalls:
         with self._lock:
             self._state.begin(self._manager.version)
 
+    async def commit(self, limit_ms: float) -> None:
+        """See `Producer.commit_transaction`."""
+        await self._manager.commit(limit_ms)
+
+    async def abort(self, limit_ms: float) -> None:
+        """See `Producer.abort_transaction`."""
+        await self._manager.abort(limit_ms)
+
+    async def prepare(self, limit_ms: float) -> PreparedTransaction:
+        """See `Producer.prepare`."""
+        return await self._manager.prepare(limit_ms)
+
+    async def abort_after(self, error: BaseException) -> None:
+        """Abort because of `error`, which the caller raises all the same."""
+        if self._state.phase in (Phase.READY, Phase.FATAL_ERROR):
+            return  # the block itself has ended the transaction, or nothing can
+        try:
+            await self.abort(self._timeout_ms)
+        except HeadwaterError as e:
+            log.warning("transactional id %r: %s", self._state.transactional_id, e)
+            error.add_note(f"abort_transaction() failed too: {e}")
+
+    async def send_offsets(
+        self, rows: OffsetRows, metadata: ConsumerGroupMetadata, limit_ms: float
+    ) -> None:
+        """See `Producer.send_offsets`."""
+        if rows:
+            await self._manager.send_offsets(rows, metadata, limit_ms)
+
+    async def close(self, limit_ms: float) -> None:
+        """Abort what is open, as Kafka's producer does; a prepared transaction stays open."""
+        try:
+            if self._manager.pending_call == "commit_transaction()":
+                await self.commit(limit_ms)
+            if self._state.phase in (
+                Phase.IN_TRANSACTION,
+                Phase.FLUSHING,
+                Phase.ABORTING,
+                Phase.ABORTABLE_ERROR,
+            ):
+                log.info("transactional id %r: aborting at close", self._state.transactional_id)
+                await self.abort(limit_ms)
+        except (KafkaError, KafkaTimeoutError, IllegalStateError) as e:
+            log.warning("closing the producer: %s", e)
+
+
+def group_offsets(
+    offsets: Offsets | None, group: ConsumerGroupMetadata | GroupMember
+) -> tuple[OffsetRows, ConsumerGroupMetadata]:
+    """The arguments of `send_offsets`. Raises OptionError, UsageError."""
+    if isinstance(group, GroupMember):
+        rows = group.positions() if offsets is None else offset_rows(offsets)
+        return rows, group.group_metadata()
+    if isinstance(group, ConsumerGroupMetadata):
+        if offsets is None:
+            raise UsageError("send_offsets: give offsets, or the consumer itself")
+        return offset_rows(offsets), group
+    raise OptionError(
+        f"send_offsets for {group!r:.80}: give the consumer or its group_metadata(); for a "
+        'group without members ConsumerGroupMetadata("name")'
+    )
+
+
+class TransactionalCalls:
+    """What `Producer`'s transactional methods do, on the caller's thread."""
+
+    def __init__(self, verbs: TransactionVerbs, thread: LoopThread) -> None:
+        self._verbs = verbs
+        self._thread = thread
+
+    def _call(self, work: Callable[[float], Coroutine[Any, Any, T]], timeout_ms: float | None) -> T:
+        limit = self._verbs.limit_ms(timeout_ms)
+        return self._thread.call(work(limit), limit / 1000 + CALL_MARGIN_S)
+
+    def init(self, timeout_ms: float | None, *, keep_prepared: bool) -> PreparedTransaction | None:
+        """See `Producer.init_transactions`."""
+        return self._call(
+            lambda limit: self._verbs.init(limit, keep_prepared=keep_prepared), timeout_ms
+        )
+
+    def begin(self) -> None:
+        """See `Producer.begin_transaction`."""
+        self._call(lambda _: self._verbs.begin(), None)
+
     def commit(self, timeout_ms: float | None) -> None:
         """See `Producer.commit_transaction`."""
-        self._call(self._manager.commit, timeout_ms)
+        self._call(self._verbs.commit, timeout_ms)
 
     def abort(self, timeout_ms: float | None) -> None:
         """See `Producer.abort_transaction`."""
-        self._call(self._manager.abort, timeout_ms)
+        self._call(self._verbs.abort, timeout_ms)
 
     def prepare(self, timeout_ms: float | None) -> PreparedTransaction:
         """See `Producer.prepare`."""
-        return self._call(self._manager.prepare, timeout_ms)
+        return self._call(self._verbs.prepare, timeout_ms)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -110,14 +189,7 @@ class TransactionalCalls:
             raise
 
     def _abort_after(self, error: BaseException) -> None:
-        """Abort because of `error`, which is raised all the same."""
-        if self._state.phase in (Phase.READY, Phase.FATAL_ERROR):
-            return  # the block itself has ended the transaction, or nothing can
-        try:
-            self.abort(None)
-        except HeadwaterError as e:
-            log.warning("transactional id %r: %s", self._state.transactional_id, e)
-            error.add_note(f"abort_transaction() failed too: {e}")
+        self._call(lambda _: self._verbs.abort_after(error), None)
 
     def send_offsets(
         self,
@@ -126,39 +198,12 @@ class TransactionalCalls:
         timeout_ms: float | None,
     ) -> None:
         """See `Producer.send_offsets`."""
-        if isinstance(group, GroupMember):
-            rows = group.positions() if offsets is None else offset_rows(offsets)
-            metadata = group.group_metadata()
-        elif isinstance(group, ConsumerGroupMetadata):
-            if offsets is None:
-                raise UsageError("send_offsets: give offsets, or the consumer itself")
-            rows, metadata = offset_rows(offsets), group
-        else:
-            raise OptionError(
-                f"send_offsets for {group!r:.80}: give the consumer or its group_metadata(); for a "
-                'group without members ConsumerGroupMetadata("name")'
-            )
-        if not rows:
-            return
-
-        def work(limit: float) -> Coroutine[Any, Any, None]:
-            return self._manager.send_offsets(rows, metadata, limit)
-
-        self._call(work, timeout_ms)
+        rows, metadata = group_offsets(offsets, group)
+        self._call(lambda limit: self._verbs.send_offsets(rows, metadata, limit), timeout_ms)
 
     def close(self, timeout_s: float) -> None:
         """Abort what is open, as Kafka's producer does; a prepared transaction stays open."""
-        timeout_ms = timeout_s * 1000
         try:
-            if self._manager.pending_call == "commit_transaction()":
-                self.commit(timeout_ms)
-            if self._state.phase in (
-                Phase.IN_TRANSACTION,
-                Phase.FLUSHING,
-                Phase.ABORTING,
-                Phase.ABORTABLE_ERROR,
-            ):
-                log.info("transactional id %r: aborting at close", self._state.transactional_id)
-                self.abort(timeout_ms)
-        except (KafkaError, KafkaTimeoutError, IllegalStateError) as e:
+            self._call(self._verbs.close, timeout_s * 1000)
+        except KafkaTimeoutError as e:
             log.warning("closing the producer: %s", e)

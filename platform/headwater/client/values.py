@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 Headers = list[tuple[str, bytes | None]]
@@ -225,6 +225,22 @@ class Outage(NamedTuple):
     cause: str
     detail: str
     seconds: float
+
+
+class Unacked(NamedTuple):
+    """Records of one batch that are neither acknowledged nor failed."""
+
+    topic: str
+    partition: int
+    records: int
+    size: int
+    """Bytes before compression, at most."""
+    state: Literal["not sent", "in doubt"]
+    """ "in doubt": sent at least once, so that the broker may have written them."""
+    seconds: float
+    """Since the first of them was queued."""
+    cause: str
+    """What they wait for."""
 
 
 class ProducerStatistics(NamedTuple):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from headwater.client.partition_names import PartitionName
+from headwater.client.partition_names import ByPartition
 from headwater.client.values import (
     Broker,
     ClusterDescription,
@@ -48,7 +48,7 @@ class ClusterAdmin(Protocol):
         ...
 
     def alter_partition_reassignments(
-        self, targets: Mapping[PartitionName, list[int] | None]
+        self, targets: ByPartition[list[int] | None]
     ) -> dict[TopicPartition, KafkaError | None]:
         """Start reassignments; a later one of a partition replaces the one in progress."""
         ...

@@ -1,5 +1,6 @@
 """Where a client's OAuth tokens come from: a file, or an endpoint that grants client credentials.
 
+A gateway that was given its user's token has it as `token="..."` of OAuthBearerLoginModule.
 `sasl.oauthbearer.token.endpoint.url` names either (KIP-768). A granted token is used for four
 fifths of its lifetime, then a new one is asked for.
 """
@@ -39,6 +40,8 @@ def token_source(
     Raises UsageError that names the key and a remedy.
     """
     jaas = options or {}
+    if token := jaas.get("token", ""):
+        return lambda: token
     url = properties.get(ENDPOINT, "").strip()
     if not url:
         raise UsageError(f"OAUTHBEARER needs a token: set {ENDPOINT} to https://... or file:///...")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from importlib.metadata import version
 from pathlib import Path
 
 import click
@@ -16,23 +15,16 @@ from headwater.config.java_properties import read_java_properties
 from headwater.errors import UsageError
 from headwater.local.service_spec import REGISTRY_PORT
 from headwater.security.tls_context import ClientValues, server_context
-from headwater.system import SystemClock, SystemEntropy
-from headwater_gateway.registry.broker_rights import BrokerRights, connector
-from headwater_gateway.registry.formats.catalog import FormatCatalog
-from headwater_gateway.registry.http_app import registry_app
-from headwater_gateway.registry.http_guard import HttpGuard
-from headwater_gateway.registry.parts import RegistryParts
+from headwater_gateway.registry.broker_rights import connector
 from headwater_gateway.registry.questions_command import check, register, schema, subjects
-from headwater_gateway.registry.rights import OpenRights, Rights
+from headwater_gateway.registry.running import running_registry
 from headwater_gateway.registry.schemas_topic import (
     REPLICATION_FACTOR,
     TOPIC,
-    SchemasTopic,
     TopicOptions,
 )
-from headwater_gateway.registry.server import Listener, check_exposure
-from headwater_gateway.registry.server import serve as serve_app
-from headwater_gateway.registry.topic_store import TopicStore
+from headwater_gateway.serving.server import ExposureOptions, Listener, check_exposure
+from headwater_gateway.serving.server import serve as serve_app
 
 
 @click.group()
@@ -86,7 +78,7 @@ def serve(
     properties = client_properties()
     protocol = properties.get("security.protocol", "").upper()
     has_login = protocol.startswith("SASL") or user_bootstrap_server is not None
-    check_exposure(listener, has_login=has_login)
+    check_exposure(listener, exposure_options(host), has_login=has_login)
     servers = bootstrap_servers(bootstrap_server, directory)
     options = TopicOptions(
         servers,
@@ -95,22 +87,16 @@ def serve(
         security_keywords(properties),
         parse_settings(topic_configs, "--topic-config"),
     )
-    clock, entropy = SystemClock(), SystemEntropy()
+    connect = connector(user_bootstrap_server or servers, properties) if has_login else None
     with ExitStack() as stack:
-        store = TopicStore(SchemasTopic(options), clock, entropy)
-        stack.callback(store.close)
-        store.start()
-        rights: Rights = OpenRights()
-        if has_login:
-            rights = BrokerRights(
-                connector(user_bootstrap_server or servers, properties), clock, entropy
-            )
-            stack.callback(rights.close)
-        parts = RegistryParts(
-            store, FormatCatalog(), rights, store.cluster_id, version("headwater")
-        )
-        app = registry_app(parts, HttpGuard((host, *allowed_hosts)))
+        app = running_registry(stack, options, connect, (host, *allowed_hosts))
         return serve_app(app, listener, until_stdin_ends=supervised)
+
+
+def exposure_options(host: str) -> ExposureOptions:
+    """The options by which the registry may listen off loopback."""
+    tls = "--listener-properties with ssl.keystore.location"
+    return ExposureOptions(f"--host {host}", tls, "--host 127.0.0.1")
 
 
 def _listener(host: str, port: int, path: str | None) -> Listener:

@@ -27,6 +27,7 @@ from headwater.security.x509 import CertificateFormatError
 from headwater.system import SystemClock
 from headwater.testing.clocks import ManualClock
 from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
+from headwater.wire.framing import encode_request
 from headwater_broker.app.data_plane import build_listener
 from headwater_broker.app.tls_listeners import TlsListeners
 from headwater_broker.network.listener import Listener
@@ -34,7 +35,7 @@ from headwater_broker.network.tls_endpoint import TlsEndpoint, handshake_pool
 from headwater_broker.network.unauthenticated import UnauthenticatedLimits
 from solo_broker import SoloBroker
 from tls_authority import Authority, Leaf
-from unit.network.test_data_plane import batch, fetch, produce
+from unit.network.test_data_plane import batch, fetch, produce, produce_request
 
 AUTHORITY = Authority()
 BROKER = AUTHORITY.leaf()
@@ -201,6 +202,41 @@ def test_bytes_that_are_no_handshake_close_the_connection(tmp_path: Path, sent: 
             await given.until(lambda: not given.listener.connections)
             good = await given.connect(Shown())
             good.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_requests_right_behind_the_handshake_are_served(tmp_path: Path, version: str) -> None:
+    """A client need not wait: more than a handshake may have comes with its last flight."""
+    request = produce_request("t", batch(1, 700_000), 1)
+    body = encode_request(request, 9, 1, "eager")
+    frame = len(body).to_bytes(4, "big") + body
+
+    def eager(port: int) -> int:
+        context = Shown(ssl_enabled_protocols=version).context
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        side = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+            while True:
+                with suppress(ssl.SSLWantReadError):
+                    side.do_handshake()
+                    break
+                client.sendall(outgoing.read())
+                incoming.write(client.recv(65536))
+            side.write(frame)
+            client.sendall(outgoing.read())
+            while received := client.recv(65536):
+                incoming.write(received)
+                with suppress(ssl.SSLWantReadError):
+                    return len(side.read(1000))
+        return 0
+
+    async def story() -> None:
+        async with secure(tmp_path) as given:
+            given.broker.create_topic("t")
+            assert await asyncio.to_thread(eager, given.listener.port) > 40
+            assert given.broker.replicas.lookup("t", 0).log.log_end_offset == 1
 
     run(story())
 

@@ -10,9 +10,10 @@ import pytest
 
 from headwater.cli.main import run_command
 from headwater.errors import UsageError
+from headwater.sockets import is_loopback
 from headwater_gateway.registry import remote
-from headwater_gateway.registry.command import registry
-from headwater_gateway.registry.server import Listener, check_exposure, is_loopback
+from headwater_gateway.registry.command import exposure_options, registry
+from headwater_gateway.serving.server import Listener, check_exposure
 from unit.registry.registries import Registry, record
 
 
@@ -90,7 +91,7 @@ def test_a_password_goes_to_this_machine_or_encrypted() -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.9.9.9"])
 def test_on_loopback_nothing_is_needed(host: str) -> None:
     assert is_loopback(host)
-    check_exposure(Listener(host, 8081), has_login=False)
+    check_exposure(Listener(host, 8081), exposure_options(host), has_login=False)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "registry.example"])
@@ -99,8 +100,8 @@ def test_off_loopback_tls_and_a_login_are_needed(host: str) -> None:
 
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with pytest.raises(UsageError, match="in clear"):
-        check_exposure(Listener(host, 8081), has_login=True)
+        check_exposure(Listener(host, 8081), exposure_options(host), has_login=True)
     with pytest.raises(UsageError, match="no login"):
-        check_exposure(Listener(host, 8081, tls), has_login=False)
-    check_exposure(Listener(host, 8081, tls), has_login=True)
+        check_exposure(Listener(host, 8081, tls), exposure_options(host), has_login=False)
+    check_exposure(Listener(host, 8081, tls), exposure_options(host), has_login=True)
     assert Listener(host, 8081, tls).url.startswith("https://")

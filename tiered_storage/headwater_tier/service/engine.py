@@ -79,13 +79,14 @@ class Engine:
         if not self.metrics_listener:
             return lambda: None
         # Only when asked for: it is not needed otherwise.
-        from headwater_tier.service.metrics import ServiceCollector, serve_metrics  # noqa: PLC0415
+        from headwater.operations.metrics_server import serve_metrics  # noqa: PLC0415
+        from headwater_tier.service.metrics import ServiceCollector  # noqa: PLC0415
 
         def folded_files() -> int:
             return self.maintenance.folded_files
 
         collector = ServiceCollector(self.service, folded_files, self.clock)
-        return serve_metrics(self.metrics_listener, collector)
+        return serve_metrics("--metrics", self.metrics_listener, collector)
 
     def _release_when_idle(self) -> None:
         """Give memory back, once in each pause of all topics."""

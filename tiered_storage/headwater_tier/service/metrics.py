@@ -6,13 +6,10 @@ Brokers export the topics' reports too (`headwater_tier_*`); these are the count
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from headwater.clock import Clock
-from headwater.errors import UsageError
 from headwater_tier.service.service import TieringService
 
 PREFIX = "headwater_tier_service_"
@@ -62,24 +59,3 @@ class ServiceCollector:
     def describe(self) -> list[Metric]:
         """No families: the registration of a collector must not collect."""
         return []
-
-
-def serve_metrics(address: str, collector: ServiceCollector) -> Callable[[], None]:
-    """Serve `http://HOST:PORT/metrics` from a thread; the call that ends it. Raises UsageError."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise UsageError(f"--metrics {address!r}: give HOST:PORT")
-    registry = CollectorRegistry()
-    registry.register(collector)
-    try:
-        server: WSGIServer
-        server, thread = start_http_server(int(port), host.strip("[]"), registry)
-    except (OSError, OverflowError) as error:
-        raise UsageError(f"--metrics {address}: {error}: give a free port of this host") from error
-
-    def stop() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-    return stop

@@ -6,35 +6,24 @@ registry that does not answer raises: nobody may take its silence for a missing 
 
 from __future__ import annotations
 
-import base64
 import http.client
-import json
-import ssl
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, NoReturn
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 from headwater.clock import Clock
 from headwater.errors import UsageError
-from headwater.security.jaas import parse_jaas
-from headwater.security.secret import resolved
-from headwater.security.tls_context import client_context
 from headwater.system import SystemClock
 from headwater_tier.typed.decoding import RegisteredSchema, SchemaUnavailableError
+from headwater_tier.typed.registry_http import (
+    BASIC_INFO,
+    BEARER_TOKEN,
+    URL_KEY,
+    RegistryServer,
+    registry_properties,
+)
 
-URL_KEY = "schema.registry.url"
-PREFIX = "schema.registry."
-"""Of keys that are the registry's alone, as `schema.registry.ssl.truststore.location`."""
-BASIC_SOURCE = "basic.auth.credentials.source"
-BASIC_INFO = "basic.auth.user.info"
-BEARER_SOURCE = "bearer.auth.credentials.source"
-BEARER_TOKEN = "bearer.auth.token"
-JAAS = "sasl.jaas.config"
-SECRETS = (BASIC_INFO, BEARER_TOKEN, "ssl.keystore.password", "ssl.key.password",
-           "ssl.truststore.password", "ssl.keystore.key")  # fmt: skip
-TIMEOUT_S = 10.0
-ANSWER_BYTES_MAX = 16 * 1024 * 1024
 NOT_FOUND_S = 5.0
 MISSING_MAX = 10_000
 """Ids that are remembered as unknown; the oldest go first."""
@@ -56,9 +45,9 @@ class RegistryClient:
 
         Raises UsageError that names the key and a remedy.
         """
-        given = _properties(security or {})
+        given = registry_properties(security or {})
         self._servers = [
-            _Server(one, given) for one in filter(None, url.replace(" ", "").split(","))
+            RegistryServer(one, given) for one in filter(None, url.replace(" ", "").split(","))
         ]
         if not self._servers:
             raise UsageError(f"{URL_KEY} is empty: set it to http://host:8081")
@@ -125,7 +114,7 @@ class RegistryClient:
         failures: list[str] = []
         for server in self._servers:
             try:
-                return server.get(path)
+                return _answered(server, path)
             except SchemaUnavailableError as error:
                 failures.append(str(error))
         raise SchemaUnavailableError("; ".join(failures))
@@ -155,118 +144,24 @@ class UnknownIds:
         return now_s < self._until_s.get(schema_id, now_s)
 
 
-class _Server:
-    """One URL of the registry."""
-
-    def __init__(self, url: str, properties: Mapping[str, str]) -> None:
-        try:
-            parts = urlsplit(url)
-            self._host, self._port = parts.hostname or "", parts.port
-        except ValueError:
-            self._host = ""
-            parts = urlsplit("")
-        if parts.scheme not in ("http", "https") or not self._host:
-            raise UsageError(f"{URL_KEY} {url.rpartition('@')[2][:200]!r}: use http://host:port")
-        self._path = parts.path.rstrip("/")
-        self.shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{self._path}"
-        user_info = parts.netloc.rpartition("@")[0]
-        self._headers = {
-            "Accept": "application/vnd.schemaregistry.v1+json, application/json",
-            **_authorization(properties, unquote(user_info)),
-        }
-        tls = {name: text for name, text in properties.items() if name.startswith("ssl.")}
-        self._tls: ssl.SSLContext | None = client_context(tls) if parts.scheme == "https" else None
-
-    def get(self, path: str) -> dict[str, Any] | None:
-        """The JSON object of status 200; None for a 404 with the registry's error code."""
-        status, data = self._request(path)
-        try:
-            answer = json.loads(data)
-        except (ValueError, RecursionError):
-            answer = None
-        if status == http.client.OK and isinstance(answer, dict):
-            return answer
-        code = answer.get("error_code") if isinstance(answer, dict) else None
-        if status == http.client.NOT_FOUND and code in _NOT_FOUND_CODES:
-            return None
-        remedy = ""
-        if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
-            remedy = f": set {BASIC_INFO} or {BEARER_TOKEN} of a user that may read subjects"
-        elif status == http.client.NOT_FOUND:
-            remedy = f": check that {URL_KEY} is a schema registry"
-        raise SchemaUnavailableError(
-            f"the schema registry {self.shown} answers {path} with status {status}{remedy}"
-        )
-
-    def _request(self, path: str) -> tuple[int, bytes]:
-        connection = self._connection()
-        try:
-            connection.request("GET", self._path + path, headers=self._headers)
-            answer = connection.getresponse()
-            data = answer.read(ANSWER_BYTES_MAX + 1)
-        except (OSError, http.client.HTTPException) as error:
-            raise SchemaUnavailableError(
-                f"the schema registry {self.shown} does not answer: {error!r}"
-            ) from None
-        finally:
-            connection.close()
-        if len(data) > ANSWER_BYTES_MAX:
-            raise SchemaUnavailableError(
-                f"the schema registry {self.shown} answers more than {ANSWER_BYTES_MAX} bytes"
-            )
-        return answer.status, data
-
-    def _connection(self) -> http.client.HTTPConnection:
-        if self._tls is None:
-            return http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
-        return http.client.HTTPSConnection(
-            self._host, self._port, timeout=TIMEOUT_S, context=self._tls
-        )
-
-
 def registry_url(properties: Mapping[str, str]) -> str:
     """The URL that a properties file names; empty without."""
     return properties.get(URL_KEY, "")
 
 
-def _properties(given: Mapping[str, str]) -> dict[str, str]:
-    """The registry's own keys before those that it shares with the brokers, secrets resolved."""
-    own = {
-        name.removeprefix(PREFIX): text for name, text in given.items() if name.startswith(PREFIX)
-    }
-    merged = {**given, **own}
-    return {k: resolved(k, text) if k in SECRETS else text for k, text in merged.items()}
-
-
-def _authorization(properties: Mapping[str, str], url_user_info: str) -> dict[str, str]:
-    """The header that shows who asks; none without credentials."""
-    bearer = properties.get(BEARER_SOURCE, "STATIC_TOKEN" if BEARER_TOKEN in properties else "")
-    if bearer == "STATIC_TOKEN":
-        if not properties.get(BEARER_TOKEN):
-            raise UsageError(f"{BEARER_TOKEN} is not set, which {BEARER_SOURCE}={bearer} needs")
-        return {"Authorization": f"Bearer {properties[BEARER_TOKEN]}"}
-    if bearer:
-        raise UsageError(f"{BEARER_SOURCE} is {bearer!r}: use STATIC_TOKEN")
-    source = properties.get(BASIC_SOURCE, "USER_INFO" if BASIC_INFO in properties else "URL")
-    if source == "USER_INFO":
-        info = properties.get(BASIC_INFO, "")
-        if ":" not in info:
-            raise UsageError(f"{BASIC_INFO} is not user:password, which {BASIC_SOURCE} needs")
-    elif source == "SASL_INHERIT":
-        info = _sasl_user_info(properties)
-    elif source == "URL":
-        info = url_user_info
-    else:
-        raise UsageError(f"{BASIC_SOURCE} is {source!r}: use USER_INFO, URL or SASL_INHERIT")
-    if not info:
-        return {}
-    return {"Authorization": f"Basic {base64.b64encode(info.encode()).decode()}"}
-
-
-def _sasl_user_info(properties: Mapping[str, str]) -> str:
-    options = parse_jaas(properties[JAAS]).options if properties.get(JAAS) else {}
-    user = options.get("username") or properties.get("sasl.username", "")
-    secret = options.get("password") or properties.get("sasl.password", "")
-    if not user or not secret:
-        raise UsageError(f"{BASIC_SOURCE} is SASL_INHERIT, but {JAAS} has no user and password")
-    return f"{user}:{resolved(f'password of {JAAS}', secret)}"
+def _answered(server: RegistryServer, path: str) -> dict[str, Any] | None:
+    """The JSON object of status 200; None for a 404 with the registry's error code."""
+    status, answer = server.ask("GET", path)
+    if status == http.client.OK and isinstance(answer, dict):
+        return answer
+    code = answer.get("error_code") if isinstance(answer, dict) else None
+    if status == http.client.NOT_FOUND and code in _NOT_FOUND_CODES:
+        return None
+    remedy = ""
+    if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
+        remedy = f": set {BASIC_INFO} or {BEARER_TOKEN} of a user that may read subjects"
+    elif status == http.client.NOT_FOUND:
+        remedy = f": check that {URL_KEY} is a schema registry"
+    raise SchemaUnavailableError(
+        f"the schema registry {server.shown} answers {path} with status {status}{remedy}"
+    )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
 
 from headwater.client.cluster import Cluster
 from headwater.client.errors import kafka_error
@@ -132,36 +132,33 @@ def _check(code: int, text: str | None) -> None:
         raise kafka_error(code, text or "ACLs")
 
 
-class AclAdmin:
+class AclVerbs:
     """The methods of `Admin` about ACLs."""
 
     _acls: AclCalls
 
-    def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        raise NotImplementedError
-
-    def create_acls(self, acls: Iterable[AclBinding]) -> None:
+    async def create_acls(self, acls: Iterable[AclBinding]) -> None:
         """Add ACLs; those that exist already stay.
 
         Raises KafkaError: SECURITY_DISABLED without an authorizer, INVALID_REQUEST. The other ACLs
         are added all the same.
         """
-        self._call(self._acls.create(list(acls)))
+        await self._acls.create(list(acls))
 
-    def describe_acls(self, wanted: AclFilter | None = None) -> list[AclBinding]:
+    async def describe_acls(self, wanted: AclFilter | None = None) -> list[AclBinding]:
         """The ACLs that the filter selects, sorted; by default all. Raises KafkaError."""
-        return self._call(self._acls.describe(wanted or AclFilter()))
+        return await self._acls.describe(wanted or AclFilter())
 
-    def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
+    async def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
         """Delete what the filters select; the deleted ACLs, sorted. Raises KafkaError."""
-        return self._call(self._acls.delete(list(filters)))
+        return await self._acls.delete(list(filters))
 
-    def topic_operations(self, topics: Iterable[str]) -> dict[str, TopicRights]:
+    async def topic_operations(self, topics: Iterable[str]) -> dict[str, TopicRights]:
         """What the caller itself may do with each topic; of a topic that does not exist no
         operations are told (KIP-430)."""
         names = list(topics)
-        return self._call(self._acls.topic_operations(names)) if names else {}
+        return await self._acls.topic_operations(names) if names else {}
 
-    def cluster_operations(self) -> frozenset[Operation]:
+    async def cluster_operations(self) -> frozenset[Operation]:
         """What the caller itself may do with the cluster (KIP-430)."""
-        return self._call(self._acls.cluster_operations())
+        return await self._acls.cluster_operations()

@@ -5,9 +5,9 @@ Passwords stay here: brokers get the salted password, and store what checks one.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from headwater.client.cluster import Cluster
 from headwater.client.errors import kafka_error
@@ -143,27 +143,24 @@ def _check(code: int, text: str | None, what: str) -> None:
         raise kafka_error(code, text or what)
 
 
-class ScramAdmin:
+class ScramVerbs:
     """The methods of `Admin` about SCRAM users."""
 
     _scram: ScramCalls
 
-    def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        raise NotImplementedError
-
-    def describe_user_scram_credentials(
+    async def describe_user_scram_credentials(
         self, users: Iterable[str] | None = None
     ) -> dict[str, dict[str, int]]:
         """User -> mechanism -> iterations, for these users or for all; unknown users are left out.
 
         Raises KafkaError.
         """
-        return self._call(self._scram.describe(None if users is None else list(users)))
+        return await self._scram.describe(None if users is None else list(users))
 
-    def alter_user_scram_credentials(self, changes: Iterable[ScramAlteration]) -> None:
+    async def alter_user_scram_credentials(self, changes: Iterable[ScramAlteration]) -> None:
         """Set and remove passwords. The password itself is not sent.
 
         Raises UsageError; KafkaError: RESOURCE_NOT_FOUND for a deletion of what does not exist,
         UNACCEPTABLE_CREDENTIAL. The other users are changed all the same.
         """
-        self._call(self._scram.alter(alter_request(changes)))
+        await self._scram.alter(alter_request(changes))

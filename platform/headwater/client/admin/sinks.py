@@ -6,8 +6,8 @@ Only Headwater's brokers serve them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from headwater.client.admin import arguments
 from headwater.client.cluster import KEY_TYPE_TRANSACTION, Cluster
@@ -179,36 +179,33 @@ class SinkCalls:
             ) from e
 
 
-class SinkAdmin:
+class SinkVerbs:
     """The methods of `Admin` about sinks."""
 
     _sinks: SinkCalls
 
-    def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        raise NotImplementedError
-
-    def list_sinks(self) -> list[SinkDescription]:
+    async def list_sinks(self) -> list[SinkDescription]:
         """The sinks of every coordinator, by name. Raises EpochsUnsupportedError, as do all calls
         about sinks."""
-        return self._call(self._sinks.list())
+        return await self._sinks.list()
 
-    def describe_sinks(self, sinks: Iterable[str]) -> dict[str, SinkDescription]:
+    async def describe_sinks(self, sinks: Iterable[str]) -> dict[str, SinkDescription]:
         """Owner, run, last committed epoch and open epochs of sinks.
 
         Raises KafkaError(RESOURCE_NOT_FOUND).
         """
-        return self._call(self._sinks.describe(arguments.names("sinks", sinks)))
+        return await self._sinks.describe(arguments.names("sinks", sinks))
 
-    def delete_sinks(self, sinks: Iterable[str]) -> None:
+    async def delete_sinks(self, sinks: Iterable[str]) -> None:
         """Forget sinks. A query that goes on with a deleted sink begins it anew: epochs that it
         repeats from its checkpoint are written a second time.
 
         Raises KafkaError: RESOURCE_NOT_FOUND, INVALID_REQUEST while an epoch is not complete. The
         other sinks are deleted all the same.
         """
-        self._call(self._sinks.delete(arguments.names("sinks", sinks)))
+        await self._sinks.delete(arguments.names("sinks", sinks))
 
-    def take_over_sink(
+    async def take_over_sink(
         self, sink: str, *, owner: str | None = None, last_epoch: int | None = None
     ) -> SinkTakeover:
         """Hand a sink to another query or another checkpoint; its present run is fenced.
@@ -220,20 +217,20 @@ class SinkAdmin:
         """
         name = arguments.name("sink", sink)
         after = None if last_epoch is None else arguments.epoch("last_epoch", last_epoch, least=-1)
-        return self._call(self._sinks.take_over(name, owner, after))
+        return await self._sinks.take_over(name, owner, after)
 
-    def commit_prepared_epoch(self, sink: str, epoch: int) -> None:
+    async def commit_prepared_epoch(self, sink: str, epoch: int) -> None:
         """Commit an epoch that a run has prepared and not decided. A repeated call succeeds.
 
         Raises KafkaError: RESOURCE_NOT_FOUND, INVALID_TXN_STATE (it is not prepared).
         """
         name, number = arguments.name("sink", sink), arguments.epoch("epoch", epoch)
-        self._call(self._sinks.end_prepared(name, number, commit=True))
+        await self._sinks.end_prepared(name, number, commit=True)
 
-    def abort_prepared_epoch(self, sink: str, epoch: int) -> None:
+    async def abort_prepared_epoch(self, sink: str, epoch: int) -> None:
         """Abort an epoch that a run has prepared and not decided. Raises as above."""
         name, number = arguments.name("sink", sink), arguments.epoch("epoch", epoch)
-        self._call(self._sinks.end_prepared(name, number, commit=False))
+        await self._sinks.end_prepared(name, number, commit=False)
 
 
 def _raise(code: int, message: str | None, sink: str) -> None:

@@ -7,9 +7,9 @@ ScramExchange("SCRAM-SHA-512", token.token_id, token.password, is_token=True)
 from __future__ import annotations
 
 import base64
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from headwater.client.cluster import Cluster
 from headwater.client.errors import kafka_error
@@ -169,15 +169,12 @@ def _principal(text: str) -> tuple[str, str]:
     return kind, name
 
 
-class TokenAdmin:
+class TokenVerbs:
     """The methods of `Admin` about delegation tokens."""
 
     _tokens: TokenCalls
 
-    def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        raise NotImplementedError
-
-    def create_delegation_token(
+    async def create_delegation_token(
         self,
         *,
         owner: str | None = None,
@@ -190,22 +187,22 @@ class TokenAdmin:
         tokens, DELEGATION_TOKEN_REQUEST_NOT_ALLOWED without credentials or with a token,
         DELEGATION_TOKEN_AUTHORIZATION_FAILED.
         """
-        return self._call(self._tokens.create(owner, renewers, max_lifetime_ms))
+        return await self._tokens.create(owner, renewers, max_lifetime_ms)
 
-    def renew_delegation_token(self, hmac: bytes, *, period_ms: int = BROKERS_LIMIT) -> int:
+    async def renew_delegation_token(self, hmac: bytes, *, period_ms: int = BROKERS_LIMIT) -> int:
         """Make a token valid for `period_ms` from now on; its new expiry, in ms since 1970.
 
         Raises KafkaError: DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_EXPIRED,
         DELEGATION_TOKEN_OWNER_MISMATCH for who neither owns nor may renew it.
         """
-        return self._call(self._tokens.renew(hmac, period_ms))
+        return await self._tokens.renew(hmac, period_ms)
 
-    def expire_delegation_token(self, hmac: bytes, *, period_ms: int = AT_ONCE) -> int:
+    async def expire_delegation_token(self, hmac: bytes, *, period_ms: int = AT_ONCE) -> int:
         """End a token, now or after `period_ms`; its new expiry. Raises as for renewals."""
-        return self._call(self._tokens.expire(hmac, period_ms))
+        return await self._tokens.expire(hmac, period_ms)
 
-    def describe_delegation_tokens(
+    async def describe_delegation_tokens(
         self, owners: Iterable[str] | None = None
     ) -> list[DelegationToken]:
         """The tokens that this user may see: those of `owners`, or all."""
-        return self._call(self._tokens.describe(owners))
+        return await self._tokens.describe(owners)

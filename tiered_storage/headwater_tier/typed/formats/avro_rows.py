@@ -23,6 +23,9 @@ from headwater_tier.typed.formats.columns import EMPTY, VALUE_COLUMN
 from headwater_tier.typed.formats.misfit import malformed
 from headwater_tier.typed.formats.source_columns import Read
 
+UNREADABLE = (EOFError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError,
+              MemoryError, StopIteration)  # fmt: skip
+"""What fastavro raises within bytes that are no datum."""
 SINGLE_OBJECT_MARK = b"\xc3\x01"
 """Then the fingerprint of the schema in 8 bytes."""
 
@@ -71,3 +74,15 @@ class AvroSource:
         return fastavro.schemaless_reader(
             io.BytesIO(blob), self.schema.parsed, None, return_named_type=True
         )
+
+    def fault_at(self, blob: bytes) -> int | None:
+        """Where reading a blob that is no datum ends: the byte that does not fit, or the first one
+        that is left over; None for a datum."""
+        if self._check.is_datum(blob):
+            return None
+        source = io.BytesIO(blob)
+        try:
+            fastavro.schemaless_reader(source, self.schema.parsed, None, return_named_type=True)
+        except UNREADABLE:
+            return min(source.tell(), len(blob))
+        return source.tell()

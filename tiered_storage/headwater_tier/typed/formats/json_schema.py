@@ -33,6 +33,7 @@ from headwater_tier.typed.formats.columns import (
 from headwater_tier.typed.formats.json_fast import JsonFast
 from headwater_tier.typed.formats.json_fit import JSON_TEXT
 from headwater_tier.typed.formats.json_rows import JsonRows
+from headwater_tier.typed.formats.json_values import json_fault
 from headwater_tier.typed.formats.logical_types import CONNECT_DECIMAL
 from headwater_tier.typed.formats.misfit import UnsupportedSchemaError
 from headwater_tier.typed.formats.source_columns import Read
@@ -71,6 +72,11 @@ class JsonSchemaSource:
     def reader(self, schema: pa.Schema) -> Read:
         """See the port."""
         return JsonRows(self._fitted(schema), grows=False, is_record=self._is_record).read
+
+    def fault_at(self, blob: bytes) -> int | None:
+        """The byte from which a blob is no JSON; None for JSON."""
+        fault = json_fault(blob)
+        return None if fault is None else fault[1]
 
     def fast(self) -> JsonFast | None:
         """See the port."""

@@ -30,6 +30,19 @@ def fast_value(text: bytes) -> Value:
         raise malformed(f"no JSON: {error}") from None
 
 
+def json_fault(text: bytes) -> tuple[str, int] | None:
+    """(what is wrong, at which byte) of a text that is no JSON; None for JSON."""
+    try:
+        decoded = text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return "no UTF-8", error.start
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        return error.msg.partition(": line ")[0], len(decoded[: error.pos].encode("utf-8"))
+    return None
+
+
 def exact_value(text: bytes) -> Value:
     """The value, with fractions as Decimal. Raises NotFittingError, also for equal keys."""
     try:

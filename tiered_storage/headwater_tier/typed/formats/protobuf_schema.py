@@ -35,6 +35,7 @@ from headwater_tier.typed.formats.misfit import (
     out_of_range,
 )
 from headwater_tier.typed.formats.protobuf_files import descriptor_files
+from headwater_tier.typed.formats.protobuf_wire import wire_fault
 from headwater_tier.typed.formats.source_columns import Read, crossing, refusal
 
 Descriptor = Any
@@ -120,6 +121,10 @@ class ProtobufSource:
     def fast(self) -> None:
         """See the port."""
         return
+
+    def fault_at(self, blob: bytes) -> int | None:
+        """Where the fields of a blob that is no message end; None if all of them are whole."""
+        return wire_fault(blob)
 
     def reader(self, schema: pa.Schema) -> Read:
         """See the port."""

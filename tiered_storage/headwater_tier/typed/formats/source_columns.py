@@ -38,6 +38,9 @@ class Source(Protocol):
     def fast(self) -> FastRows | None:
         """The kernel's way for its blobs; None if there is none."""
 
+    def fault_at(self, blob: bytes) -> int | None:
+        """The byte at which a blob stops being of this schema; None where no byte tells."""
+
 
 class SourceRows:
     """Reads rows of one declared schema (`headwater_tier.typed.formats.rows.RowReader`)."""

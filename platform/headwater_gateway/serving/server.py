@@ -1,6 +1,6 @@
-"""The registry's process: the topic followed, the application served by uvicorn until SIGTERM.
+"""An ASGI application served by uvicorn until SIGTERM; where it may listen.
 
-The only module that imports uvicorn.
+Only this package imports uvicorn.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ import json
 import os
 import signal
 import ssl
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
-from ipaddress import ip_address
 from threading import Thread
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from headwater.errors import UsageError
+from headwater.sockets import is_loopback
+from headwater_gateway.serving.protocol import BoundedProtocol
 
 GRACE_S = 5
 STDIN = 0
@@ -28,7 +30,7 @@ KEEP_ALIVE_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Where the registry listens. `tls` None: plain HTTP."""
+    """Where a server listens. `tls` None: plain HTTP."""
 
     host: str
     port: int
@@ -41,43 +43,52 @@ class Listener:
         return f"{'http' if self.tls is None else 'https'}://{host}:{self.port}"
 
 
-def is_loopback(host: str) -> bool:
-    """True for localhost and loopback addresses."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
+@dataclass(frozen=True, slots=True)
+class ExposureOptions:
+    """The options of a command, for the errors of `check_exposure`."""
+
+    listen: str
+    """As `--host 10.0.0.7`."""
+    tls: str
+    """What gives the server TLS."""
+    loopback: str
+    """What makes it listen at loopback."""
+    login: str = "--command-config with security.protocol=SASL_SSL or SASL_PLAINTEXT"
 
 
-def check_exposure(listener: Listener, *, has_login: bool) -> None:
-    """Off loopback the registry needs TLS and a login. Raises UsageError."""
+def check_exposure(listener: Listener, options: ExposureOptions, *, has_login: bool) -> None:
+    """Off loopback a server needs TLS and a login. Raises UsageError."""
     if is_loopback(listener.host):
         return
     if listener.tls is None:
         raise UsageError(
-            f"--host {listener.host} is not loopback, and passwords would cross the network in "
-            "clear: give --listener-properties with ssl.keystore.location, or --host 127.0.0.1"
+            f"{options.listen} is not loopback, and passwords would cross the network in clear: "
+            f"give {options.tls}, or {options.loopback}"
         )
     if not has_login:
         raise UsageError(
-            f"--host {listener.host} is not loopback, and the brokers' listener has no login: give "
-            "--command-config with security.protocol=SASL_SSL or SASL_PLAINTEXT, or --host "
-            "127.0.0.1"
+            f"{options.listen} is not loopback, and the brokers' listener has no login: give "
+            f"{options.login}, or {options.loopback}"
         )
 
 
-class RegistryServer(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """Prints a JSON line once it listens, as brokers do, for who waits for it."""
 
-    def __init__(self, app: ASGIApp, listener: Listener) -> None:
+    def __init__(
+        self, app: ASGIApp, listener: Listener, lifespan: AbstractAsyncContextManager[None]
+    ) -> None:
+        """`lifespan` is entered before it listens, and left when all requests are done."""
         config = uvicorn.Config(
             app,
             host=listener.host,
             port=listener.port,
+            http=BoundedProtocol,
             log_level="warning",
             access_log=False,
             server_header=False,
             lifespan="off",
+            log_config=None,
             ws="none",
             proxy_headers=False,
             backlog=BACKLOG,
@@ -89,6 +100,8 @@ class RegistryServer(uvicorn.Server):
         config.ssl = listener.tls
         super().__init__(config)
         self._listener = listener
+        self._lifespan = AsyncExitStack()
+        self._begin = lifespan
 
     def stop_at_end_of_stdin(self) -> None:
         """The supervisor's end of stdin closes when it ends, however it ends."""
@@ -97,15 +110,27 @@ class RegistryServer(uvicorn.Server):
         self.should_exit = True
 
     async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
-        """Listen, then say so."""
+        """Listen, then say so. Raises what the application's beginning raises."""
+        await self._lifespan.enter_async_context(self._begin)
         await super().startup(sockets)  # type: ignore[arg-type]
         if self.started:
             print(json.dumps({"ready": True, "url": self._listener.url}), flush=True)
 
+    async def shutdown(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        """Let requests end for GRACE_S, then cancel them; the application ends after them."""
+        await super().shutdown(sockets)  # type: ignore[arg-type]
+        await self._lifespan.aclose()
 
-def serve(app: ASGIApp, listener: Listener, *, until_stdin_ends: bool = False) -> int:
+
+def serve(
+    app: ASGIApp,
+    listener: Listener,
+    *,
+    until_stdin_ends: bool = False,
+    lifespan: AbstractAsyncContextManager[None] | None = None,
+) -> int:
     """Serve until SIGTERM or SIGINT, or until whoever started it is gone; the exit code."""
-    server = RegistryServer(app, listener)
+    server = HttpServer(app, listener, lifespan or nullcontext())
     if until_stdin_ends:
         Thread(target=server.stop_at_end_of_stdin, daemon=True).start()
     # uvicorn raises the signal again at its end, when connections to the brokers are still open.

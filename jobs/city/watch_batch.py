@@ -1,0 +1,181 @@
+"""The watch-list as a Spark query with micro-batches of 2 s: the same matches, for comparison.
+
+The instructions are read anew for each micro-batch, so they take effect at run time here, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import and_
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+
+from city.arrivals import Arrivals
+from city.fields import (
+    ABNORMAL,
+    FACE_WIRE,
+    FACES,
+    TRACKS_BATCH,
+    VEHICLE_WIRE,
+    VEHICLES,
+    WATCH_INSTRUCTIONS,
+)
+from city.flows import City, Figure, Site
+from city.instructions import WatchInstruction, parse_instruction
+from city.queries import started
+from city.watch import WatchList
+from city.watch_oracle import LATE, watched
+from headwater import Consumer
+from headwater.errors import UsageError
+
+FLOW = "watch-list, micro-batch"
+TRIGGER = "2 seconds"
+SETTLED_MS = 20_000
+"""Matches that were sent so long before a site is lost must be in its topic, in real time."""
+_TEXTS = ("record_id", "checkpoint_id", "capture_time", "picture_url")
+
+
+def value_schema() -> str:
+    """The schema of both topics' values: what the match needs, by the records' own keys."""
+    texts = {*VEHICLE_WIRE.values(), *FACE_WIRE.values()} - {FACE_WIRE["features"]}
+    columns = [f"`{key}` STRING" for key in sorted(texts)]
+    return ", ".join([*columns, f"`{FACE_WIRE['features']}` ARRAY<DOUBLE>"])
+
+
+def condition(one: WatchInstruction) -> Column:
+    """True for the records that an instruction matches: what `WatchList.matches` decides."""
+    if one.traits:
+        same = [f.col(f"row.`{VEHICLE_WIRE[name]}`") == value for name, value in one.traits]
+        is_read = f.col(f"row.`{VEHICLE_WIRE['plate']}`") != ABNORMAL
+        return reduce(and_, same, (f.col("topic") == VEHICLES) & is_read)
+    if one.person:
+        named = f.col(f"row.`{FACE_WIRE['person']}`") == one.person
+        return (f.col("topic") == FACES) & named
+    features = f.col(f"row.`{FACE_WIRE['features']}`")
+    wanted = f.array(*[f.lit(number) for number in one.face])
+    length = f.sqrt(_dot(features, features)) * f.sqrt(_dot(wanted, wanted))
+    alike = _dot(features, wanted) >= f.lit(one.likeness) * length
+    return (f.col("topic") == FACES) & (length > 0) & alike
+
+
+def _dot(one: Column, other: Column) -> Column:
+    products = f.zip_with(one, other, lambda a, b: a * b)
+    return f.aggregate(products, f.lit(0.0), lambda total, product: total + product)
+
+
+def points(records: DataFrame, instructions: Iterable[WatchInstruction]) -> DataFrame:
+    """Records (topic, partition, offset, timestamp, value) as records of the track topic."""
+    parsed = f.from_json(f.col("value").cast("string"), value_schema())
+    rows = records.withColumn("row", parsed)
+    ids = [f.when(condition(one), f.lit(one.instruction_id)) for one in instructions]
+    matched = rows.select(f.explode(f.array_compact(f.array(*ids))).alias("identity"), "*")
+    place = f.concat_ws("-", "topic", "partition")
+    told = f.struct(
+        f.lit("point").alias("kind"),
+        f.concat_ws("/", "identity", "row.record_id").alias("track_id"),
+        f.col("identity").alias("instruction_id"),
+        f.when(f.col("topic") == VEHICLES, "vehicle").otherwise("face").alias("what"),
+        f.col("row.record_id"),
+        *[f.col(f"row.`{VEHICLE_WIRE[name]}`").alias(name) for name in _TEXTS[1:]],
+        place.alias("partition"),
+        f.col("offset"),
+    )
+    value = f.to_json(told).cast("binary").alias("value")
+    return matched.select(f.col("identity").cast("binary").alias("key"), value)
+
+
+class WatchBatch:
+    """The flow."""
+
+    name = FLOW
+
+    def __init__(self) -> None:
+        self._list = WatchList()
+        self._query: StreamingQuery | None = None
+        self._lost_ms = float("inf")
+
+    def start(self, city: City) -> None:
+        """Start the query."""
+        self._city = city
+        site = city.site
+        self._site = site
+        self._consumer = Consumer(WATCH_INSTRUCTIONS, bootstrap_servers=site.servers)
+        self._consumer.seek_to_beginning(*self._consumer.assignment())
+        Path(site.checkpoint("watch")).parent.mkdir(parents=True, exist_ok=True)
+        records = (
+            city.spark.readStream.format("headwater")
+            .options(**site.spark_options)
+            .option("subscribe", f"{VEHICLES},{FACES}")
+            .option("startingOffsets", "earliest")
+            .load()
+        )
+        with city.planners:
+            query = (
+                records.writeStream.queryName("watch-batch")
+                .foreachBatch(self._match)
+                .option("checkpointLocation", site.checkpoint("watch"))
+                .trigger(processingTime=TRIGGER)
+                .start()
+            )
+            self._query = started(query, city.clock.clock)
+        city.on_switch.append(self._leave)
+
+    def _match(self, records: DataFrame, _epoch_id: int) -> None:
+        for found in self._consumer.poll(0).values():
+            for record in found:
+                try:
+                    self._list.apply(parse_instruction(record.value))
+                except UsageError:
+                    continue  # the live service names it
+        if self._list.active:
+            matched = points(records, list(self._list.active.values()))
+            writer = matched.write.format("headwater").options(**self._site.spark_options)
+            writer.option("topic", TRACKS_BATCH).mode("append").save()
+
+    def _leave(self, _site: Site) -> None:
+        """The comparison ends with its site."""
+        self._lost_ms = self._city.clock.real_now_ms()
+        if self._query is not None:
+            self._query.stop()
+            self._query = None
+        self._consumer.close()
+
+    def stop(self) -> None:
+        """Match what is left."""
+        if self._query is not None:
+            self._query.processAllAvailable()
+            self._query.stop()
+            self._consumer.close()
+
+    def figures(self) -> Sequence[Figure]:
+        """The same points as the truth's, up to the loss of the site."""
+        return [self._figure(self._found)]
+
+    def watch(self, reader: Arrivals) -> None:
+        """Whose points are compared: the reader of the site at which the query runs."""
+        self._reader = reader
+
+    @property
+    def _found(self) -> set[tuple[str, int]]:
+        return {
+            (a.told["instruction_id"], a.row)
+            for a in self._reader.points(TRACKS_BATCH)
+            if a.told["instruction_id"] != LATE
+        }
+
+    def _figure(self, found: set[tuple[str, int]]) -> Figure:
+        must, may = set(), set()
+        for one in watched(self._city.world):
+            if one.name == LATE:
+                continue
+            sent_ms = self._city.ledger.real_sent_ms(one.topic)
+            may |= {(one.name, row) for row in one.rows.tolist()}
+            settled = sent_ms[one.rows] < self._lost_ms - SETTLED_MS
+            must |= {(one.name, row) for row in one.rows[settled].tolist()}
+        oracle = f"{len(must):,} to {len(may):,} points"
+        said = f"{len(found):,} points, {len(must - found):,} missing"
+        return Figure(FLOW, "the same tracks", oracle, said, must <= found <= may)

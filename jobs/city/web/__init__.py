@@ -1,0 +1,1 @@
+"""The city's live pages for traffic and police users."""

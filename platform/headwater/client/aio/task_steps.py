@@ -1,0 +1,76 @@
+"""Runs a consumer's steps (`headwater.client.steps`) in asyncio tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, TypeVar
+
+from headwater.client.engine_host import AsyncHost
+from headwater.client.steps import OnCaller, Pause, Step, Steps, Whole
+from headwater.client.subscription_state import SubscriptionState
+
+T = TypeVar("T")
+
+
+class TaskSteps:
+    """Awaits each step: coroutines on the engine's loop, news on the caller's."""
+
+    def __init__(self, host: AsyncHost, state: SubscriptionState) -> None:
+        self._host = host
+        self._state = state
+        self._news = asyncio.Event()
+        state.on_news = lambda: host.deliver(self._news.set)
+        self._whole: asyncio.Task[None] | None = None
+        """What is run to its end, whoever waits for it."""
+
+    async def run(self, steps: Steps[T]) -> T:
+        """The result of the steps. After the last step nothing is awaited any more."""
+        value: Any = None
+        error: BaseException | None = None
+        try:
+            while True:
+                step = steps.send(value) if error is None else steps.throw(error)
+                value = error = None
+                try:
+                    value = await self._wait(step)
+                except BaseException as e:  # noqa: BLE001 - the steps see it first
+                    error = e
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    async def _wait(self, step: Step) -> Any:
+        if isinstance(step, Pause):
+            self._news.clear()
+            if self._state.version == step.seen:
+                await self._pause(step.seconds)
+            return None
+        if isinstance(step, OnCaller):
+            return await step.work
+        if isinstance(step, Whole):
+            if self._whole is None:
+                self._whole = asyncio.create_task(self.run(step.steps))
+            await self.settle()
+            return None
+        return await self._host.call(step)
+
+    @property
+    def is_inside(self) -> bool:
+        """True in a listener: what calls it waits for it."""
+        return self._whole is not None and asyncio.current_task() is self._whole
+
+    async def settle(self) -> None:
+        """Wait for a rebalance that an earlier caller began and did not see the end of."""
+        task = self._whole
+        if task is not None:
+            await asyncio.wait([task])
+            self._whole = None
+            task.result()
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait for news. `asyncio.wait_for` would make a task each time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            pass  # the steps look at the clock

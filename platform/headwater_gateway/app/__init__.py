@@ -1,0 +1,1 @@
+"""The gateway's shell: logins, clients per principal, guards, and the parts that answer."""

@@ -1,0 +1,106 @@
+"""Sessions of the console: a cookie stands for a login, for 30 minutes past the last request.
+
+The cookie is HttpOnly and SameSite=Strict. Over TLS its name begins with `__Host-`, so that no
+other host or path can set it; browsers refuse that name over plain HTTP, which only loopback has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from starlette.responses import Response
+
+from headwater.clock import Clock
+from headwater.entropy import Entropy
+from headwater_gateway.app.login import Login
+
+SESSION_S = 30 * 60
+SESSIONS_MAX = 1_000
+COOKIE = "headwater-session"
+SECURE_COOKIE = f"__Host-{COOKIE}"
+
+
+@dataclass(slots=True)
+class Session:
+    """A browser that has logged in."""
+
+    login: Login
+    csrf: str
+    """Writes send it as `X-CSRF-Token`; pages have it, other sites do not."""
+    cookie: str = field(repr=False)
+    until_s: float
+
+    def accepts(self, token: str) -> bool:
+        """Compares in constant time."""
+        return hmac.compare_digest(self.csrf.encode(), token.encode(errors="replace"))
+
+
+class Sessions:
+    """The sessions of this process; a restart ends them."""
+
+    def __init__(self, clock: Clock, entropy: Entropy, *, is_secure: bool) -> None:
+        """`is_secure`: the gateway speaks TLS."""
+        self._clock = clock
+        self._entropy = entropy
+        self._is_secure = is_secure
+        self._sessions: OrderedDict[bytes, Session] = OrderedDict()
+
+    @property
+    def cookie_name(self) -> str:
+        """The name of the cookie."""
+        return SECURE_COOKIE if self._is_secure else COOKIE
+
+    def begin(self, login: Login) -> Session:
+        """A new session; the oldest ends when there are too many. The caller has checked the
+        login, as by `ClientPools.lease`."""
+        cookie, csrf = self._entropy.randbytes(32).hex(), self._entropy.randbytes(32).hex()
+        until_s = self._clock.monotonic() + SESSION_S
+        session = self._sessions[_key(cookie)] = Session(login, csrf, cookie, until_s)
+        if len(self._sessions) > SESSIONS_MAX:
+            self._sessions.popitem(last=False)
+        return session
+
+    def find(self, cookie: str) -> Session | None:
+        """The session of a cookie, if it is not over; it lives on for `SESSION_S`."""
+        key, now = _key(cookie), self._clock.monotonic()
+        session = self._sessions.get(key)
+        if session is None:
+            return None
+        if now >= session.until_s:
+            del self._sessions[key]
+            return None
+        session.until_s = now + SESSION_S
+        self._sessions.move_to_end(key)
+        return session
+
+    def end(self, session: Session) -> None:
+        """Log out."""
+        self._sessions.pop(_key(session.cookie), None)
+
+    def set_cookie(self, response: Response, session: Session) -> None:
+        """Give the session's cookie to the browser."""
+        response.set_cookie(
+            self.cookie_name,
+            session.cookie,
+            path="/",
+            secure=self._is_secure,
+            httponly=True,
+            samesite="strict",
+        )
+
+    def clear_cookie(self, response: Response) -> None:
+        """Take it back."""
+        response.delete_cookie(
+            self.cookie_name,
+            path="/",
+            secure=self._is_secure,
+            httponly=True,
+            samesite="strict",
+        )
+
+
+def _key(cookie: str) -> bytes:
+    return hashlib.sha256(cookie.encode(errors="replace")).digest()

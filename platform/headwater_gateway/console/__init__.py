@@ -1,0 +1,1 @@
+"""The console: the cluster in a browser, rendered on the server."""

@@ -1,0 +1,1 @@
+"""Consumer lag: samples, their trend, and why a group lags."""

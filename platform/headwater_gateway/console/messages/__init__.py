@@ -1,0 +1,1 @@
+"""The message browser: decode, filter, scan, tail, export, produce."""

@@ -1,0 +1,76 @@
+"""Answers of the cluster that pages share: asked for in the background, shown as last known.
+
+A page waits a moment for what is not there yet, then comes without it; its next tick has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any, TypeVar, cast
+
+from headwater.clock import Clock
+from headwater.errors import HeadwaterError
+
+T = TypeVar("T")
+FRESH_S = 4.0
+WAIT_S = 0.5
+KEYS_MAX = 500
+
+log = logging.getLogger(__name__)
+
+
+class Snapshots:
+    """The last answers, by key. Of one event loop."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._values: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
+        self._tasks: dict[Hashable, asyncio.Task[None]] = {}
+
+    async def get(
+        self,
+        key: Hashable,
+        load: Callable[[], Awaitable[T]],
+        *,
+        fresh_s: float = FRESH_S,
+        wait_s: float = WAIT_S,
+    ) -> T | None:
+        """The answer: a fresh one, else one that comes in `wait_s`, else the last one, else None.
+
+        None, too, if the brokers refuse it: who may not see it sees the page without it.
+        """
+        known = self._values.get(key)
+        if known is not None and self._clock.monotonic() - known[0] < fresh_s:
+            return cast("T | None", known[1])
+        task = self._tasks.get(key)
+        if task is None:
+            task = asyncio.create_task(self._load(key, load), name="console-snapshot")
+            self._tasks[key] = task
+            task.add_done_callback(lambda _task: self._tasks.pop(key, None))
+        await asyncio.wait([task], timeout=wait_s)
+        return cast("T | None", self._value(key))
+
+    def _value(self, key: Hashable) -> Any:
+        known = self._values.get(key)
+        return None if known is None else known[1]
+
+    async def _load(self, key: Hashable, load: Callable[[], Awaitable[Any]]) -> None:
+        value = None
+        try:
+            value = await load()
+        except HeadwaterError as error:
+            log.debug("no answer for a page: %s", error)
+        self._values[key] = (self._clock.monotonic(), value)
+        self._values.move_to_end(key)
+        if len(self._values) > KEYS_MAX:
+            self._values.popitem(last=False)
+
+    async def close(self) -> None:
+        """End what is asked for."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

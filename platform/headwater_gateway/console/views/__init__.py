@@ -1,0 +1,1 @@
+"""The views of the console, one module per page of the navigation."""

@@ -1,0 +1,1 @@
+"""Keys and values by a registered schema: from JSON to the bytes of a record, and back."""

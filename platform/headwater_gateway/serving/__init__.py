@@ -1,0 +1,1 @@
+"""An ASGI application served over HTTP or HTTPS by uvicorn."""

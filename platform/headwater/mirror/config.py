@@ -49,6 +49,9 @@ KEYS = (
     _key("topics.deny", Kind.STRING, None, "Topics not to mirror, instead of `topics`."),
     _key("groups", Kind.STRING, None, "Groups whose offsets are translated."),
     _key("groups.deny", Kind.STRING, None, "Groups whose offsets are not, instead of `groups`."),
+    _key("group.instance.id", Kind.STRING, None,
+         "Names this process among those of the mirror: it takes its buckets over again at once "
+         "after a crash (KIP-345). Each process needs its own."),
     _key("mirror.buckets", Kind.INT, 4,
          "Transactions at the same time, over all processes. Fixed with the first run.", 1),
     _key("commit.interval.ms", Kind.INT, 200, "Time limit of a transaction.", 1, "ms"),
@@ -121,6 +124,7 @@ class MirrorConfig:
     topics: Selection
     groups: Selection
     mirror_id: str = "1"
+    instance_id: str | None = None
     buckets: int = 4
     commit_s: float = 0.2
     commit_bytes: int = 8 << 20
@@ -192,7 +196,7 @@ def parse_config(properties: Mapping[str, str]) -> MirrorConfig:
 
 
 _PLAIN = {
-    "buckets": "mirror.buckets", "commit_bytes": "commit.bytes",
+    "instance_id": "group.instance.id", "buckets": "mirror.buckets", "commit_bytes": "commit.bytes",
     "replication_factor": "replication.factor", "syncs_configs": "sync.topic.configs.enabled",
     "topic_configs": "topic.configs", "syncs_acls": "sync.topic.acls.enabled",
     "syncs_groups": "sync.group.offsets.enabled", "metrics_port": "metrics.port",

@@ -121,7 +121,7 @@ def log(base: int, *values: bytes) -> memoryview:
 def test_a_partition_is_stored_up_to_what_was_sent_and_later_fetches_wait() -> None:
     copy = PartitionCopy(TP, Position(4, "s", "t", 2), OffsetMap())
     assert not copy.has_news
-    copy.on_fetch(log(4, b"a", b"b"), [])
+    copy.on_fetch(log(4, b"a" * 3000, b"b"), [])
     copy.on_fetch(log(6, b"c"), [])
     assert (copy.fetch_offset, copy.fetch_epoch, copy.has_data) == (7, 3, True)
     piece = copy.take()
@@ -133,6 +133,18 @@ def test_a_partition_is_stored_up_to_what_was_sent_and_later_fetches_wait() -> N
     assert copy.stored == 6 and copy.has_news  # the second fetch waits
     copy.on_fetch(log(6, b"c"), [])
     assert copy.take() is not None and copy.take() is None  # a fetch twice is one
+
+
+def test_small_batches_that_wait_together_become_one_and_each_record_keeps_its_place() -> None:
+    copy = PartitionCopy(TP, Position(0, "s", "t"), OffsetMap())
+    for base in (0, 2, 7):
+        copy.on_fetch(log(base, b"%d" % base, b"x"), [])
+    copy.on_fetch(log(9, b"large" * 1000), [])
+    piece = copy.take()
+    assert piece is not None and (piece.records, piece.next_offset) == (6, 9)
+    assert piece.runs(50) == [Run(0, 50, 4), Run(7, 54, 2)]
+    (found,) = [p for p in [copy.take()] if p is not None]
+    assert (found.source_offset, copy.has_data, copy.buffered_bytes) == (9, False, 0)
 
 
 def test_what_the_mirror_in_the_other_direction_wrote_is_passed() -> None:

@@ -50,6 +50,11 @@ class MirrorService:
         self._stopping = asyncio.Event()
 
     @property
+    def topic_troubles(self) -> dict[str, str]:
+        """Topic -> why its counterpart in the target could not be changed."""
+        return dict(self._sync.trouble)
+
+    @property
     def clusters(self) -> tuple[Cluster, ...]:
         """Every connection pool."""
         return (

@@ -46,6 +46,11 @@ CONNECT_FILE = (
     "org.apache.kafka:connect-runtime:4.3.1",
     "org.slf4j:slf4j-simple:1.7.36",
 )
+MIRROR_MAKER = (
+    "org.apache.kafka:connect-mirror:4.3.1",
+    "org.apache.kafka:connect-runtime:4.3.1",
+    "org.slf4j:slf4j-simple:1.7.36",
+)
 OPENSEARCH_VERSION = "3.9.0"
 OPENSEARCH = (
     f"org.opensearch:opensearch:{OPENSEARCH_VERSION}",
@@ -202,6 +207,11 @@ def streams_jars() -> str:
 def connect_file_jars() -> Path:
     """The folder with the jars of Kafka Connect and of its connectors for files."""
     return maven_jars("connect-file", CONNECT_FILE)
+
+
+def mirror_maker_jars() -> str:
+    """The class path of MirrorMaker 2."""
+    return f"{maven_jars('mirror-maker', MIRROR_MAKER)}/*"
 
 
 def opensearch() -> tuple[str, Path]:
@@ -363,6 +373,7 @@ PARTS: dict[str, Callable[[], object]] = {
     f"Storm {STORM_VERSION}": storm_jars,
     f"Kafka Streams {STREAMS_VERSION}": streams_jars,
     "Kafka Connect's connectors for files": connect_file_jars,
+    "MirrorMaker 2": mirror_maker_jars,
     f"OpenSearch {OPENSEARCH_VERSION}": opensearch,
     "rsyslog": rsyslog,
     "Prometheus": prometheus_programs,

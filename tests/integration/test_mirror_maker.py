@@ -13,9 +13,8 @@ from headwater.client.values import TopicPartition
 from integration.cluster import LocalCluster
 from integration.conftest import Start
 from suites import java_programs, parts
-from suites.java_programs import INTEGRATIONS
 from suites.killing import KillableProgram, wait_until
-from suites.parts import MissingPartError
+from suites.parts import INTEGRATIONS, MissingPartError
 
 pytestmark = [pytest.mark.integration, pytest.mark.integrations, pytest.mark.timeout(300)]
 TOPIC, OTHER, LATER = "flights-2026", "not-mirrored", "flights-2027"

@@ -45,7 +45,7 @@ unit: setup ## Tests without processes, sockets or Spark (ARGS= to pytest, WORKE
 	  --ignore tests/tidy $(ARGS)
 
 integration: setup ## Tests with real processes, clients and Spark (ARGS= to pytest)
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests/integration \
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/integration \
 	  -m "not long and not integrations" $(ARGS)
 
 long: setup ## The tests that `make test` leaves out: minutes of kills under Spark, tiering races

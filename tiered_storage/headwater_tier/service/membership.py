@@ -261,8 +261,8 @@ def _check(reply: Message) -> None:
 
 
 def offsets_of(report: TopicReport) -> OffsetCommitRequestTopic:
-    """What is committed for a report; the status is the metadata of STATUS_PARTITION, also while that
-    partition has no row in the table."""
+    """What is committed for a report: the status is the metadata of STATUS_PARTITION, also while
+    that partition has no row in the table."""
     metadata = report.status.to_metadata()
     ends = {STATUS_PARTITION: 0, **report.ends}
     return OffsetCommitRequestTopic(

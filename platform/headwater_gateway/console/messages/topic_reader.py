@@ -29,6 +29,9 @@ def consumer_options(*, is_committed: bool) -> dict[str, Any]:
 class TopicReader:
     """A consumer on one topic. Of one event loop."""
 
+    shown = ""
+    """What is read, for people, where it is not the topic itself."""
+
     def __init__(self, consumer: Any, topic: str) -> None:
         """`consumer`: an open `headwater.aio.AsyncConsumer`."""
         self._consumer = consumer

@@ -95,7 +95,7 @@ function pieces(first, address) {
     more.disabled = true;
     try {
       const piece = await asked(`${address}&at=${next}`);
-      text.append(piece.text.startsWith("0") && address.includes("as=hex") ? `\n${piece.text}` : piece.text);
+      text.append(address.includes("as=hex") ? `\n${piece.text}` : piece.text);
       next = piece.next;
     } catch (error) {
       view.append(make("p", { class: "notice bad" }, error.message));
@@ -231,7 +231,7 @@ function rowOf(message, root, query) {
     make("td", { class: "shrink" }, opener),
     make("td", { class: "number shrink" }, String(message.p)),
     make("td", { class: "number shrink mono" }, make("a", { href: `${address}${query}` }, message.o)),
-    make("td", { class: "time shrink" }, message.t.replace("T", " ").replace("+00:00", "")),
+    make("td", { class: "time shrink" }, message.t.replace("T", " ").replace("Z", "")),
     cell(message.key, "key"),
     cell(message.value, "value"),
     make("td", { class: "number shrink muted size" }, bytes(message.key.size + message.value.size)),
@@ -272,6 +272,7 @@ class Browser {
     this.isLive = false;
     this.isDone = false;
     this.shown = 0;
+    this.from = "";
     const formats = new URLSearchParams(this.address.split("?")[1] ?? "");
     const kept = new URLSearchParams();
     for (const name of ["key", "value"]) {
@@ -302,6 +303,7 @@ class Browser {
 
   begin(told) {
     this.isLive = told.live;
+    this.from = told.source ? ` from the ${told.source}` : "";
     this.stop.hidden = false;
     this.bar.hidden = this.isLive;
     this.state.textContent = this.isLive ? "Live: waiting for messages" : "Reading …";
@@ -355,7 +357,7 @@ class Browser {
   done(told) {
     const seconds = this.ms === undefined ? "" : ` in ${(this.ms / 1000).toFixed(1)} s`;
     const read = this.read === undefined ? "" : `, ${count(this.read)} read${seconds}`;
-    this.end(`${count(this.shown)} ${this.shown === 1 ? "message" : "messages"}${read}`);
+    this.end(`${count(this.shown)} ${this.shown === 1 ? "message" : "messages"}${this.from}${read}`);
     if (told.end === "time" || told.end === "records") {
       this.notes.append(make("p", { class: "notice warn" }, `Not all was read: ${told.why}.`));
     }
@@ -395,6 +397,14 @@ class Browser {
   }
 }
 
+/** `e` opens the row that has the focus in place. */
+function onRowKey(event) {
+  const isPlain = !event.ctrlKey && !event.metaKey && !event.altKey;
+  if (event.key === "e" && isPlain && !event.target.closest("input, textarea, select")) {
+    event.target.closest("tr.message")?.querySelector(".opener").click();
+  }
+}
+
 // --- the form --------------------------------------------------------------------------------
 
 function onFrom(select) {
@@ -417,6 +427,7 @@ function onAsk(form) {
 const section = document.querySelector("[data-stream]");
 if (section?.dataset.stream) {
   new Browser(section);
+  document.addEventListener("keydown", onRowKey);
 }
 const detail = document.querySelector("[data-detail]");
 if (detail) {

@@ -13,7 +13,8 @@ from referencing.jsonschema import DRAFT7
 
 from headwater_gateway.app.errors import GatewayError
 from headwater_gateway.rest.documents import encoded, parsed
-from headwater_gateway.rest.serdes.port import RegisteredSchema, SerdeError
+from headwater_gateway.rest.serdes.port import SerdeError
+from headwater_tier.typed.decoding import RegisteredSchema
 
 SHOWN_CHARS = 200
 

@@ -184,6 +184,8 @@ class Bucket:
         await self.adopt()
         self.trouble = ""
         while True:
+            # The clusters' metadata is shared: another bucket's refresh may have moved a leader.
+            self._reader.wake()
             await self._wait_for_work()
             if self._stopping:
                 return

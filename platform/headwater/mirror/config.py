@@ -49,6 +49,9 @@ KEYS = (
     _key("topics.deny", Kind.STRING, None, "Topics not to mirror, instead of `topics`."),
     _key("groups", Kind.STRING, None, "Groups whose offsets are translated."),
     _key("groups.deny", Kind.STRING, None, "Groups whose offsets are not, instead of `groups`."),
+    _key("group.instance.id", Kind.STRING, None,
+         "Names this process among those of the mirror: it takes its buckets over again at once "
+         "after a crash (KIP-345). Each process needs its own."),
     _key("mirror.buckets", Kind.INT, 4,
          "Transactions at the same time, over all processes. Fixed with the first run.", 1),
     _key("commit.interval.ms", Kind.INT, 200, "Time limit of a transaction.", 1, "ms"),
@@ -66,7 +69,7 @@ KEYS = (
          "How often the target learns that the mirror lives, and where the source ends.", 1, "s"),
     _key("target.existing", Kind.STRING, "stop",
          "`append` mirrors into topics that hold other records already; `stop` does not."),
-    _key("metrics.port", Kind.INT, None, "Serve Prometheus metrics at this port of 127.0.0.1.", 1),
+    _key("metrics.listen", Kind.STRING, None, "Serve Prometheus metrics at this HOST:PORT."),
     _key("source.auto.offset.reset", Kind.STRING, "earliest",
          "Where a topic begins that was never mirrored: earliest or latest."),
     _key("target.transaction.timeout.ms", Kind.INT, 60_000,
@@ -86,12 +89,16 @@ CONNECTION_KEYS = (
     _key("retry.backoff.max.ms", Kind.INT, 1000, "Longest pause.", 0, "ms"),
     _key("metadata.max.age.ms", Kind.INT, 300_000, "Longest age of metadata.", 1, "ms"),
     _key("socket.connection.setup.timeout.ms", Kind.INT, 10_000, "Of a connection.", 1, "ms"),
+    _key("receive.buffer.bytes", Kind.INT, -1, "Of a socket; -1: the system's.", -1, "bytes"),
+    _key("send.buffer.bytes", Kind.INT, -1, "Of a socket; -1: the system's.", -1, "bytes"),
 )  # fmt: skip
 """After `source.` and `target.`, beside those of security."""
 ALIASES = {
     "topics.exclude": "topics.deny", "topics.blacklist": "topics.deny", "blacklist": "topics.deny",
     "whitelist": "topics", "groups.exclude": "groups.deny", "tasks.max": "mirror.buckets",
-    "num.producers": "mirror.buckets", "consumer.auto.offset.reset": "source.auto.offset.reset",
+    "num.producers": "mirror.buckets",
+    "socket.receive.buffer.bytes": "source.receive.buffer.bytes",
+    "consumer.auto.offset.reset": "source.auto.offset.reset",
 }  # fmt: skip
 """Names of MirrorMaker 1 and 2 for the same thing."""
 ENQUEUE_TIMEOUTS = ("queue.enqueue.timeout.ms", "queue.enqueueTimeout.ms")
@@ -121,6 +128,7 @@ class MirrorConfig:
     topics: Selection
     groups: Selection
     mirror_id: str = "1"
+    instance_id: str | None = None
     buckets: int = 4
     commit_s: float = 0.2
     commit_bytes: int = 8 << 20
@@ -133,7 +141,7 @@ class MirrorConfig:
     groups_s: float = 10.0
     heartbeat_s: float = 1.0
     appends: bool = False
-    metrics_port: int | None = None
+    metrics_listen: str | None = None
     starts_latest: bool = False
     transaction_timeout_ms: int = 60_000
     fetch_min_bytes: int = 1
@@ -192,10 +200,10 @@ def parse_config(properties: Mapping[str, str]) -> MirrorConfig:
 
 
 _PLAIN = {
-    "buckets": "mirror.buckets", "commit_bytes": "commit.bytes",
+    "instance_id": "group.instance.id", "buckets": "mirror.buckets", "commit_bytes": "commit.bytes",
     "replication_factor": "replication.factor", "syncs_configs": "sync.topic.configs.enabled",
     "topic_configs": "topic.configs", "syncs_acls": "sync.topic.acls.enabled",
-    "syncs_groups": "sync.group.offsets.enabled", "metrics_port": "metrics.port",
+    "syncs_groups": "sync.group.offsets.enabled", "metrics_listen": "metrics.listen",
     "transaction_timeout_ms": "target.transaction.timeout.ms",
     "fetch_min_bytes": "source.fetch.min.bytes", "fetch_wait_ms": "source.fetch.max.wait.ms",
     "fetch_bytes": "source.fetch.max.bytes",
@@ -279,6 +287,8 @@ def _side(name: str, given: Mapping[str, str]) -> Side:
         retry_backoff_ms=number("retry.backoff.ms"),
         retry_backoff_max_ms=number("retry.backoff.max.ms"),
         metadata_max_age_ms=number("metadata.max.age.ms"),
+        receive_buffer_bytes=number("receive.buffer.bytes"),
+        send_buffer_bytes=number("send.buffer.bytes"),
         credentials=credentials,
     )
     return Side(name, bootstrap, servers, options)

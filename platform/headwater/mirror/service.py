@@ -50,6 +50,11 @@ class MirrorService:
         self._stopping = asyncio.Event()
 
     @property
+    def topic_troubles(self) -> dict[str, str]:
+        """Topic -> why its counterpart in the target could not be changed."""
+        return dict(self._sync.trouble)
+
+    @property
     def clusters(self) -> tuple[Cluster, ...]:
         """Every connection pool."""
         return (
@@ -152,14 +157,18 @@ class MirrorService:
 
     async def _follow_topics(self) -> None:
         """Look for topics and partitions, as often as the config says."""
+        trouble = ""
         while True:
             try:
                 await self._sync.refresh(changes_target=0 in self.buckets)
                 self._parts.partitions = self._sync.partitions()
                 if self.config.syncs_acls and 0 in self.buckets:
                     await self._acls.sync(sorted(self._sync.topics), self.buckets[0])
+                trouble = ""
             except (KafkaError, OSError) as error:
-                log.warning("the topics were not looked at: %s", error)
+                if not trouble:
+                    log.warning("the topics cannot be looked at: %s", error)
+                trouble = str(error) or type(error).__name__
             has_any = bool(self._parts.partitions) or not self.buckets
             await asyncio.sleep(self.config.refresh_s if has_any else 1.0)
 

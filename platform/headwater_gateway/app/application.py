@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import BaseRoute, Mount, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headwater_gateway.app.bodies import declared_length, limited
+from headwater_gateway.app.bodies import BodyBudget, BodyHold, declared_length, limited
 from headwater_gateway.app.errors import GatewayError, too_large, unauthorized
 from headwater_gateway.app.guard import SAFE_METHODS, Guard
 from headwater_gateway.app.login import Login, login_of
@@ -46,6 +46,7 @@ class GatewayApp:
         self._parts = parts
         self._services = services
         self._guard = guard
+        self._bodies = BodyBudget()
         api: list[BaseRoute] = []
         pages: list[BaseRoute] = []
         for part in parts:
@@ -72,7 +73,7 @@ class GatewayApp:
         is_page = self._is_page(scope["path"])
         is_tls = self._services.settings.is_tls
         reply = Reply(with_security_headers(send, is_page=is_page, is_tls=is_tls))
-        request = _Request(scope, is_page=is_page)
+        request = _Request(scope, BodyHold(self._bodies), is_page=is_page)
         try:
             await self._answer(request, receive, reply)
         except GatewayError as error:
@@ -87,6 +88,7 @@ class GatewayApp:
             refused = GatewayError(500, 500, f"Internal Server Error: {type(error).__name__}")
             await self._refuse(request, refused, receive, reply)
         finally:
+            request.body.set(0)
             self._audit(request, reply)
 
     def _is_page(self, path: str) -> bool:
@@ -102,7 +104,7 @@ class GatewayApp:
         if length > limit:
             raise too_large(limit)
         scope = request.scope
-        received = limited(scope, receive, limit)
+        received = limited(scope, receive, limit, request.body)
         if not request.is_page:
             if request.path == HEALTH:
                 await JSONResponse({"status": "up"})(scope, received, reply)
@@ -194,8 +196,9 @@ class GatewayApp:
 class _Request:
     """What the shell knows of a request."""
 
-    def __init__(self, scope: Scope, *, is_page: bool) -> None:
+    def __init__(self, scope: Scope, body: BodyHold, *, is_page: bool) -> None:
         self.scope = scope
+        self.body = body
         self.headers = Headers(scope=scope)
         self.method: str = scope["method"]
         self.path: str = scope["path"]

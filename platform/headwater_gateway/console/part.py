@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from starlette.requests import Request
@@ -67,6 +68,7 @@ class Assets:
         return FileResponse(path, headers=headers, media_type=MEDIA_TYPES[path.suffix])
 
 
+@cache
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 

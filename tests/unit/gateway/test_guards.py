@@ -12,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from headwater_gateway.app.parts import Face, Login
+from headwater_gateway.app.bodies import BodyBudget, BodyHold
+from headwater_gateway.app.parts import Face, GatewayError, Login
 from unit.gateway.gateways import ALICE, FakeConnector, Gateway, TestPart, running
 
 JSON = {"Content-Type": "application/json"}
@@ -141,6 +142,18 @@ def test_a_long_body_is_refused_declared_or_not() -> None:
     streamed = asked("POST", "/echo", headers=JSON, content=pieces(), settings=settings)
     assert [declared.status_code, streamed.status_code] == [413, 413]
     assert asked("POST", "/echo", headers=JSON, content=b"x" * 1000, settings=settings).is_success
+
+
+def test_the_bodies_of_all_requests_have_a_limit_together() -> None:
+    budget = BodyBudget(100)
+    first, second = BodyHold(budget), BodyHold(budget)
+    first.set(60)
+    second.set(40)
+    with pytest.raises(GatewayError) as refused:
+        second.set(41)
+    assert refused.value.status == 429
+    first.set(0)
+    second.set(100)
 
 
 def test_a_fault_shows_no_traceback(caplog: pytest.LogCaptureFixture) -> None:

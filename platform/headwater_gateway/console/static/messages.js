@@ -75,9 +75,9 @@ function nameOf(name, path, node) {
   const field = document.querySelector(".expression input");
   const value = path === null ? null : literal(node);
   if (field === null || value === null) {
-    return make("span", { class: "name" }, name);
+    return make("span", { class: "field-name" }, name);
   }
-  const button = make("button", { class: "name", type: "button", title: "Put it into the filter" }, name);
+  const button = make("button", { class: "field-name", type: "button", title: "Put it into the filter" }, name);
   button.addEventListener("click", () => {
     const now = field.value.trim();
     const more = `${path} == ${value}`;
@@ -401,6 +401,7 @@ class Browser {
       const more = this.section.querySelector("[data-more]");
       more.hidden = false;
       more.firstElementChild.href = `?${told.more}`;
+      more.firstElementChild.textContent = new URLSearchParams(told.more).has("from") ? "Next" : "Older";
     }
   }
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from headwater.client.errors import AuthorizationError, UnknownTopicOrPartitionError
+from headwater.client.errors import (
+    AuthorizationError,
+    KafkaTimeoutError,
+    UnknownTopicOrPartitionError,
+)
 from headwater.client.values import ConsumerRecord, RecordMetadata
 from headwater_gateway.console.history.table_source import TableSource
+from headwater_gateway.console.messages.topic_reader import TopicReader
 from unit.console.consoles import Console, FakeAdmin, FakeClients, topic
 from unit.console_messages.memory_logs import FakeConsumer
 
@@ -141,6 +148,19 @@ class ClosedConsumer(FakeConsumer):
 
     async def getmany(self, timeout_ms: int, max_records: int) -> list[ConsumerRecord]:
         raise AuthorizationError("ann may not read t")
+
+
+class SilentConsumer(FakeConsumer):
+    """Of brokers whose answers do not come."""
+
+    def statistics(self) -> SimpleNamespace:
+        return SimpleNamespace(fetches=0)
+
+
+def test_a_table_stays_closed_until_the_brokers_have_answered() -> None:
+    reader = TopicReader(SilentConsumer({0: RECORDS}, {0: len(RECORDS)}), "t")
+    with pytest.raises(KafkaTimeoutError, match="stays closed"):
+        asyncio.run(reader.check_read([0]))
 
 
 @pytest.mark.parametrize("source", ["table", "log"])

@@ -276,7 +276,8 @@ class Browser:
     async def _opened(
         self, viewer: Viewer, address: Address
     ) -> AsyncIterator[TopicReader | TableSource]:
-        options = consumer_options(is_committed=address.is_committed)
+        is_tail = address.start is From.LIVE
+        options = consumer_options(is_committed=address.is_committed, is_tail=is_tail)
         async with viewer.clients.consumer(**options) as consumer:
             reader = TopicReader(consumer, viewer.topic)
             if address.source is Source.LOG:

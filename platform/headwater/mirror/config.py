@@ -23,11 +23,12 @@ from headwater.security.client_security import credentials_of
 
 TOPIC_CONFIGS = (
     "cleanup.policy", "compression.type", "delete.retention.ms", "max.message.bytes",
-    "message.timestamp.type", "min.cleanable.dirty.ratio", "min.compaction.lag.ms",
+    "min.cleanable.dirty.ratio", "min.compaction.lag.ms",
     "max.compaction.lag.ms", "retention.bytes", "retention.ms", "segment.bytes", "segment.ms",
 )  # fmt: skip
 """The topic configs that are mirrored by default: what says how long and in which form records are
-kept. Those of replicas, tables and throttles belong to their cluster."""
+kept. Those of replicas, tables and throttles belong to their cluster; with LogAppendTime the target
+would replace the records' timestamps."""
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,100}")
 
 

@@ -309,12 +309,18 @@ class Bucket:
         await self._producer.wait_for_room(0)
 
     def _heartbeat(self) -> Heartbeat:
+        troubles = [
+            f"{tp.topic}-{tp.partition}: {copy.trouble}"
+            for tp, copy in self.copies.items()
+            if copy.trouble
+        ]
         return Heartbeat(
             self._parts.target.clock.now_ms(),
             self._parts.owner,
             {tp: copy.end for tp, copy in self.copies.items()},
             {tp: copy.stopped for tp, copy in self.copies.items() if copy.stopped},
             self._parts.source.cache.cluster_id or "",
+            troubles + (self._parts.troubles if self.number == 0 else []),
         )
 
     def _committed(self, records: int, sent: int) -> None:

@@ -169,7 +169,7 @@ async def report(
     error, known_at_ms = "", now_ms
     try:
         async with connected(config.source, reach_ms=REACH_MS) as source:
-            ends = await source_ends(source, state)
+            ends = await source_ends(source, state, config)
             counts = await _counts(source, state, ends)
     except (KafkaError, OSError) as failure:
         error = str(failure)
@@ -190,7 +190,8 @@ async def _counts(
     """How many visible records follow each position."""
     found = {}
     for tp, end in ends.items():
-        first = max(state.positions[tp].next_offset, end.log_start_offset)
+        position = state.positions.get(tp)
+        first = max(0 if position is None else position.next_offset, end.log_start_offset)
         if first < end.last_stable_offset:
             found[tp] = await count_records(source, tp, first, end.last_stable_offset)
     return found

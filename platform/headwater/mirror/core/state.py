@@ -69,6 +69,8 @@ class Heartbeat:
     stopped: dict[TopicPartition, str] = field(default_factory=dict)
     """Partition -> why it is not mirrored any more, and the remedy."""
     source_cluster_id: str = ""
+    troubles: list[str] = field(default_factory=list)
+    """What is retried: partitions that cannot be read, topics that cannot be created."""
 
 
 def _record(key: str, value: Mapping[str, Any] | None) -> StateRecord:
@@ -117,6 +119,7 @@ def heartbeat_record(bucket: int, beat: Heartbeat) -> StateRecord:
             "source_cluster_id": beat.source_cluster_id,
             "source_ends": ends,
             "stopped": stopped,
+            "troubles": beat.troubles,
         },
     )
 
@@ -261,4 +264,5 @@ def _heartbeat(value: dict[str, Any]) -> Heartbeat:
         {TopicPartition(t, p): _row(SourceEnd, row) for t, p, *row in value["source_ends"]},
         {TopicPartition(t, p): reason for t, p, reason in value["stopped"]},
         str(value["source_cluster_id"]),
+        [str(text) for text in value.get("troubles", ())],
     )

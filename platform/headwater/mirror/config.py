@@ -149,8 +149,8 @@ class MirrorConfig:
     fetch_wait_ms: int = 500
     fetch_bytes: int = 16 << 20
     fetch_partition_bytes: int = 2 << 20
-    given: Mapping[str, str] = field(default_factory=dict)
-    """The properties as given, secrets included: not for printing."""
+    given: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The properties as given, secrets included."""
 
     @property
     def group_id(self) -> str:
@@ -304,3 +304,20 @@ def _parsed_in(side: str, key: ConfigKey, own: Mapping[str, str]) -> object:
 
 def _credentials(properties: Mapping[str, str]) -> Credentials:
     return credentials_of(properties) if properties else NO_CREDENTIALS
+
+
+def reversed_properties(config: MirrorConfig, mirror_id: str) -> dict[str, str]:
+    """The properties of the mirror in the other direction, secrets included. Raises UsageError."""
+    other = {"source": "target", "target": "source"}
+    found = {"mirror.id": mirror_id}
+    one_sided = {key.name for key in KEYS if key.name.startswith(("source.", "target."))}
+    for name, value in config.given.items():
+        side, _, rest = name.partition(".")
+        if name in ("mirror.id", "metrics.listen", "group.instance.id"):
+            continue
+        swapped = f"{other[side]}.{rest}" if side in other and name not in one_sided else name
+        found[swapped] = value
+    if mirror_id == config.mirror_id:
+        raise UsageError(f"--id {mirror_id} is this mirror's own: the other direction needs one")
+    parse_config(found)
+    return found

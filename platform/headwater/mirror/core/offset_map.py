@@ -92,24 +92,24 @@ class OffsetMap:
         Between runs it is the next record. After the last run it is the end of that run: what
         follows is not mirrored yet. None without runs.
         """
-        return self._translated(offset, self._sources, self._targets)
+        found, last = self.next_from_source(offset), self.last
+        if found is not None:
+            return found[1]
+        return None if last is None else last.target_end
 
-    def to_source(self, offset: int) -> int | None:
-        """The same from the target to the source."""
-        return self._translated(offset, self._targets, self._sources)
+    def next_from_source(self, offset: int) -> tuple[int, int] | None:
+        """(source offset, target offset) of the first record at or after a source offset."""
+        return self._next(offset, self._sources, self._targets)
 
-    def _translated(self, offset: int, own: array[int], other: array[int]) -> int | None:
-        if not own:
-            return None
+    def next_from_target(self, offset: int) -> tuple[int, int] | None:
+        """(target offset, source offset) of the first record at or after a target offset."""
+        return self._next(offset, self._targets, self._sources)
+
+    def _next(self, offset: int, own: array[int], other: array[int]) -> tuple[int, int] | None:
         at = bisect_right(own, offset) - 1
-        if at < 0:
-            return other[0]
-        within = offset - own[at]
-        if within < self._lengths[at]:
-            return other[at] + within
-        if at + 1 < len(other):
-            return other[at + 1]
-        return other[at] + self._lengths[at]
+        if at >= 0 and offset - own[at] < self._lengths[at]:
+            return offset, other[at] + offset - own[at]
+        return (own[at + 1], other[at + 1]) if at + 1 < len(own) else None
 
     def after_target(self, offset: int) -> int:
         """The first target offset from `offset` on that no run has: what another producer wrote.
@@ -183,17 +183,19 @@ def translated(
     """Where a consumer at source `offset` goes on in the target; None: nothing is known.
 
     `position`: how far the source is mirrored. `reverse`: the map of the mirror in the other
-    direction, which wrote the source's first records; `orphans_end`: where the target's lost tail
+    direction, which wrote some of the source's records; `orphans_end`: where the target's lost tail
     ends, which comes between those and what this mirror wrote.
     """
     offset = min(offset, position)
-    is_ours = own.first is not None and offset >= own.first.source
-    if is_ours or (reverse is None and orphans_end is None):
+    if reverse is None and orphans_end is None:
         return own.to_target(offset)
-    if reverse is None:
-        return None  # from before the lost tail, and the map of that time cannot be read
-    last = reverse.last
-    if last is not None and offset < last.target_end:
-        return reverse.to_source(offset)
-    found = own.to_target(offset)
-    return orphans_end if found is None else found
+    mine = own.next_from_source(offset)
+    if reverse is None:  # the map of the time before cannot be read
+        return mine[1] if mine is not None and mine[0] == offset else None
+    found = [place for place in (mine, reverse.next_from_target(offset)) if place is not None]
+    if found:
+        return min(found)[1]
+    ends = [orphans_end or 0]
+    ends += [own.last.target_end] if own.last is not None else []
+    ends += [reverse.last.source_end] if reverse.last is not None else []
+    return max(ends)

@@ -38,22 +38,26 @@ async def sync_groups(config: MirrorConfig, say: Say) -> int:
 
 
 async def sync_known_groups(
-    target: Cluster, config: MirrorConfig, state: MirrorState, buckets: int, say: Say
+    target: Cluster,
+    config: MirrorConfig,
+    state: MirrorState,
+    buckets: int,
+    say: Say,
+    *,
+    has_source: bool = True,
 ) -> int:
     """Translate with the maps of `state`; how many groups. The offsets are the source's now if it
-    can be read, else those of the last round."""
+    can be read, else, or without `has_source`, those of the last round."""
     offsets: dict[str, Offsets] = {
         group: {tp: OffsetAndMetadata(at.source, at.metadata) for tp, at in rows.items()}
         for group, rows in state.groups.items()
     }
     reverse = MirrorState()
-    try:
-        async with connected(config.source, reach_ms=REACH_MS) as source:
-            reverse = await read_reverse(source, target.cache.cluster_id)
-            reader = GroupSync(source, target, config)
-            offsets |= {g: await reader.source_offsets(g) for g in await reader.groups()}
-    except (HeadwaterError, OSError) as error:
-        say(f"the groups' offsets are those of the last round: {error}")
+    if has_source:
+        try:
+            reverse = await _read_source(config, target.cache.cluster_id, offsets)
+        except (HeadwaterError, OSError) as error:
+            say(f"the groups' offsets are those of the last round: {error}")
     writer = GroupSync(target, target, config)
     plans = {
         group: await _plan(writer, group, rows, state, reverse)
@@ -65,6 +69,17 @@ async def sync_known_groups(
             await writer.write(group, made.writes)
     say(f"translated the offsets of {len(plans)} groups")
     return len(plans)
+
+
+async def _read_source(
+    config: MirrorConfig, target_id: str | None, offsets: dict[str, Offsets]
+) -> MirrorState:
+    """Update the groups' offsets; what the mirror in the other direction stored."""
+    async with connected(config.source, reach_ms=REACH_MS) as source:
+        reverse = await read_reverse(source, target_id)
+        reader = GroupSync(source, source, config)
+        offsets |= {g: await reader.source_offsets(g) for g in await reader.groups()}
+    return reverse
 
 
 async def _plan(

@@ -102,7 +102,10 @@ async def promote(config: MirrorConfig, say: Callable[[str], object]) -> Promoti
         await _open_for_writing(target, config, state, say)
         made = await report(config, state, promoted_ms, target.clock.now_ms())
         if config.syncs_groups:
-            made.groups = await sync_known_groups(target, config, state, buckets, say)
+            has_source = not made.source_error
+            made.groups = await sync_known_groups(
+                target, config, state, buckets, say, has_source=has_source
+            )
     return made
 
 

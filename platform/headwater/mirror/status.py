@@ -20,7 +20,8 @@ from headwater.mirror.state_reader import READ_UNCOMMITTED, read_state
 
 ALIVE_S = 15.0
 """A bucket without a heartbeat for so long has no owner."""
-REACH_MS = 5_000
+REACH_MS = 2_000
+"""A source that refuses connections for so long is gone."""
 API_TIMEOUT_MS = 15_000
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -79,8 +79,7 @@ def store(
         else:
             tx.delta(rows)
 
-    write = exactly_once(batch, table=site.table(topic), options=site.spark_options)
-    return cast("Callable[[DataFrame, int], None]", write)
+    return exactly_once(batch, table=site.table(topic), options=site.spark_options)
 
 
 def start_query(

@@ -103,6 +103,17 @@ class BrowserPage:
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
+    def type(self, text: str) -> None:
+        """Type letters where the focus is."""
+        for letter in text:
+            self.call("Input.dispatchKeyEvent", type="keyDown", key=letter, text=letter)
+            self.call("Input.dispatchKeyEvent", type="keyUp", key=letter)
+
+    def press(self, key: str) -> None:
+        """Press a key that writes nothing, such as Escape."""
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
+
     def wait(self, condition: str, timeout_s: float = WAIT_S) -> None:
         """Until an expression is true in the page."""
         deadline_s = time.monotonic() + timeout_s

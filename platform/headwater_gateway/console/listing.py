@@ -10,6 +10,8 @@ from headwater_gateway.console.addresses import address
 
 R = TypeVar("R")
 ROWS_MAX = 1_000
+ROWS_AT_FIRST = 100
+"""Of a page that is being opened: it paints at once, then asks for the others itself."""
 Key = Callable[[Any], Any]
 
 
@@ -45,6 +47,10 @@ class Listing(Generic[R]):
     total: int
     heads: Sequence[Head]
     query: Mapping[str, str]
+    address: str
+    """Of the page with this filter and order."""
+    is_whole: bool
+    """False: the page asks for the other rows itself."""
 
     @property
     def text(self) -> str:
@@ -68,8 +74,11 @@ def listing(
     rows: Iterable[R],
     columns: Sequence[Column],
     words: Callable[[R], str],
+    *,
+    is_whole: bool = True,
 ) -> Listing[R]:
-    """`parts`: of the page's address. `words`: what the filter looks into, each of its words."""
+    """`parts`: of the page's address. `words`: what the filter looks into, each of its words.
+    `is_whole` False: the first rows only."""
     every = list(rows)
     wanted = query.get("q", "").casefold().split()
     found = [r for r in every if all(w in words(r).casefold() for w in wanted)]
@@ -77,7 +86,9 @@ def listing(
     column = next(c for c in columns if c.name == name)
     found.sort(key=lambda row: _comparable(column.key(row)), reverse=is_down)
     heads = [_head(parts, query, c, name, is_down=is_down) for c in columns]
-    return Listing(found[:ROWS_MAX], len(found), len(every), heads, query)
+    limit = ROWS_MAX if is_whole else ROWS_AT_FIRST
+    here = address(*parts, **query)
+    return Listing(found[:limit], len(found), len(every), heads, query, here, is_whole)
 
 
 def _comparable(value: Any) -> tuple[bool, Any]:

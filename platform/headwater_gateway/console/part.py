@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from starlette.requests import Request
@@ -16,6 +17,7 @@ from headwater_gateway.console.history import routes as history
 from headwater_gateway.console.messages.routes import Messages
 from headwater_gateway.console.rendering import Templates
 from headwater_gateway.console.shell import Shell
+from headwater_gateway.console.sql import routes as sql
 from headwater_gateway.console.views import (
     access,
     audit,
@@ -66,6 +68,7 @@ class Assets:
         return FileResponse(path, headers=headers, media_type=MEDIA_TYPES[path.suffix])
 
 
+@cache
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
@@ -102,6 +105,7 @@ class ConsolePart:
             *audit.routes(self.shell),
             *self._messages.routes(),
             *history.routes(self.shell),
+            *sql.routes(self.shell, lambda: self._messages.browser),
         ]
 
     async def start(self, services: Services) -> None:

@@ -39,6 +39,8 @@ class Change(NamedTuple):
     what: str
     before: str | None
     after: str | None
+    is_text: bool = False
+    """Several lines, shown as such."""
 
     def __str__(self) -> str:
         shown = ["nothing" if v is None else repr(v) for v in (self.before, self.after)]

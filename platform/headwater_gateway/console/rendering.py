@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,35 +22,42 @@ FOLDER = Path(__file__).parent / "templates"
 
 
 class Templates:
-    """The templates of the console's package, parsed once."""
+    """The templates of the console's package."""
 
     def __init__(self, names: Mapping[str, Any]) -> None:
         """`names`: what every template sees."""
-        self._environment = Environment(
-            loader=FileSystemLoader(FOLDER),
-            autoescape=True,
-            undefined=StrictUndefined,
-            finalize=_finalized,
-            auto_reload=False,
-            cache_size=-1,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._environment.globals.update(address=address, **names)
-        self._environment.filters.update(
-            count=shown.count,
-            brief=shown.brief_count,
-            size=shown.size,
-            duration=shown.duration,
-            moment=shown.moment,
-            lines=_lines,
-            exact=_exact,
-            document=_document,
-        )
+        self._names = names
 
     def render(self, template: str, values: Mapping[str, Any]) -> str:
         """The page."""
-        return self._environment.get_template(template).render(values)
+        return _environment().get_template(template).render({**self._names, **values})
+
+
+@cache
+def _environment() -> Environment:
+    """Each template is compiled once in a process."""
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalized,
+        auto_reload=False,
+        cache_size=-1,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(address=address)
+    environment.filters.update(
+        count=shown.count,
+        brief=shown.brief_count,
+        size=shown.size,
+        duration=shown.duration,
+        moment=shown.moment,
+        lines=_lines,
+        exact=_exact,
+        document=_document,
+    )
+    return environment
 
 
 def _finalized(value: Any) -> Any:

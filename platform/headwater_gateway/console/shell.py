@@ -12,13 +12,12 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from headwater.client.errors import (
-    AuthorizationError,
     GroupIdNotFoundError,
     KafkaTimeoutError,
     NoBrokersAvailableError,
     UnknownTopicOrPartitionError,
 )
-from headwater.errors import HeadwaterError, KafkaError, UsageError
+from headwater.errors import ErrorCode, HeadwaterError, KafkaError, UsageError
 from headwater_gateway.app.parts import Clients, GatewayError, Services, Session
 from headwater_gateway.console.lag.sampler import LagSampler
 from headwater_gateway.console.navigation import SECTIONS, current_path
@@ -38,6 +37,7 @@ from headwater_gateway.registry.remote import RemoteError
 
 log = logging.getLogger(__name__)
 DONE = "done"
+HTMX = "hx-request"
 FORM_FIELDS_MAX = 1_000
 FORM_PART_BYTES_MAX = 4 * 1024 * 1024
 
@@ -210,9 +210,14 @@ class Shell:
             )
 
 
+def is_part(request: Request) -> bool:
+    """True when a page that is open asks for a part of itself anew."""
+    return HTMX in request.headers
+
+
 def redirected(request: Request, target: str) -> Response:
     """Send the browser to another page, whether it asks itself or by htmx."""
-    if "hx-request" in request.headers:
+    if is_part(request):
         return Response(status_code=200, headers={"HX-Redirect": target})
     return RedirectResponse(target, 303)
 
@@ -222,16 +227,27 @@ def status_of(error: HeadwaterError) -> int:
     if isinstance(error, GatewayError):
         return error.status
     if isinstance(error, RemoteError):
-        return 404 if error.code in MISSING_SCHEMA else 502
+        return _registry_status(error.code)
+    if isinstance(error, KafkaError) and error.code.name.endswith(REFUSED):
+        return 403
+    if isinstance(error, KafkaError) and error.code in ASKED_WRONGLY:
+        return 400
     for kind, status in STATUSES:
         if isinstance(error, kind):
             return status
-    return 500
+    return 400  # its message says what to do
+
+
+def _registry_status(code: int) -> int:
+    """Of a registry's error code: 404xx, 409xx, 422xx, or an HTTP status."""
+    status = code if code < 1_000 else code // 100
+    if status in (401, 403, 404):
+        return 403 if status == 401 else status
+    return 400 if status in (409, 422) else 502
 
 
 STATUSES: tuple[tuple[type[HeadwaterError], int], ...] = (
     (UsageError, 400),
-    (AuthorizationError, 403),
     (UnknownTopicOrPartitionError, 404),
     (GroupIdNotFoundError, 404),
     (StateMovedError, 409),
@@ -239,8 +255,22 @@ STATUSES: tuple[tuple[type[HeadwaterError], int], ...] = (
     (NoBrokersAvailableError, 503),
     (KafkaError, 502),
 )
-MISSING_SCHEMA = (404, 40401, 40402, 40403, 40408)
-"""Error codes of a schema registry."""
+REFUSED = "AUTHORIZATION_FAILED"
+ASKED_WRONGLY = frozenset(
+    {
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_CONFIG,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.NON_EMPTY_GROUP,
+        ErrorCode.SECURITY_DISABLED,
+    }
+)
+"""What the brokers refuse because of what was asked."""
 TITLES = {
     400: "That does not work",
     403: "Not allowed",

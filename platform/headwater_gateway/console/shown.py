@@ -58,6 +58,11 @@ def brief_count(number: float | None) -> str:
     return count(number)
 
 
+def counted(number: int, thing: str) -> str:
+    """`1 partition`, `2 partitions`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def size(number: float | None) -> str:
     """Bytes: `1.5 MiB`; a dash for None or -1."""
     if number is None or number < 0:

@@ -16,7 +16,7 @@ from headwater.errors import HeadwaterError
 
 T = TypeVar("T")
 FRESH_S = 4.0
-WAIT_S = 0.5
+WAIT_S = 0.1
 KEYS_MAX = 500
 
 log = logging.getLogger(__name__)

@@ -49,7 +49,8 @@ class FakeAdmin:
     """Answers the console's questions from `answers`; notes each call."""
 
     def __init__(self, **answers: Any) -> None:
-        brokers = (Broker(0, "h0", 9092, "a"), Broker(1, "h1", 9092, "b"))
+        # Nothing listens on port 1: these brokers tell nothing of themselves.
+        brokers = (Broker(0, "127.0.0.1", 1, "a"), Broker(1, "127.0.0.1", 1, "b"))
         self.answers: dict[str, Any] = {
             "describe_cluster": ClusterDescription("the-cluster", 0, brokers),
             "describe_topics": {},

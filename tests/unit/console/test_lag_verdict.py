@@ -177,6 +177,15 @@ def test_slow_below_095_of_what_is_written(share: float, verdict: Verdict) -> No
     assert judge(slow(share)).verdict is verdict
 
 
+@pytest.mark.parametrize(("lag", "verdict"), [(1_000, Verdict.FINE), (1_001, Verdict.SLOW)])
+def test_a_reader_at_the_end_of_the_log_is_not_slow_by_the_last_batch(
+    lag: int, verdict: Verdict
+) -> None:
+    rows = with_last(slow(1.0), committed=50_000 + 60_000 - lag)
+    rows = [rows[0]._replace(committed=54_000), *rows[1:]]
+    assert judge(rows).verdict is verdict
+
+
 def test_slow_tells_when_records_are_lost() -> None:
     assert judge(slow(0.5)).time_to_loss_s is None
     found = judge(slow(0.5, deleted=600))

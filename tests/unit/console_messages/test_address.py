@@ -34,6 +34,13 @@ def test_times_are_iso_or_milliseconds() -> None:
     assert parse_address({"from": "ts:1700000000000"}).at == 1_700_000_000_000
 
 
+def test_forms_and_links_name_the_place_apart() -> None:
+    wanted = Address(start=From.OFFSET, at=5)
+    assert parse_address({"from": "offset", "at": "5"}) == wanted
+    assert parse_address({"from": "offset", "offset": "5"}) == wanted
+    assert parse_address({"from": "newest", "at": ""}) == Address()
+
+
 @pytest.mark.parametrize(
     ("query", "told"),
     [

@@ -7,10 +7,12 @@ import io
 import json
 from typing import Any
 
+import orjson
 import pytest
 
 from headwater.client.values import ConsumerRecord, Headers
 from headwater_gateway.console.messages.decoding import BlobReader
+from headwater_gateway.console.messages.record_filter import RecordFilter, Verdict
 from headwater_gateway.console.messages.rows import (
     Readers,
     csv_row,
@@ -22,8 +24,12 @@ from headwater_gateway.console.messages.rows import (
 from headwater_gateway.console.messages.shown_text import NODES_MAX, hex_dump, tree_of
 from headwater_tier.typed.memory_schemas import MemorySchemas
 
-READER = BlobReader(MemorySchemas())
+SCHEMAS = MemorySchemas()
+SCHEMAS.register("t-value", "JSON", "{}")
+READER = BlobReader(SCHEMAS)
 HTML = b"<img src=x onerror=alert(1)></script><script>alert(1)</script>"
+DEEP = b'{"a":' * 1000 + b"1" + b"}" * 1000
+FRAMED_DEEP = b"\0\0\0\0\x01" + DEEP
 BIDI = "abc\u202edcba".encode()
 
 
@@ -75,7 +81,18 @@ def test_a_wide_value_is_cut_and_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    "blob", [b"\xff\xfe\xfd", b'"\\ud800"', b"\xed\xa0\x80", b"\0", b"", None, b'{"a":1,"a":2}']
+    "blob",
+    [
+        DEEP,
+        FRAMED_DEEP,
+        b"\xff\xfe\xfd",
+        b'"\\ud800"',
+        b"\xed\xa0\x80",
+        b"\0",
+        b"",
+        None,
+        b'{"a":1,"a":2}',
+    ],
 )
 def test_no_blob_breaks_a_row_a_detail_or_an_export(blob: bytes | None) -> None:
     one = record(blob, blob, [("h\u202e", blob)])
@@ -83,14 +100,14 @@ def test_no_blob_breaks_a_row_a_detail_or_an_export(blob: bytes | None) -> None:
     json.dumps(row_of(one, key, value)).encode("ascii")
     json.dumps(detail_of(one, Readers(READER, READER))).encode("ascii")
     assert len(ndjson_line(one, key, value).splitlines()) == 1
-    assert json.loads(ndjson_line(one, key, value))["offset"] == one.offset
+    assert orjson.loads(ndjson_line(one, key, value))["offset"] == one.offset
     csv_row(one, key, value).encode("utf-8")
 
 
 def test_numbers_leave_an_export_as_they_came() -> None:
     blob = b'{"a": 1.10, "b": 123456789012345678901234567890}'
     line = ndjson_line(record(blob), READER.decode(None), READER.decode(blob))
-    assert '"value":{"a":1.10,"b":123456789012345678901234567890}' in line
+    assert '"value":{"a": 1.10, "b": 123456789012345678901234567890}' in line
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\t=1", "\r=1", "=cmd|' /C calc'!A0"])
@@ -98,6 +115,13 @@ def test_a_spreadsheet_takes_no_cell_for_a_formula(text: str) -> None:
     line = csv_row(record(text.encode()), READER.decode(None), READER.decode(text.encode()))
     cell = next(csv.reader(io.StringIO(line, newline="")))[4]
     assert cell == f"'{text}" if READER.decode(text.encode()).kind == "text" else cell[0] == "'"
+
+
+@pytest.mark.parametrize("blob", [DEEP, FRAMED_DEEP])
+@pytest.mark.parametrize("expression", ["size(value) > 0", "value.a.b == 1", "value.b == 1"])
+def test_a_filter_judges_a_deep_value(blob: bytes, expression: str) -> None:
+    value = READER.decode(blob).value
+    assert RecordFilter(expression).judge({"value": value}) in (Verdict.TYPE_ERROR, Verdict.MISSING)
 
 
 def test_pieces_end_between_characters() -> None:

@@ -24,6 +24,8 @@ class TableSource:
     def __init__(self, reader: TableReader, topic: str) -> None:
         self._reader = reader
         self.topic = topic
+        self.shown = f"Delta table, version {reader.snapshot.version}"
+        """What is read, for people."""
 
     @classmethod
     async def open(cls, location: TableLocation) -> TableSource:

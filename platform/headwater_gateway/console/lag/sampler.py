@@ -125,12 +125,16 @@ class LagSampler:
             self._tasks[login] = asyncio.create_task(self._run(login), name="console-lag-sampler")
         return samples
 
+    def forget(self, login: Login) -> None:
+        """End the sampling for a principal: it has logged out."""
+        self._samples.pop(login, None)
+        task = self._tasks.pop(login, None)
+        if task is not None:
+            task.cancel()
+
     def _make_room(self) -> None:
         while len(self._samples) > LOGINS_MAX:
-            login, _ = self._samples.popitem(last=False)
-            task = self._tasks.pop(login, None)
-            if task is not None:
-                task.cancel()
+            self.forget(next(iter(self._samples)))
 
     async def _run(self, login: Login) -> None:
         clock = self._services.clock
@@ -142,8 +146,9 @@ class LagSampler:
                     return
                 await self._round(login, samples)
         finally:
-            self._tasks.pop(login, None)
-            self._samples.pop(login, None)
+            if self._tasks.get(login) is asyncio.current_task():
+                del self._tasks[login]
+                self._samples.pop(login, None)
 
     async def _round(self, login: Login, samples: GroupSamples) -> None:
         clock = self._services.clock

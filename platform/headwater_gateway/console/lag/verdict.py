@@ -11,7 +11,7 @@ such a partition is FINE whatever else is true of it.
 | REBALANCING | the group's generation rose by 3 or more |
 | STARVED | the partition has no leader, or a quota throttles the reader |
 | STUCK | its owner is alive, but committed nothing for 30 s or three commit intervals |
-| SLOW | it reads less than 0.95 of what is written |
+| SLOW | it reads less than 0.95 of what is written, and is more than a sample behind |
 """
 
 from __future__ import annotations
@@ -189,6 +189,8 @@ def _slow(samples: Sequence[Sample]) -> Finding | None:
     speed = rates(samples)
     if speed is None or speed.written == 0 or speed.read >= SLOW_SHARE * speed.written:
         return None
+    if samples[-1].lag <= speed.written * SAMPLE_S:
+        return None  # what is written between two samples is no lag that grows
     loss_s = _time_to_loss_s(samples[-1], speed)
     reason = f"reads {speed.read:.1f} of {speed.written:.1f} records/s written"
     if loss_s is not None:

@@ -58,6 +58,8 @@ class GroupWindow:
         self._samples: dict[TopicPartition, deque[Sample]] = {}
         self._generation = 0
         self._former: GroupDescription | None = None
+        self._judged: list[PartitionLag] | None = None
+        """Of the last sample; judged when someone looks."""
 
     @property
     def sample_count(self) -> int:
@@ -74,6 +76,7 @@ class GroupWindow:
         throttled: frozenset[TopicPartition] = frozenset(),
     ) -> None:
         """One sample. Partitions without an entry in `ends` are left out: their topic is gone."""
+        self._judged = None
         self._count_rebalances(group)
         self._times_s.append(at_s)
         self._wall_s.append(wall_s)
@@ -108,29 +111,37 @@ class GroupWindow:
 
     def partitions(self) -> list[PartitionLag]:
         """Each partition's last sample and its verdict, by topic and number."""
-        return [
-            PartitionLag(
-                tp,
-                samples[-1],
-                judge(list(samples)),
-                rates(samples),
-                tuple(sample.lag for sample in samples),
-            )
-            for tp, samples in sorted(self._samples.items())
-        ]
+        if self._judged is None:
+            self._judged = [
+                PartitionLag(
+                    tp,
+                    samples[-1],
+                    judge(list(samples)),
+                    rates(samples),
+                    tuple(sample.lag for sample in samples),
+                )
+                for tp, samples in sorted(self._samples.items())
+            ]
+        return self._judged
 
     def worst(self) -> Finding | None:
         """The finding on the group, with the partition's name; None without partitions."""
         return worst(
-            finding._replace(reason=f"{tp.topic}-{tp.partition}: {finding.reason}")
-            for tp, samples in sorted(self._samples.items())
-            for finding in [judge(list(samples))]
+            row.finding._replace(
+                reason=f"{row.partition.topic}-{row.partition.partition}: {row.finding.reason}"
+            )
+            for row in self.partitions()
         )
 
     @property
     def lag(self) -> int:
         """Of all partitions now."""
         return sum(samples[-1].lag for samples in self._samples.values())
+
+    def totals(self) -> list[int]:
+        """The group's lag at each sample, of all partitions."""
+        rows = self.trend().by_topic.values()
+        return [sum(lag or 0 for lag in column) for column in zip(*rows, strict=True)]
 
     def trend(self) -> Trend:
         """The group's lag over the window, for a chart; times in s since 1970."""

@@ -89,7 +89,9 @@ class Address:
 
 def parse_address(query: Mapping[str, str], rows_max: int = ROWS_MAX) -> Address:
     """The state in a query string. Raises UsageError that names the parameter and the remedy."""
-    start, at = _start(query.get("from", "") or From.NEWEST.value, query.get("at", ""))
+    start, at = _start(
+        query.get("from", "") or From.NEWEST.value, query.get("at", "") or query.get("offset", "")
+    )
     expression = query.get("filter", "").strip()
     if len(expression) > EXPRESSION_CHARS_MAX:
         raise UsageError(f"filter: {EXPRESSION_CHARS_MAX} characters are the most")
@@ -118,7 +120,7 @@ def _source(text: str) -> Source:
 
 
 def _start(text: str, at: str) -> tuple[From, int]:
-    """`from=offset:5`; a form sends `from=offset&at=5`."""
+    """`from=offset:5`; forms send `from=offset&at=5`, links of other views `&offset=5`."""
     name, _, rest = text.partition(":")
     rest = rest or (at.strip() if name in _WITH_AT else "")
     kinds = {kind.value: kind for kind in From}

@@ -6,15 +6,14 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from headwater.client.errors import AuthorizationError
 from headwater.client.values import ConsumerRecord
 from headwater.clock import Clock
-from headwater.errors import HeadwaterError, UsageError
+from headwater.errors import HeadwaterError, KafkaError, UsageError
 from headwater_gateway.app.parts import Clients, Login
-from headwater_gateway.console.history.table_place import locate_table
+from headwater_gateway.console.history.table_place import DENIED, locate_table
 from headwater_gateway.console.history.table_source import TableSource
 from headwater_gateway.console.history.versions import ends_after
 from headwater_gateway.console.messages.address import Address, From, Source
@@ -26,19 +25,22 @@ from headwater_gateway.console.messages.event_stream import (
     rows_event,
 )
 from headwater_gateway.console.messages.jobs import Counts, Job, Render
-from headwater_gateway.console.messages.scan import Found, Scan
+from headwater_gateway.console.messages.rows import left_out
+from headwater_gateway.console.messages.scan import SCAN_S_MAX, Found, Scan
+from headwater_gateway.console.messages.scan_plan import newest_spans
 from headwater_gateway.console.messages.schema_lookup import SchemaLookup
 from headwater_gateway.console.messages.topic_reader import TopicReader, consumer_options
 from headwater_gateway.console.messages.worker_pool import WorkerPool
 from headwater_gateway.console.offset_spans import Span
 from headwater_gateway.console.shown import visible
 from headwater_tier.typed.declarations import declared_tables
-from headwater_tier.typed.decoding import DeclaredFormat
+from headwater_tier.typed.decoding import DeclaredFormat, SchemaSource
 
-STREAMS_MAX = 8
-"""Of one user at a time."""
+STREAMS_MAX = 24
+"""Of one user at a time; without a login all are one."""
 TAIL_PAUSE_S = 0.15
 EXPORT_ROWS_MAX = 100_000
+EXPORT_S_MAX = 600.0
 ENDS = {
     "rows": "there may be more",
     "log": "all of it has been read",
@@ -92,7 +94,9 @@ class Browser:
         """The declared formats; none for a user who may not see the topic's configs."""
         try:
             found = await viewer.clients.admin.describe_configs("topic", viewer.topic)
-        except AuthorizationError:
+        except KafkaError as error:
+            if error.code not in DENIED:
+                raise
             return Formats()
         configs = {name: entry.value for name, entry in found.items() if entry.value is not None}
         tables = declared_tables(viewer.topic, configs)
@@ -113,14 +117,44 @@ class Browser:
     async def lines(
         self, viewer: Viewer, address: Address, render: Render
     ) -> AsyncGenerator[str, None]:
-        """The lines of an export, in the order of the page."""
-        address = replace(address, rows=min(address.rows, EXPORT_ROWS_MAX))
+        """The lines of an export: what the page would show; without a filter in the log's order."""
+        end = ""
         async with self._opened(viewer, address) as reader:
-            scan = await self._scan(viewer, address, render)
-            async with aclosing(await self._found(scan, reader, viewer, address)) as founds:
+            scan = await self._scan(viewer, address, render, EXPORT_S_MAX)
+            if address.start is From.NEWEST and not address.filter:
+                bounds = await self._newest_bounds(reader, viewer, address)
+                ends = {p: end for p, (start, end) in bounds.items() if end > start}
+                founds = scan.forward(
+                    reader, newest_spans(ends, bounds, address.rows), address.rows
+                )
+            else:
+                founds = await self._found(scan, reader, viewer, address)
+            async with aclosing(founds):
                 async for found in founds:
+                    end = found.end or end
                     for row in found.rows:
                         yield row.text
+            for told in scan.named:
+                yield left_out(told, render)
+            if end in ("time", "records"):
+                yield left_out("all that follows, as the export took too long", render)
+
+    def schemas_of(self, viewer: Viewer) -> SchemaSource:
+        """The schemas that the user may read."""
+        return self._schemas.of(viewer.login)
+
+    async def newest_records(
+        self, viewer: Viewer, address: Address, offsets: int
+    ) -> AsyncGenerator[list[ConsumerRecord], None]:
+        """The records of the newest offsets, of all partitions together."""
+        partitions = await self.partitions(viewer, address.partitions)
+        async with self._opened(viewer, address) as reader:
+            bounds = await reader.bounds(partitions)
+            ends = {p: end for p, (start, end) in bounds.items() if end > start}
+            spans = newest_spans(ends, bounds, offsets)
+            async with aclosing(reader.spans(spans)) as polls:
+                async for records in polls:
+                    yield records
 
     async def record(self, viewer: Viewer, partition: int, offset: int) -> ConsumerRecord:
         """One record. Raises UsageError where none is."""
@@ -142,7 +176,7 @@ class Browser:
     async def _events(self, viewer: Viewer, address: Address) -> AsyncGenerator[bytes, None]:
         async with self._opened(viewer, address) as reader:
             scan = await self._scan(viewer, address, Render.ROWS)
-            yield event("start", {"live": address.start is From.LIVE})
+            yield event("start", {"live": address.start is From.LIVE, "source": reader.shown})
             if address.start is From.LIVE:
                 partitions = await self.partitions(viewer, address.partitions)
                 starts = {p: end for p, (_, end) in (await reader.bounds(partitions)).items()}
@@ -189,10 +223,12 @@ class Browser:
             pump.cancel()
             await asyncio.gather(pump, return_exceptions=True)
 
-    async def _scan(self, viewer: Viewer, address: Address, render: Render) -> Scan:
+    async def _scan(
+        self, viewer: Viewer, address: Address, render: Render, seconds: float = SCAN_S_MAX
+    ) -> Scan:
         formats = await self.formats(viewer)
         job = Job(address.filter, address.key, address.value, formats.key, formats.value, render)
-        scan = Scan(self._pool, self._schemas.of(viewer.login), job, self._clock)
+        scan = Scan(self._pool, self._schemas.of(viewer.login), job, self._clock, seconds)
         if address.filter:
             await scan.check()
         return scan
@@ -201,16 +237,23 @@ class Browser:
         self, scan: Scan, reader: Reader, viewer: Viewer, address: Address
     ) -> AsyncGenerator[Found, None]:
         """The scan that an address asks for."""
-        partitions = await self.partitions(viewer, address.partitions)
-        bounds = await reader.bounds(partitions)
-        cursor = dict(address.cursor)
         if address.start is From.NEWEST:
-            ends = {p: (lo, max(lo, min(hi, cursor.get(p, hi)))) for p, (lo, hi) in bounds.items()}
-            return scan.newest(reader, ends, address.rows)
+            newest = await self._newest_bounds(reader, viewer, address)
+            return scan.newest(reader, newest, address.rows)
+        bounds = await reader.bounds(await self.partitions(viewer, address.partitions))
+        cursor = dict(address.cursor)
         starts = await self._starts(reader, viewer, address, bounds)
         starts |= {p: at for p, at in cursor.items() if p in bounds}
         spans = [Span(p, max(lo, starts.get(p, lo)), hi) for p, (lo, hi) in bounds.items()]
         return scan.forward(reader, [one for one in spans if one.end > one.start], address.rows)
+
+    async def _newest_bounds(
+        self, reader: Reader, viewer: Viewer, address: Address
+    ) -> dict[int, tuple[int, int]]:
+        """The log's bounds, the ends as the cursor has them."""
+        bounds = await reader.bounds(await self.partitions(viewer, address.partitions))
+        cursor = dict(address.cursor)
+        return {p: (lo, max(lo, min(hi, cursor.get(p, hi)))) for p, (lo, hi) in bounds.items()}
 
     async def _starts(
         self,
@@ -233,7 +276,8 @@ class Browser:
     async def _opened(
         self, viewer: Viewer, address: Address
     ) -> AsyncIterator[TopicReader | TableSource]:
-        options = consumer_options(is_committed=address.is_committed)
+        is_tail = address.start is From.LIVE
+        options = consumer_options(is_committed=address.is_committed, is_tail=is_tail)
         async with viewer.clients.consumer(**options) as consumer:
             reader = TopicReader(consumer, viewer.topic)
             if address.source is Source.LOG:

@@ -16,7 +16,6 @@ class Render(Enum):
     ROWS = "rows"
     NDJSON = "ndjson"
     CSV = "csv"
-    NOTHING = "nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +28,6 @@ class Job:
     declared_key: DeclaredFormat | None = None
     declared_value: DeclaredFormat | None = None
     render: Render = Render.ROWS
-    rows_max: int = 1000
-    """Of one chunk: more matches are counted, not rendered."""
 
 
 @dataclass(slots=True)

@@ -82,12 +82,12 @@ class RecordFilter:
         """The verdict on `record`, which has the values of `variables`. `is_exact`: no number in it
         was rounded when it was decoded; else the verdict may be UNSURE."""
         for name, tree in self._trees:
-            part = narrowed(record[name], tree)
-            if _has_long_integer(part, is_exact):
-                return Verdict.TOO_LONG if is_exact else Verdict.UNSURE
             try:
+                part = narrowed(record[name], tree)
+                if _has_long_integer(part, is_exact):
+                    return Verdict.TOO_LONG if is_exact else Verdict.UNSURE
                 self._context.add_variable(name, part)
-            except _EVALUATION_ERRORS:
+            except _EVALUATION_ERRORS:  # a value that nests too deep is one of them
                 return Verdict.TYPE_ERROR
         try:
             found = self._program.execute(self._context)

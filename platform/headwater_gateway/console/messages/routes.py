@@ -42,8 +42,7 @@ class Messages:
         self._browser: Browser | None = None
 
     def start(self, services: Services) -> None:
-        """Begin, on the server's loop."""
-        self._pool.start()
+        """Begin. The workers start when somebody opens the browser."""
         schemas = SchemaLookup(services.settings, services.entropy.randbytes(32))
         self._browser = Browser(self._pool, schemas, services.clock)
 
@@ -84,6 +83,7 @@ class Messages:
         problem = ""
         try:
             state = parse_address(request.query_params)
+            self._pool.start()  # its rows will be asked for in a moment
         except UsageError as error:
             state, problem = Address(), str(error)
         stream = "" if problem else _under(viewer, "stream", state.query())

@@ -16,6 +16,7 @@ from headwater_gateway.console.messages.decoding import (
     exact,
     first_faults,
 )
+from headwater_gateway.console.messages.jobs import Render
 from headwater_gateway.console.messages.shown_text import (
     FIELD_BYTES_MAX,
     compact,
@@ -25,7 +26,7 @@ from headwater_gateway.console.messages.shown_text import (
     tree_of,
 )
 from headwater_gateway.console.shown import visible, visible_lines
-from headwater_tier.typed.formats.json_values import json_text
+from headwater_tier.typed.formats.confluent import HEADER_BYTES
 
 TREE_BYTES_MAX = 256 * 1024
 """A larger value is shown as text and hex: no page has room for its tree."""
@@ -149,7 +150,9 @@ def json_of(blob: bytes | None, decoded: DecodedBlob) -> str:
     if blob is None:
         return "null"
     if decoded.kind == "json":
-        return json_text(exact(blob, decoded)).encode("utf-8", "replace").decode()
+        payload = blob if decoded.schema_id is None else blob[HEADER_BYTES:]
+        # A line end within a string would be an escape: these are between tokens.
+        return payload.decode("utf-8").replace("\r", " ").replace("\n", " ")
     return json.dumps(_plain_json(decoded.value), separators=(",", ":"))
 
 
@@ -202,6 +205,13 @@ def csv_row(record: ConsumerRecord, key: DecodedBlob, value: DecodedBlob) -> str
             json.dumps(headers) if headers else "",
         ]
     )
+
+
+def left_out(told: str, render: Render) -> str:
+    """The line of an export for a record that could not be rendered."""
+    if render is Render.CSV:
+        return csv_line(["", "", "", "", f"left out: {told}", ""])
+    return json.dumps({"left_out": told}) + "\n"
 
 
 def _csv_text(blob: bytes | None, decoded: DecodedBlob) -> str:

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from headwater.client.values import ConsumerRecord
 from headwater.clock import Clock
+from headwater.errors import UsageError
 from headwater_gateway.console.messages.jobs import (
     Counts,
     Job,
@@ -39,6 +40,8 @@ from headwater_tier.typed.decoding import SchemaSource
 SCAN_S_MAX = 30.0
 IN_FLIGHT_MAX = 4
 ENDED_MAX = 3
+WINDOW_BYTES_MAX = 128 * 1024 * 1024
+"""Of rows that wait for their order, newest first."""
 
 
 @dataclass(slots=True)
@@ -67,13 +70,21 @@ class Source(Protocol):
 class Scan:
     """One scan of one topic."""
 
-    def __init__(self, pool: WorkerPool, schemas: SchemaSource, job: Job, clock: Clock) -> None:
+    def __init__(
+        self,
+        pool: WorkerPool,
+        schemas: SchemaSource,
+        job: Job,
+        clock: Clock,
+        seconds: float = SCAN_S_MAX,
+    ) -> None:
+        """`seconds`: how long it may take."""
         self._pool = pool
         self._schemas = schemas
         self._job = job
         self._number = pool.new_job()
         self._clock = clock
-        self._until_s = clock.monotonic() + SCAN_S_MAX
+        self._until_s = clock.monotonic() + seconds
         self.counts = Counts()
         self.named: list[str] = []
         """Records that ended their worker, and why."""
@@ -113,10 +124,17 @@ class Scan:
         while ends:
             starts, todo = dict(ends), window(ends, bounds, size)
             found: list[Rendered] = []
+            size_bytes = 0
             while todo:
                 async with aclosing(self._judged(reader, todo)) as judged:
                     async for _, part in judged:
                         found.extend(part.rows)
+                        size_bytes += sum(len(row.text) for row in part.rows)
+                        if size_bytes > WINDOW_BYTES_MAX:
+                            raise UsageError(
+                                f"the newest rows are more than {WINDOW_BYTES_MAX >> 20} MiB: take"
+                                " fewer of them, or from=oldest"
+                            )
                         yield Found([], _left_of(ends, bounds, total), total)
                         if self._end():
                             break

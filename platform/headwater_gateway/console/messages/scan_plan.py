@@ -31,6 +31,21 @@ def window(
     return [span for span in spans if span.end > span.start]
 
 
+def newest_spans(
+    ends: Mapping[int, int], bounds: Mapping[int, tuple[int, int]], offsets: int
+) -> list[Span]:
+    """The last offsets of all partitions, `offsets` together: what a small one lacks, the others
+    have more."""
+    spans, left = [], offsets
+    by_size = sorted(ends.items(), key=lambda item: item[1] - bounds[item[0]][0])
+    for at, (partition, end) in enumerate(by_size):
+        share = left // (len(by_size) - at)
+        start = max(bounds[partition][0], end - share)
+        spans.append(Span(partition, start, end))
+        left -= end - start
+    return sorted(spans, key=lambda span: span.partition)
+
+
 def short_of(
     starts: Mapping[int, int],
     bounds: Mapping[int, tuple[int, int]],

@@ -33,13 +33,17 @@ def compact(value: Any) -> str:
         return value
     if isinstance(value, bytes):
         return value[:PREVIEW_CHARS_MAX].hex()
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_as_json)
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_as_json)
+    except RecursionError:
+        return "(nests too deep for a preview)"
 
 
 def time_of(ms: int) -> str:
     """A record's timestamp in ISO 8601; the number where no such year is."""
     try:
-        return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds")
+        moment = _EPOCH + timedelta(milliseconds=ms)
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except OverflowError:
         return str(ms)
 

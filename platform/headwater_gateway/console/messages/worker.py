@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
-import resource
 import signal
 import socket
-import struct
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from headwater.client.values import ConsumerRecord
@@ -29,16 +26,17 @@ from headwater_gateway.console.messages.rows import (
     ndjson_line,
     row_of,
 )
-from headwater_tier.typed.decoding import RegisteredSchema, SchemaUnavailableError
+from headwater_gateway.console.processes.channel import (
+    OUT_OF_MEMORY,
+    AskedSchemas,
+    Channel,
+    settle,
+)
 
 MEMORY_BYTES_MAX = 512 * 1024 * 1024
 """On top of what the process has when it begins."""
 RECORD_CPU_S_MAX = 0.2
-NICENESS = 10
 JOBS_MAX = 64
-OUT_OF_MEMORY = 75
-"""The exit code."""
-LENGTH = struct.Struct(">I")
 _COUNTED = {
     Verdict.MISSING: "missing",
     Verdict.TYPE_ERROR: "type_errors",
@@ -48,76 +46,11 @@ _COUNTED = {
 
 def run_worker(sock: socket.socket, at: Any) -> None:
     """The life of a worker: one request after the other, until the gateway closes the socket."""
-    os.nice(NICENESS)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    _limit_memory()
+    settle(MEMORY_BYTES_MAX)
     try:
         Worker(Channel(sock), at).serve()
     except MemoryError:
         os._exit(OUT_OF_MEMORY)
-
-
-def _limit_memory() -> None:
-    with open("/proc/self/statm", encoding="ascii") as status:
-        pages = int(status.read().split()[0])
-    limit = pages * resource.getpagesize() + MEMORY_BYTES_MAX
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-
-
-class Channel:
-    """Frames over the socket: pickled from the gateway, JSON to it."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._file = sock.makefile("rb", buffering=1 << 20)
-
-    def receive(self) -> Any:
-        """The next request. Raises EOFError when the gateway has gone."""
-        size = LENGTH.unpack(self._exactly(LENGTH.size))[0]
-        return pickle.loads(self._exactly(size))
-
-    def send(self, document: Mapping[str, Any]) -> None:
-        """Answer."""
-        data = json.dumps(document, separators=(",", ":")).encode("ascii")
-        self._sock.sendall(LENGTH.pack(len(data)) + data)
-
-    def _exactly(self, size: int) -> bytes:
-        data: bytes = self._file.read(size)
-        if len(data) < size:
-            raise EOFError
-        return data
-
-
-class AskedSchemas:
-    """Schemas that the gateway looks up (`headwater_tier.typed.decoding.SchemaSource`)."""
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-        self._by_id: dict[int, RegisteredSchema] = {}
-
-    def by_id(self, schema_id: int) -> RegisteredSchema | None:
-        """See the port."""
-        found = self._by_id.get(schema_id)
-        if found is None:
-            found = self._ask({"schema": schema_id})
-            if found is not None:
-                self._by_id[schema_id] = found
-        return found
-
-    def latest(self, subject: str) -> RegisteredSchema | None:
-        """See the port."""
-        return self._ask({"subject": subject})
-
-    def _ask(self, question: Mapping[str, Any]) -> RegisteredSchema | None:
-        left = signal.setitimer(signal.ITIMER_PROF, 0)[0]
-        self._channel.send(question)
-        found, problem = self._channel.receive()
-        signal.setitimer(signal.ITIMER_PROF, left)
-        if problem:
-            raise SchemaUnavailableError(problem)
-        answer: RegisteredSchema | None = found
-        return answer
 
 
 class Prepared:
@@ -219,8 +152,7 @@ class Chunk:
             if verdict is not Verdict.MATCH:
                 return
         self.counts["matched"] += 1
-        if len(self.rows) < self._job.rows_max and self._job.render is not Render.NOTHING:
-            self._render(record, key, value)
+        self._render(record, key, value)
 
     def _verdict(
         self,

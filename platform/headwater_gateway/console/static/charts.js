@@ -2,6 +2,7 @@
 // {"times": [s], "series": [{"label": "lag", "values": [n]}], "unit": "records"}.
 
 const charts = new Map();
+const SPAN_MIN_S = 60;
 const COLOURS = ["--accent", "--cold", "--good", "--warn", "--bad"];
 
 function colour(name) {
@@ -17,6 +18,12 @@ function brief(value) {
   );
 }
 
+/** From the first time to the last, a minute at least. */
+function span(times) {
+  const last = times[times.length - 1] ?? Date.now() / 1000;
+  return [Math.min(times[0] ?? last, last - SPAN_MIN_S), last];
+}
+
 function options(box, found) {
   const grid = { stroke: colour("--line"), width: 1 };
   const axis = { stroke: colour("--soft"), grid, ticks: grid };
@@ -25,7 +32,10 @@ function options(box, found) {
     width: box.clientWidth - 16,
     height: box.clientHeight - 40,
     cursor: { points: { size: 6 } },
-    scales: { y: { range: (_plot, _low, high) => [0, Math.max(high * 1.1, 1)] } },
+    scales: {
+      x: { range: (plot) => span(plot.data[0]) },
+      y: { range: (_plot, _low, high) => [0, Math.max(high * 1.1, 1)] },
+    },
     axes: [
       { ...axis, space: 90, values: (_plot, ticks) => ticks.map((s) => clock.format(s * 1000)) },
       { ...axis, size: 56, values: (_plot, ticks) => ticks.map(brief) },

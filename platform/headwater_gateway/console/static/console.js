@@ -115,8 +115,18 @@ function tick() {
   }
 }
 
+/** What was told once leaves the address, which may be shared. */
+function forgetTold() {
+  const here = new URL(location.href);
+  if (here.searchParams.has("done")) {
+    here.searchParams.delete("done");
+    history.replaceState(history.state, "", here);
+  }
+}
+
 document.addEventListener("keydown", onKey);
 document.addEventListener("click", onClick);
 document.addEventListener("submit", onSubmit);
 setInterval(tick, TICK_MS);
+forgetTold();
 drawCharts();

@@ -54,16 +54,52 @@ function leaf(kind, text, cut) {
   return parts;
 }
 
+/** The path of a field in a filter; null where an escape hides what the name is. */
+function below(path, name) {
+  if (path === null || name.includes("\\")) {
+    return null;
+  }
+  return /^[A-Za-z_][A-Za-z0-9_]*$/.test(name) ? `${path}.${name}` : `${path}[${JSON.stringify(name)}]`;
+}
+
+/** The value of a leaf as a filter writes it; null where that is not known to the letter. */
+function literal([kind, content, cut]) {
+  if (kind === "s" && cut === 0 && !content.includes("\\") && content.length < 200) {
+    return JSON.stringify(content);
+  }
+  return (kind === "n" && content.length < 18) || kind === "w" ? content : null;
+}
+
+/** The name of a field; on the browser's page a click narrows the filter to its value. */
+function nameOf(name, path, node) {
+  const field = document.querySelector(".expression input");
+  const value = path === null ? null : literal(node);
+  if (field === null || value === null) {
+    return make("span", { class: "field-name" }, name);
+  }
+  const button = make("button", { class: "field-name", type: "button", title: "Put it into the filter" }, name);
+  button.addEventListener("click", () => {
+    const now = field.value.trim();
+    const more = `${path} == ${value}`;
+    field.value = now ? `${now} && ${more}` : more;
+    field.focus();
+  });
+  return button;
+}
+
 /** The nodes of `shown_text.tree_of` as elements. */
-function branch(node, name, depth) {
-  const label = name === null ? [] : [make("span", { class: "name" }, name), ": "];
+function branch(node, name, depth, path) {
+  const label = name === null ? [] : [nameOf(name, path, node), ": "];
   const [kind, content, cut] = node;
   if (kind === "o" || kind === "a") {
     const marks = kind === "o" ? ["{", "}"] : ["[", "]"];
     const total = content.length + cut;
     const inside = make("div");
     content.forEach((one, at) => {
-      const child = kind === "o" ? branch(one[1], one[0], depth + 1) : branch(one, String(at), depth + 1);
+      const child =
+        kind === "o"
+          ? branch(one[1], one[0], depth + 1, below(path, one[0]))
+          : branch(one, String(at), depth + 1, null);
       inside.append(child);
     });
     if (cut > 0) {
@@ -95,7 +131,7 @@ function pieces(first, address) {
     more.disabled = true;
     try {
       const piece = await asked(`${address}&at=${next}`);
-      text.append(piece.text.startsWith("0") && address.includes("as=hex") ? `\n${piece.text}` : piece.text);
+      text.append(address.includes("as=hex") ? `\n${piece.text}` : piece.text);
       next = piece.next;
     } catch (error) {
       view.append(make("p", { class: "notice bad" }, error.message));
@@ -146,7 +182,7 @@ function sideOf(name, side, address) {
   head.append(make("span", { class: "muted" }, bytes(side.size)));
   const views = {};
   if (side.tree !== null) {
-    views.Tree = () => make("div", { class: "tree" }, branch(side.tree, null, 0));
+    views.Tree = () => make("div", { class: "tree" }, branch(side.tree, null, 0, name));
   }
   views.Text = () => pieces(side.text, `${address}/piece?side=${name}&as=text`);
   views.Hex = () => pieces(side.hex, `${address}/piece?side=${name}&as=hex`);
@@ -231,7 +267,7 @@ function rowOf(message, root, query) {
     make("td", { class: "shrink" }, opener),
     make("td", { class: "number shrink" }, String(message.p)),
     make("td", { class: "number shrink mono" }, make("a", { href: `${address}${query}` }, message.o)),
-    make("td", { class: "time shrink" }, message.t.replace("T", " ").replace("+00:00", "")),
+    make("td", { class: "time shrink" }, message.t.replace("T", " ").replace("Z", "")),
     cell(message.key, "key"),
     cell(message.value, "value"),
     make("td", { class: "number shrink muted size" }, bytes(message.key.size + message.value.size)),
@@ -272,6 +308,7 @@ class Browser {
     this.isLive = false;
     this.isDone = false;
     this.shown = 0;
+    this.from = "";
     const formats = new URLSearchParams(this.address.split("?")[1] ?? "");
     const kept = new URLSearchParams();
     for (const name of ["key", "value"]) {
@@ -302,6 +339,7 @@ class Browser {
 
   begin(told) {
     this.isLive = told.live;
+    this.from = told.source ? ` from the ${told.source}` : "";
     this.stop.hidden = false;
     this.bar.hidden = this.isLive;
     this.state.textContent = this.isLive ? "Live: waiting for messages" : "Reading …";
@@ -355,7 +393,7 @@ class Browser {
   done(told) {
     const seconds = this.ms === undefined ? "" : ` in ${(this.ms / 1000).toFixed(1)} s`;
     const read = this.read === undefined ? "" : `, ${count(this.read)} read${seconds}`;
-    this.end(`${count(this.shown)} ${this.shown === 1 ? "message" : "messages"}${read}`);
+    this.end(`${count(this.shown)} ${this.shown === 1 ? "message" : "messages"}${this.from}${read}`);
     if (told.end === "time" || told.end === "records") {
       this.notes.append(make("p", { class: "notice warn" }, `Not all was read: ${told.why}.`));
     }
@@ -363,6 +401,7 @@ class Browser {
       const more = this.section.querySelector("[data-more]");
       more.hidden = false;
       more.firstElementChild.href = `?${told.more}`;
+      more.firstElementChild.textContent = new URLSearchParams(told.more).has("from") ? "Next" : "Older";
     }
   }
 
@@ -395,6 +434,14 @@ class Browser {
   }
 }
 
+/** `e` opens the row that has the focus in place. */
+function onRowKey(event) {
+  const isPlain = !event.ctrlKey && !event.metaKey && !event.altKey;
+  if (event.key === "e" && isPlain && !event.target.closest("input, textarea, select")) {
+    event.target.closest("tr.message")?.querySelector(".opener").click();
+  }
+}
+
 // --- the form --------------------------------------------------------------------------------
 
 function onFrom(select) {
@@ -417,6 +464,7 @@ function onAsk(form) {
 const section = document.querySelector("[data-stream]");
 if (section?.dataset.stream) {
   new Browser(section);
+  document.addEventListener("keydown", onRowKey);
 }
 const detail = document.querySelector("[data-detail]");
 if (detail) {

@@ -23,7 +23,7 @@ from headwater_gateway.console.addresses import address
 from headwater_gateway.console.fields import Fields
 from headwater_gateway.console.listing import Column, listing
 from headwater_gateway.console.plans import Change, Plan, Secret
-from headwater_gateway.console.shell import Shell
+from headwater_gateway.console.shell import Shell, is_part
 
 RESOURCES = tuple(r.name for r in ResourceType if r > ResourceType.ANY)
 OPERATIONS = tuple(o.name for o in Operation if o > Operation.ANY)
@@ -75,7 +75,7 @@ class AccessPages:
                 raise
             problem = "This cluster has no authorizer: everyone may do everything."
         query = {k: request.query_params.get(k, "") for k in ("q", "sort")}
-        found: Any = listing(("access",), query, rows, COLUMNS, _words)
+        found: Any = listing(("access",), query, rows, COLUMNS, _words, is_whole=is_part(request))
         return self._shell.page(
             request,
             "access_acls.html",

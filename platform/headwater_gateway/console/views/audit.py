@@ -11,7 +11,7 @@ from starlette.routing import Route
 from headwater.errors import KafkaError
 from headwater.ports.authorizer import Operation
 from headwater_gateway.console.listing import Column, listing
-from headwater_gateway.console.shell import Shell
+from headwater_gateway.console.shell import Shell, is_part
 
 COLUMNS = (
     Column("when", "When", lambda r: -r.at_ms),
@@ -30,7 +30,7 @@ def routes(shell: Shell) -> list[Route]:
         if not is_all:
             lines = [line for line in lines if line.principal == request.state.login.principal]
         query = {k: request.query_params.get(k, "") for k in ("q", "sort")}
-        found: Any = listing(("audit",), query, lines, COLUMNS, _words)
+        found: Any = listing(("audit",), query, lines, COLUMNS, _words, is_whole=is_part(request))
         return shell.page(request, "audit.html", list=found, is_all=is_all)
 
     return [shell.view("/audit", show)]

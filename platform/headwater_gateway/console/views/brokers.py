@@ -22,7 +22,8 @@ from headwater_gateway.console.addresses import address
 from headwater_gateway.console.fields import Fields
 from headwater_gateway.console.listing import Column, listing
 from headwater_gateway.console.plans import Change, Plan
-from headwater_gateway.console.shell import Shell
+from headwater_gateway.console.shell import Shell, is_part
+from headwater_gateway.console.views.broker_status import live_statuses
 from headwater_gateway.console.views.topic_writes import raise_first
 
 LogDirs = Mapping[int, list[LogDirDescription]]
@@ -106,7 +107,8 @@ class BrokerPages:
             admin.describe_cluster(), admin.describe_topics(), self._log_dirs(request)
         )
         rows = [_row(b, cluster.controller_id, topics, log_dirs) for b in cluster.brokers]
-        return self._shell.page(request, "brokers.html", rows=rows, cluster=cluster)
+        live = await live_statuses(self._shell, request, cluster.brokers)
+        return self._shell.page(request, "brokers.html", rows=rows, cluster=cluster, live=live)
 
     async def show(self, request: Request) -> Response:
         """One broker."""
@@ -133,8 +135,24 @@ class BrokerPages:
         ]
         query = {"q": request.query_params.get("q", "")}
         query["sort"] = request.query_params.get("sort", "-size")
-        rows: Any = listing(("brokers", text), query, replicas, REPLICA_COLUMNS, lambda r: r.name)
-        return self._shell.page(request, "broker.html", row=row, dirs=dirs, list=rows)
+        rows: Any = listing(
+            ("brokers", text),
+            query,
+            replicas,
+            REPLICA_COLUMNS,
+            lambda r: r.name,
+            is_whole=is_part(request),
+        )
+        live = await live_statuses(self._shell, request, cluster.brokers)
+        return self._shell.page(
+            request,
+            "broker.html",
+            row=row,
+            dirs=dirs,
+            list=rows,
+            live=live.get(row.broker.node_id),
+            now_ms=self._shell.services.clock.now_ms(),
+        )
 
     async def moves(self, request: Request) -> Response:
         """Partitions that move."""

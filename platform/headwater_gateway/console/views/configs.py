@@ -17,7 +17,7 @@ from headwater_gateway.console.addresses import address
 from headwater_gateway.console.fields import Fields
 from headwater_gateway.console.listing import Column, listing
 from headwater_gateway.console.plans import Change, Plan
-from headwater_gateway.console.shell import Shell
+from headwater_gateway.console.shell import Shell, is_part
 
 COLUMNS = (
     Column("name", "Config", lambda r: r.name),
@@ -78,7 +78,7 @@ class ConfigPages:
             kind=kind,
             name=name,
             parts_of_address=parts,
-            list=listing(parts, query, rows, COLUMNS, _words),
+            list=listing(parts, query, rows, COLUMNS, _words, is_whole=is_part(request)),
             edited=found.get(request.query_params.get("edit", "")),
             set_count=sum(not e.is_default for e in found.values()),
             is_set_only=bool(query[SET_ONLY]),

@@ -19,6 +19,7 @@ from headwater_gateway.console.addresses import address
 from headwater_gateway.console.fields import Fields
 from headwater_gateway.console.plans import Change, Plan
 from headwater_gateway.console.shell import Shell
+from headwater_gateway.console.shown import counted
 from headwater_gateway.console.views.topic_writes import raise_first
 from headwater_tier.locate import locate
 from headwater_tier.versions import ends_at
@@ -53,7 +54,7 @@ class GroupWrites:
 
         async def apply(_secrets: Mapping[str, str]) -> str:
             await admin.alter_group_offsets(group, targets)
-            return f"{len(targets)} offsets of group {group} are set."
+            return f"{counted(len(targets), 'offset')} of group {group} set."
 
         changes = tuple(
             Change(
@@ -107,7 +108,7 @@ class GroupWrites:
         state = sorted((tp, at.offset) for tp, at in offsets.items())
         return Plan(
             f"Delete group {group}",
-            (Change(f"group {group}", f"{len(offsets)} committed offsets", None),),
+            (Change(f"group {group}", counted(len(offsets), "committed offset"), None),),
             state,
             apply,
             address("groups"),
@@ -121,7 +122,8 @@ async def _check_empty(admin: Any, group: str) -> None:
     if members:
         names = ", ".join(sorted({m.client_id for m in members})[:3])
         raise UsageError(
-            f"group {group!r} has {len(members)} members ({names}): stop its consumers first"
+            f"group {group!r} has {counted(len(members), 'member')} ({names}): stop its consumers"
+            " first"
         )
 
 
@@ -172,7 +174,7 @@ async def _at_version(
         raise UsageError("a version is of one topic's table: choose the topic")
     text = given.text("value").strip()
     at = int(text) if text.isascii() and text.isdigit() else _moment(given)
-    ends = await asyncio.to_thread(_table_ends, clients, topic, at)
+    ends = await asyncio.to_thread(table_ends, clients, topic, at)
     return {tp: ends.get(tp.partition, 0) for tp in wanted}
 
 
@@ -180,7 +182,8 @@ def _moment(given: Fields) -> datetime:
     return datetime.fromtimestamp(given.moment_ms("value") / 1000, UTC)
 
 
-def _table_ends(clients: Clients, topic: str, at: int | datetime) -> Mapping[int, int]:
+def table_ends(clients: Clients, topic: str, at: int | datetime) -> Mapping[int, int]:
+    """Up to which offset a version of a topic's table reaches, by partition. Blocking."""
     with Admin(clients.servers, client_id=CLIENT_ID, **clients.options) as admin:
         return ends_at(locate(admin, topic), at)[1]
 

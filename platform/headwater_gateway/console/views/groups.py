@@ -15,7 +15,7 @@ from headwater_gateway.console.lag.sampler import GroupSamples
 from headwater_gateway.console.lag.verdict import Finding
 from headwater_gateway.console.lag.window import GroupWindow
 from headwater_gateway.console.listing import Column, listing
-from headwater_gateway.console.shell import Shell
+from headwater_gateway.console.shell import Shell, is_part
 from headwater_gateway.console.views.group_writes import GroupWrites
 
 SERIES_MAX = 5
@@ -32,12 +32,17 @@ class Row(NamedTuple):
     topics: list[str]
     lag: int | None
     finding: Finding | None
-    trend: tuple[int, ...]
+    window: GroupWindow | None
 
     @property
     def rank(self) -> int:
         """Of the verdict; groups without one last."""
         return 99 if self.finding is None else int(self.finding.verdict)
+
+    @property
+    def trend(self) -> list[int]:
+        """The lag at each sample."""
+        return [] if self.window is None else self.window.totals()
 
 
 COLUMNS = (
@@ -76,7 +81,12 @@ class GroupPages:
         rows = [_row(listed, samples) for listed in samples.listings]
         query = {k: request.query_params.get(k, "") for k in ("q", "sort")}
         found = listing(
-            ("groups",), query, rows, COLUMNS, lambda r: " ".join([r.name, r.state, *r.topics])
+            ("groups",),
+            query,
+            rows,
+            COLUMNS,
+            lambda r: " ".join([r.name, r.state, *r.topics]),
+            is_whole=is_part(request),
         )
         return self._shell.page(request, "groups.html", list=found, samples=samples)
 
@@ -120,15 +130,12 @@ def _row(listed: GroupListing, samples: GroupSamples) -> Row:
     name = listed.group_id
     group, window = samples.groups.get(name), samples.windows.get(name)
     if group is None or window is None:
-        return Row(name, listed.state, listed.group_type, None, [], None, None, ())
+        return Row(name, listed.state, listed.group_type, None, [], None, None, None)
     partitions = window.partitions()
-    trend = window.trend().by_topic.values()
-    total = tuple(sum(v or 0 for v in column) for column in zip(*trend, strict=True))
     topics = sorted({row.partition.topic for row in partitions})
     finding = window.worst()
-    return Row(
-        name, group.state, listed.group_type, len(group.members), topics, window.lag, finding, total
-    )
+    members = len(group.members)
+    return Row(name, group.state, listed.group_type, members, topics, window.lag, finding, window)
 
 
 def _no_group(name: str) -> GroupIdNotFoundError:

@@ -58,6 +58,7 @@ class LoginPage:
         sessions = self._shell.services.sessions
         if request.state.session is not None:
             sessions.end(request.state.session)
+            self._shell.sampler.forget(request.state.login)
         response = redirected(request, LOGIN_PATH)
         sessions.clear_cookie(response)
         return response

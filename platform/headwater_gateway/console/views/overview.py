@@ -16,7 +16,7 @@ from headwater_gateway.console.lag.verdict import Finding, Verdict
 from headwater_gateway.console.shell import Shell
 
 TROUBLES_MAX = 20
-BLOCKERS_WAIT_S = 0.3
+BLOCKERS_WAIT_S = 0.1
 
 
 class Trouble(NamedTuple):

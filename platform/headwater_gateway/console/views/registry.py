@@ -13,6 +13,8 @@ from headwater_gateway.app.parts import GatewaySettings, Login
 from headwater_gateway.registry.remote import RemoteRegistry
 
 OWN = "own"
+CONTEXT = ("{oldSchema", "{validateFields", "{compatibility")
+"""Messages that say no reason, but what was compared."""
 
 
 class SchemaRow(NamedTuple):
@@ -82,7 +84,8 @@ class Registry:
         found = await self.ask("POST", path, {"schema": text, "schemaType": kind})
         if found["is_compatible"]:
             return []
-        return [str(m) for m in found.get("messages") or []] or ["it is not compatible"]
+        told = [str(message) for message in found.get("messages") or []]
+        return [m for m in told if not m.startswith(CONTEXT)] or ["it is not compatible"]
 
     async def register(self, subject: str, kind: str, text: str) -> int:
         """Register a version; its id."""

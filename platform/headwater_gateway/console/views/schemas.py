@@ -14,7 +14,8 @@ from headwater_gateway.console.addresses import address
 from headwater_gateway.console.fields import Fields
 from headwater_gateway.console.listing import Column, listing
 from headwater_gateway.console.plans import Change, Plan
-from headwater_gateway.console.shell import Shell
+from headwater_gateway.console.shell import Shell, is_part
+from headwater_gateway.console.shown import counted
 from headwater_gateway.console.views.registry import Registry, difference, pretty
 
 COLUMNS = (
@@ -67,7 +68,14 @@ class SchemaPages:
         registry = self._registry(request)
         rows = await registry.latest()
         query = {k: request.query_params.get(k, "") for k in ("q", "sort")}
-        found: Any = listing(("schemas",), query, rows, COLUMNS, lambda r: f"{r.subject} {r.kind}")
+        found: Any = listing(
+            ("schemas",),
+            query,
+            rows,
+            COLUMNS,
+            lambda r: f"{r.subject} {r.kind}",
+            is_whole=is_part(request),
+        )
         return self._shell.page(
             request, "schemas.html", list=found, level=await registry.level(), levels=LEVELS
         )
@@ -124,7 +132,7 @@ class SchemaPages:
         what = f"version {latest[0].version + 1 if latest else 1} of {subject}"
         return Plan(
             f"Register a version of {subject}",
-            (Change(what, before, pretty(kind, text)),),
+            (Change(what, before, pretty(kind, text), is_text=True),),
             [row.version for row in latest],
             apply,
             address("schema", subject=subject),
@@ -163,7 +171,7 @@ class SchemaPages:
 
         return Plan(
             f"Delete subject {subject}",
-            (Change(subject, f"{len(versions)} versions", None),),
+            (Change(subject, counted(len(versions), "version"), None),),
             versions,
             apply,
             address("schemas"),

@@ -109,12 +109,13 @@ class TopicPage:
         """The partitions."""
         name = request.path_params["topic"]
         admin = self._shell.clients(request).admin
-        described, configs, moving = await asyncio.gather(
+        described, known, moving = await asyncio.gather(
             admin.describe_topics([name], patient=False),
-            admin.describe_configs("topic", name, patient=False),
+            unless_refused(admin.describe_configs("topic", name, patient=False)),
             unless_refused(admin.list_partition_reassignments()),
         )
         topic: TopicDescription = described[name]
+        configs: Mapping[str, ConfigEntry] = known or {}
         is_tiered = TIERED in configs and configs[TIERED].value == "true"
         rows, readers = await asyncio.gather(
             self._rows(request, admin, topic, is_tiered=is_tiered), self._readers(request, name)

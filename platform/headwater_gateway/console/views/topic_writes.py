@@ -15,6 +15,7 @@ from headwater_gateway.console.addresses import address
 from headwater_gateway.console.fields import Fields
 from headwater_gateway.console.plans import Change, Plan
 from headwater_gateway.console.shell import Shell
+from headwater_gateway.console.shown import counted
 
 
 class TopicWrites:
@@ -54,7 +55,9 @@ class TopicWrites:
 
         offsets = sum(at.offset for at in ends.values())
         change = Change(
-            topic.name, f"{len(topic.partitions)} partitions, {offsets} offsets written", None
+            topic.name,
+            f"{counted(len(topic.partitions), 'partition')}, {counted(offsets, 'offset')} written",
+            None,
         )
         return Plan(
             f"Delete topic {topic.name}",
@@ -102,7 +105,7 @@ class TopicWrites:
 
         async def apply(_secrets: Mapping[str, str]) -> str:
             await admin.delete_records(targets)
-            return f"Records of {len(targets)} partitions of {topic.name} are deleted."
+            return f"Records of {counted(len(targets), 'partition')} of {topic.name} are deleted."
 
         changes = tuple(
             Change(f"{tp.topic}-{tp.partition} log start", str(starts[tp].offset), str(target))
@@ -157,7 +160,7 @@ class TopicWrites:
 
         async def apply(_secrets: Mapping[str, str]) -> str:
             raise_first(await admin.elect_leaders("preferred", tps))
-            return f"{len(tps)} partitions of {topic.name} have their preferred leaders."
+            return f"{counted(len(tps), 'partition')} of {topic.name}: preferred leaders elected."
 
         changes = tuple(
             Change(f"{topic.name}-{p.partition} leader", str(p.leader), str(p.replicas[0]))

@@ -18,7 +18,7 @@ from headwater_gateway.console.fields import Fields
 from headwater_gateway.console.lag.throttles import sizes_of
 from headwater_gateway.console.listing import Column, listing
 from headwater_gateway.console.plans import Change, Plan
-from headwater_gateway.console.shell import Shell
+from headwater_gateway.console.shell import Shell, is_part
 
 INTERNAL = "internal"
 
@@ -71,7 +71,9 @@ def routes(shell: Shell) -> list[Route]:
         is_all = request.query_params.get(INTERNAL) == "1"
         rows = [row(t, volumes) for t in described.values() if is_all or not t.is_internal]
         query = {k: request.query_params.get(k, "") for k in ("q", "sort", INTERNAL)}
-        found = listing(("topics",), query, rows, COLUMNS, lambda r: r.name)
+        found = listing(
+            ("topics",), query, rows, COLUMNS, lambda r: r.name, is_whole=is_part(request)
+        )
         hidden = sum(t.is_internal for t in described.values())
         return shell.page(request, "topics.html", list=found, is_all=is_all, internal=hidden)
 

@@ -17,7 +17,7 @@ from headwater_gateway.console.addresses import address
 from headwater_gateway.console.fields import Fields
 from headwater_gateway.console.listing import Column, listing
 from headwater_gateway.console.plans import Change, Plan
-from headwater_gateway.console.shell import Shell
+from headwater_gateway.console.shell import Shell, is_part
 
 COLUMNS = (
     Column("id", "Transactional id", lambda r: r.transactional_id),
@@ -67,7 +67,9 @@ class TransactionPages:
         )
         held = [Held(b, await self._waiting(request, b)) for b in blockers or []]
         query = {k: request.query_params.get(k, "") for k in ("q", "sort", "topic")}
-        found: Any = listing(("transactions",), query, rows, COLUMNS, _words)
+        found: Any = listing(
+            ("transactions",), query, rows, COLUMNS, _words, is_whole=is_part(request)
+        )
         return self._shell.page(
             request,
             "transactions.html",

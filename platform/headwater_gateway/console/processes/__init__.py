@@ -1,0 +1,1 @@
+"""Processes of the console that read what strangers wrote: bounded, and with no connection."""

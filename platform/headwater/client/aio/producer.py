@@ -177,7 +177,7 @@ class AsyncProducer(RecordSending[Delivery]):
 
     async def _send_prepared(self, topic: str | Topic[Any, Any], *arguments: Any) -> Delivery:
         """Serializers and interceptors have their turn once, before any wait for room."""
-        if isinstance(topic, Topic) and topic.may_block:
+        if isinstance(topic, Topic) and topic.may_block_at_send:
             row = await asyncio.to_thread(self._prepared, topic, *arguments)
         else:
             row = self._prepared(topic, *arguments)

@@ -15,7 +15,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export HEADWATER_JARS := $(CURDIR)/.cache/jars
 
-.PHONY: help setup demo city test check unit integration long sim soak fuzz docs docs-tools integrations suite-kafka-python suite-copier suite-clients suite-mechanisms suite-recipes suite-spark suite-rights suite-registry suite-secrets bench-kafka bench-tier bench-typed bench-source bench-spark bench-scale bench-transactions bench-tls bench-rights clean
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,16 +45,19 @@ unit: setup ## Tests without processes, sockets or Spark (ARGS= to pytest, WORKE
 	  --ignore tests/tidy $(ARGS)
 
 integration: setup ## Tests with real processes, clients and Spark (ARGS= to pytest)
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests/integration \
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/integration \
 	  -m "not long and not integrations" $(ARGS)
 
 long: setup ## The tests that `make test` leaves out: minutes of kills under Spark, tiering races
 	@$(BIN)/python -m pytest -q tests/integration -m long $(ARGS)
 
-integrations: setup ## Flink under kills, clients in Java, JavaScript, Go (JOB_KILLS=20 BROKER_KILLS=10)
+integrations: setup ## Flink, Storm, Hadoop, Streams, Connect, clients in Java, JavaScript, Go (JOB_KILLS=20 BROKER_KILLS=10)
 	@PYTHONPATH=tests:bench $(BIN)/python -m suites.parts || echo "what cannot be had is skipped"
 	@HEADWATER_JOB_KILLS=$(JOB_KILLS) HEADWATER_BROKER_KILLS=$(BROKER_KILLS) \
 	  $(BIN)/python -m pytest -q tests/integration -m integrations $(ARGS)
+
+claims: setup ## What is claimed for Kafka, measured here; writes docs/claims.md (ARGS="--only rate")
+	@PYTHONPATH=tests:bench $(BIN)/python bench/claims.py $(ARGS)
 
 suite-kafka-python: setup ## kafka-python's own integration tests (ARGS="-- -k transactional")
 	@PYTHONPATH=tests:bench $(BIN)/python -m suites.kafka_python $(ARGS)
@@ -103,11 +106,17 @@ fuzz: setup ## Spoiled frames and logins against a broker, batches against all r
 bench-kafka: setup ## Raw and client throughput against Apache Kafka on this machine
 	@$(BIN)/python bench/bench_kafka.py $(ARGS)
 
+bench-sdk: setup ## The SDK's two faces against confluent-kafka and aiokafka (ARGS="--rounds 5")
+	@$(BIN)/python bench/bench_sdk.py $(ARGS)
+
 bench-tls: setup ## TLS against Apache Kafka's: produce, fetch, mTLS handshakes (ARGS="--only fetch")
 	@PYTHONPATH=tests:bench $(BIN)/python bench/bench_tls.py $(ARGS)
 
 bench-rights: setup ## CPU time of a lone Produce and Fetch, without and with ACLs
 	@PYTHONPATH=tests:bench $(BIN)/python bench/lone_requests.py $(ARGS)
+
+bench-mirror: setup ## The mirror against MirrorMaker 2: records a second and CPU (ARGS="--pairs 1")
+	@$(BIN)/python bench/bench_mirror.py $(ARGS)
 
 bench-tier: setup ## Topic to Delta, by the service, against Spark's own Kafka-to-Delta stream
 	@$(BIN)/python bench/bench_spark.py tier $(ARGS)

@@ -32,6 +32,12 @@ KAFKA_PACKAGES = (
     "org.apache.logging.log4j:log4j-core:2.25.1",
     "org.apache.logging.log4j:log4j-slf4j-impl:2.25.1",
 )
+MIRROR_MAKER_VERSION = "4.3.1"
+MIRROR_MAKER_PACKAGES = (
+    f"org.apache.kafka:connect-mirror:{MIRROR_MAKER_VERSION}",
+    "org.apache.logging.log4j:log4j-core:2.25.1",
+    "org.apache.logging.log4j:log4j-slf4j-impl:2.25.1",
+)
 # The connector's own POM asks for a token provider that cannot be had, and for jars that Spark has:
 # each row is resolved by itself, without what it excludes.
 SPARK_KAFKA_PACKAGES = (
@@ -118,6 +124,11 @@ def kafka_classpath() -> str:
     jars = resolve_jars(CACHE / "kafka", KAFKA_PACKAGES)
     scala = next((spark_home() / "jars").glob("scala-library-2.13.*.jar"))
     return f"{jars}/*:{scala}"
+
+
+def mirror_maker_classpath() -> str:
+    """MirrorMaker 2 with what it needs: `org.apache.kafka.connect.mirror.MirrorMaker`."""
+    return f"{resolve_jars(CACHE / 'mirror-maker', MIRROR_MAKER_PACKAGES)}/*"
 
 
 def kafka_tool(main: str, *arguments: str, timeout_s: float = 120, stdin: str | None = None) -> str:

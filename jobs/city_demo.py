@@ -21,6 +21,7 @@ DEFAULT = WorldPlan()
 @click.option("--out", default="city-out", show_default=True, help="Folder for all data.")
 @click.option("--seconds", default=150.0, show_default=True, help="How long the day takes.")
 @click.option("--port", default=24092, show_default=True, help="First port of the cluster.")
+@click.option("--pages-port", default=8085, show_default=True, help="Of the live pages.")
 @click.option("--vehicles", default=DEFAULT.vehicles, show_default=True, help="Captures, about.")
 @click.option("--faces", default=DEFAULT.faces, show_default=True, help="Captures, about.")
 @click.option("--seed", default=DEFAULT.seed, show_default=True, help="Of the city and its day.")
@@ -30,6 +31,7 @@ def city(
     out: str,
     seconds: float,
     port: int,
+    pages_port: int,
     vehicles: int,
     faces: int,
     seed: int,
@@ -38,7 +40,7 @@ def city(
 ) -> int:
     """Run the city's day; exit code 1 for any figure that differs from the truth."""
     plan = WorldPlan(seed=seed, vehicles=vehicles, faces=faces)
-    options = CityOptions(Path(out).resolve(), seconds, port, keep, notifier, plan)
+    options = CityOptions(Path(out).resolve(), seconds, port, pages_port, keep, notifier, plan)
     return run_city(options, SystemClock())
 
 

@@ -88,6 +88,11 @@ class MirrorProcess:
                     [*command, str(self.file)], stdout=out, stderr=out, env=dict(os.environ)
                 )
 
+    def ended(self) -> int | None:
+        """The exit code, None while it runs."""
+        assert self._process is not None
+        return self._process.poll()
+
     def end(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and wait; the exit code."""
         assert self._process is not None

@@ -41,7 +41,7 @@ class Arrivals:
         self._clock = clock
         self._stopping = threading.Event()
         self._finishing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"city-arrivals-{site}")
+        self._thread = threading.Thread(target=self._run, name=f"city-arrivals-{site}", daemon=True)
         self.all: list[Arrival] = []
         self.error: BaseException | None = None
 

@@ -115,9 +115,8 @@ class Flushes:
 
     @classmethod
     def of(cls, rows: Sequence[int], records_min: int) -> Flushes:
-        """From the rows of a run's batches. The first batch of a run waits for neither limit, and
-        a batch without rows is none."""
-        counted = [count for count in rows if count > 0][1:]
+        """From the rows of batches. A batch without rows is none."""
+        counted = [count for count in rows if count > 0]
         by_records = sum(count >= records_min for count in counted)
         return cls(by_records, len(counted) - by_records)
 
@@ -175,5 +174,6 @@ class Ingest:
             query.stop()
             if query.exception() is not None and self._city.site.name in query.name:
                 raise query.exception()
-            self._batches[topic] += [p.numInputRows for p in query.recentProgress]
+            # The first batch of a run waits for neither limit.
+            self._batches[topic] += [p.numInputRows for p in query.recentProgress][1:]
             save_progress(query, self._city.out / "progress")

@@ -107,12 +107,18 @@ class LiveService:
         instructions.seek_to_beginning(*asked)
         until = instructions.end_offsets(asked)
         while any(instructions.position(part) < until[part] for part in asked):
-            self._take(data, instructions, producer, wait_ms=POLL_MS)
+            self._take(data, instructions, producer, wait_ms=POLL_MS, recalled=True)
         for (topic, partition), offset in self.desk.first_positions().items():
             data.seek(TopicPartition(topic, partition), offset)
 
     def _take(
-        self, data: Consumer, instructions: Consumer, producer: Producer, wait_ms: float = 0
+        self,
+        data: Consumer,
+        instructions: Consumer,
+        producer: Producer,
+        wait_ms: float = 0,
+        *,
+        recalled: bool = False,
     ) -> None:
         for records in instructions.poll(wait_ms).values():
             for record in records:
@@ -121,14 +127,16 @@ class LiveService:
                 except UsageError as e:
                     self.refused.append(f"{record.topic} offset {record.offset}: {e}")
                     continue
-                _send(producer, self.desk.take(instruction, self._start(data, instruction)))
+                start = self._start(data, instruction, recalled)
+                _send(producer, self.desk.take(instruction, start, recalled=recalled))
 
-    def _start(self, data: Consumer, instruction: Instruction) -> dict[Place, int]:
+    def _start(self, data: Consumer, instruction: Instruction, recalled: bool) -> dict[Place, int]:
         """Where the data is read now, or where it stood at the instruction's time: then the
         service goes back there."""
         now = {tp: data.position(tp) for tp in data.assignment()}
         since_ms = None if isinstance(instruction, StopInstruction) else instruction.since_ms
-        if since_ms is not None and instruction.instruction_id not in self.desk.taken:
+        is_known = recalled and instruction.instruction_id in self.desk.taken
+        if since_ms is not None and not is_known:
             found = data.offsets_for_times(dict.fromkeys(now, since_ms))
             for tp, at in found.items():
                 if at is not None and at.offset < now[tp]:

@@ -51,23 +51,38 @@ class LiveDesk:
         elif told.get("kind") == "point":
             self.reported.add(told["track_id"])
 
-    def take(self, instruction: Instruction, positions: Mapping[Place, int]) -> list[Report]:
-        """Take an instruction at these positions, unless an earlier run took it at others."""
-        self.watch_list.apply(instruction)
-        self.passages.apply(instruction)
+    def take(
+        self, instruction: Instruction, positions: Mapping[Place, int], *, recalled: bool = False
+    ) -> list[Report]:
+        """Take an instruction at these positions.
+
+        `recalled`: of the time before this start of the service; one that an earlier run took keeps
+        the positions of then. An instruction that is given twice in a row changes nothing.
+        """
         identity = instruction.instruction_id
         if isinstance(instruction, StopInstruction):
-            self.taken.pop(identity, None)
-            self._uncounted.pop(identity, None)
-            return [(TRACKS, identity, _event("stopped", identity, {}))]
-        is_new = identity not in self.taken
-        if is_new:
+            return self._stop(instruction)
+        if not recalled and instruction in (
+            self.watch_list.active.get(identity),
+            self.passages.active.get(identity),
+        ):
+            return []
+        self.watch_list.apply(instruction)
+        self.passages.apply(instruction)
+        is_known = recalled and identity in self.taken
+        if not is_known:
             self.taken[identity] = dict(positions)
         self._uncounted[identity] = dict(self.taken[identity])
-        if not is_new:
-            return []
         topic = STATISTICS if isinstance(instruction, CountInstruction) else TRACKS
-        return [(topic, identity, _event("taken", identity, positions))]
+        return [] if is_known else [(topic, identity, _event("taken", identity, positions))]
+
+    def _stop(self, instruction: StopInstruction) -> list[Report]:
+        identity = instruction.instruction_id
+        self.watch_list.apply(instruction)
+        self.passages.apply(instruction)
+        self.taken.pop(identity, None)
+        self._uncounted.pop(identity, None)
+        return [(TRACKS, identity, _event("stopped", identity, {}))]
 
     def first_positions(self) -> Positions:
         """Where a restarted service has to begin: the first position of each partition."""

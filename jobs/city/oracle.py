@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from city.clock import BUCKET_MS, DAY_START_MS, HOUR_MS
 from city.fields import city_text
-from city.world import World
+from city.world import Truth, World
 
 BUCKETS_OF_DAY = 144
 ALARM_ABOVE_S, ALARM_BELOW_S = 60.0, 30.0
@@ -29,11 +29,10 @@ class LatencyTruth:
     alarm_hours: list[str]
 
     @classmethod
-    def of(cls, world: World, stored: pa.Table) -> LatencyTruth:
-        """From the vehicles' record ids and ingest times."""
-        rows = np.array([int(text[1:]) for text in stored["record_id"].to_pylist()], np.int64)
-        ingest_ms = stored["ingest_time"].to_numpy().astype("datetime64[ms]").astype(np.int64)
+    def of(cls, world: World, vehicles: pa.Table, faces: pa.Table) -> LatencyTruth:
+        """From the record ids and ingest times of both tables."""
         truth, cameras = world.vehicles, world.deployment.cameras
+        rows, ingest_ms = _ingested(vehicles)
         capture_ms = truth.capture_ms[rows]
         latency_s = (ingest_ms - capture_ms) / 1000.0
         hours = (capture_ms - DAY_START_MS) // HOUR_MS
@@ -43,18 +42,23 @@ class LatencyTruth:
             curve={int(h): float(sums[h] / counts[h]) for h in np.flatnonzero(counts)},
             early={cameras[n].ip: int(early[n]) for n in np.flatnonzero(early)},
             stored_p99_s=float(np.percentile((ingest_ms - truth.sent_ms[rows]) / 1000.0, 99)),
-            alarm_hours=_alarm_hours(world),
+            alarm_hours=_alarm_hours([(truth, rows, ingest_ms), (world.faces, *_ingested(faces))]),
         )
 
 
-def _alarm_hours(world: World) -> list[str]:
-    """The hours in which alarms open, by the queues before sending alone."""
+def _ingested(stored: pa.Table) -> tuple[Any, Any]:
+    """The world's rows, and when each was stored."""
+    rows = np.array([int(text[1:]) for text in stored["record_id"].to_pylist()], np.int64)
+    return rows, stored["ingest_time"].to_numpy().astype("datetime64[ms]").astype(np.int64)
+
+
+def _alarm_hours(parts: list[tuple[Truth, Any, Any]]) -> list[str]:
+    """The hours in which alarms open."""
     sums, counts = np.zeros(BUCKETS_OF_DAY), np.zeros(BUCKETS_OF_DAY)
-    for truth in (world.vehicles, world.faces):
-        normal = ~truth.abnormal
-        bucket = ((truth.sent_ms - DAY_START_MS) // BUCKET_MS)[normal]
-        queue_s = (truth.sent_ms - truth.capture_ms)[normal] / 1000.0
-        sums += np.bincount(bucket, queue_s, minlength=BUCKETS_OF_DAY)
+    for truth, rows, ingest_ms in parts:
+        bucket = (truth.sent_ms[rows] - DAY_START_MS) // BUCKET_MS
+        latency_s = (ingest_ms - truth.capture_ms[rows]) / 1000.0
+        sums += np.bincount(bucket, latency_s, minlength=BUCKETS_OF_DAY)
         counts += np.bincount(bucket, minlength=BUCKETS_OF_DAY)
     hours, is_open = [], False
     for bucket in np.flatnonzero(counts):

@@ -88,27 +88,31 @@ class Quality:
     def ranking(self, first: int = 0) -> Counter[tuple[str, str]]:
         """Abnormal records by device and what recognises for it, from a bucket on."""
         gap: Counter[tuple[str, str]] = Counter()
-        for (bucket, device, recognition), count in self.produced.items():
+        for (bucket, device, recognition), count in list(self.produced.items()):
             if bucket >= first:
                 gap[device, recognition] += count - self.consumed[bucket, device, recognition]
         return gap
 
     def _look(self, first: int, end: int) -> None:
+        produced: Counter[Cell] = Counter()
+        consumed: Counter[Cell] = Counter()
         for topic in TOPICS_WATCHED:
-            self._count(topic, first, end)
-        for bucket in self.buckets():
-            if first <= bucket.number < end:
-                self._see(bucket)
+            produced.update(self._produced(topic, first, end))
+            stored = self._city.stored(topic)
+            bucket = in_buckets(stored, "sent_time")
+            consumed.update(counted(stored.where((bucket >= first) & (bucket < end))))
+        self.produced.update(produced)
+        self.consumed.update(consumed)
+        for one in self.buckets():
+            if first <= one.number < end:
+                self._see(one)
 
-    def _count(self, topic: str, first: int, end: int) -> None:
+    def _produced(self, topic: str, first: int, end: int) -> Counter[Cell]:
         city = self._city
         produced = produced_records(city, city.site, topic, first, end)
         if city.site.is_successor:
             produced = produced.dropDuplicates(["record_id"])
-        self.produced.update(counted(produced))
-        stored = city.stored(topic)
-        bucket = in_buckets(stored, "sent_time")
-        self.consumed.update(counted(stored.where((bucket >= first) & (bucket < end))))
+        return counted(produced)
 
     def _see(self, bucket: Bucket) -> None:
         change = self._rule.see(bucket)
@@ -135,9 +139,9 @@ class Quality:
 
 
 def per_bucket(cells: Counter[Cell]) -> Counter[int]:
-    """Records by bucket."""
+    """Records by bucket. The pages' thread asks while a round counts."""
     found: Counter[int] = Counter()
-    for (bucket, _, _), count in cells.items():
+    for (bucket, _, _), count in list(cells.items()):
         found[bucket] += count
     return found
 

@@ -17,6 +17,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from city import report
 from city.clock import DAY_MS, DAY_START_MS, CityClock
+from city.clones import Clones
+from city.curves import Curves
 from city.feeds import feeds_of
 from city.fields import TOPICS, city_text
 from city.flows import City, Figure, Flow, Schedule, Site
@@ -25,10 +27,15 @@ from city.ingest import Ingest
 from city.latency import Latency
 from city.ledger import Ledger
 from city.notify import FileNotifier, Notifier, Notify, TopicNotifier, load
+from city.pages import Pages
 from city.producers import Producers
 from city.quality import Quality
 from city.rows import Rows
+from city.sites import Sites
 from city.skew import Skew
+from city.video import Video
+from city.watch_batch import WatchBatch
+from city.watch_flow import Watch
 from city.world import World, WorldPlan, make_world
 from demos.screen import Screen
 from headwater import Admin, NewTopic
@@ -37,6 +44,10 @@ from headwater_spark import Cluster, session
 
 BROKERS = 3
 MASTER = "local[8]"
+GIVE_UP = {"kafka.default.api.timeout.ms": "10000"}
+"""A query whose site is lost gives up after so long; until then it cannot be stopped."""
+SITE_B_PORTS = 10
+"""Site B's first port comes so long after site A's."""
 WIDTH = 140
 """Columns when the output is no terminal."""
 SPARK_LOG = "spark.log"
@@ -62,14 +73,20 @@ class CityOptions:
     out: Path
     seconds: float
     port: int
+    pages_port: int
     keep: bool
     notifier: str | None
     plan: WorldPlan
 
 
-def flows_of_city() -> list[Flow]:
-    """The flows, in the order in which they start and stop."""
-    return [Ingest(), Latency(), Quality(), Skew(), MediaGuard(), Rows()]
+def flows_of_city(options: CityOptions, cluster: Cluster, screen: Screen) -> list[Flow]:
+    """The flows, in the order in which they start and stop; `cluster` is site A."""
+    latency, quality, watch = Latency(), Quality(), Watch()
+    pages = Pages(options.pages_port, watch, Curves(latency, quality), screen.console.print)
+    live: list[Flow] = [WatchBatch(watch.first_reader), watch, pages]
+    others: list[Flow] = [Video(), Clones(), Skew(), MediaGuard(), Rows()]
+    sites = Sites(cluster, options.port + SITE_B_PORTS)
+    return [Ingest(), latency, quality, *live, *others, sites]
 
 
 class Run:
@@ -185,7 +202,8 @@ def make_city(
 ) -> City:
     """What the flows share, with site A at work."""
     servers = cluster.bootstrap_servers
-    site = Site("A", servers, options.out / "tables-A", cluster.spark_options())
+    reach = {**cluster.spark_options(), **GIVE_UP}
+    site = Site("A", servers, options.out / "tables-A", reach)
     city_clock = CityClock(clock, options.seconds)
     stopping = threading.Event()
     notifiers: list[Notify] = [FileNotifier(options.out / ALARMS_FILE)]
@@ -226,7 +244,7 @@ def run_city(options: CityOptions, clock: Clock) -> int:
             cluster = Cluster.start(spark, BROKERS, options.out / "site-a", options.port)
         try:
             city = make_city(options, clock, world, spark, cluster)
-            run = Run(options, screen, city, flows_of_city())
+            run = Run(options, screen, city, flows_of_city(options, cluster, screen))
             _phases(run, screen)
             if options.keep:
                 _stay(console, city)

@@ -17,6 +17,14 @@ def read_table(path: str, columns: Sequence[str] | None = None) -> pa.Table:
     return DeltaTable(path).to_pyarrow_table(columns=chosen)
 
 
+def newest_ms(path: str, column: str) -> int | None:
+    """The newest time of a column, by the statistics in the table's log; None: no rows."""
+    files = pa.table(DeltaTable(path).get_add_actions(flatten=True))
+    name = f"max.{column}"
+    newest = pc.max(files[name]).as_py() if name in files.column_names else None
+    return None if newest is None else round(newest.timestamp() * 1000)
+
+
 def read_columns(city: City, topic: str, columns: Sequence[str]) -> pa.Table:
     """Columns of a topic's rows at all sites; a row that the first site has counts there."""
     wanted = [*dict.fromkeys(["record_id", *columns])]

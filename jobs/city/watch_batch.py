@@ -5,7 +5,8 @@ The instructions are read anew for each micro-batch, so they take effect at run 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from operator import and_
 from pathlib import Path
@@ -34,6 +35,7 @@ from headwater.errors import UsageError
 
 FLOW = "watch-list, micro-batch"
 TRIGGER = "2 seconds"
+WRITERS = 2
 SETTLED_MS = 20_000
 """Matches that were sent so long before a site is lost must be in its topic, in real time."""
 _TEXTS = ("record_id", "checkpoint_id", "capture_time", "picture_url")
@@ -93,10 +95,14 @@ class WatchBatch:
 
     name = FLOW
 
-    def __init__(self) -> None:
+    def __init__(self, first_reader: Callable[[], Arrivals]) -> None:
+        """`first_reader`: the reader of the topics of the site at which the query runs."""
+        self._first_reader = first_reader
         self._list = WatchList()
         self._query: StreamingQuery | None = None
         self._lost_ms = float("inf")
+        self._failed: list[Exception] = []
+        self._leaving: threading.Thread | None = None
 
     def start(self, city: City) -> None:
         """Start the query."""
@@ -131,39 +137,48 @@ class WatchBatch:
                     self._list.apply(parse_instruction(record.value))
                 except UsageError:
                     continue  # the live service names it
-        if self._list.active:
-            matched = points(records, list(self._list.active.values()))
-            writer = matched.write.format("headwater").options(**self._site.spark_options)
-            writer.option("topic", TRACKS_BATCH).mode("append").save()
+        if not self._list.active:
+            return
+        try:
+            self._report(records)
+        except Exception as e:  # noqa: BLE001 - of a site that is lost: `stop` raises others
+            self._failed.append(e)
+
+    def _report(self, records: DataFrame) -> None:
+        # A handful of points: few tasks read, match and write them.
+        matched = points(records, list(self._list.active.values())).coalesce(WRITERS)
+        writer = matched.write.format("headwater").options(**self._site.spark_options)
+        writer.option("topic", TRACKS_BATCH).mode("append").save()
 
     def _leave(self, _site: Site) -> None:
-        """The comparison ends with its site."""
+        """The comparison ends with its site. A query of a lost site takes seconds to stop: the
+        flows that go on do not wait for it."""
         self._lost_ms = self._city.clock.real_now_ms()
-        if self._query is not None:
-            self._query.stop()
-            self._query = None
-        self._consumer.close()
+        query, self._query = self._query, None
+        if query is not None:
+            self._leaving = threading.Thread(target=query.stop, name="city-watch-batch-ends")
+            self._leaving.start()
 
     def stop(self) -> None:
         """Match what is left."""
         if self._query is not None:
             self._query.processAllAvailable()
             self._query.stop()
-            self._consumer.close()
+        self._consumer.close()
+        if self._leaving is not None:
+            self._leaving.join()
+        elif self._failed:
+            raise self._failed[0]
 
     def figures(self) -> Sequence[Figure]:
         """The same points as the truth's, up to the loss of the site."""
         return [self._figure(self._found)]
 
-    def watch(self, reader: Arrivals) -> None:
-        """Whose points are compared: the reader of the site at which the query runs."""
-        self._reader = reader
-
     @property
     def _found(self) -> set[tuple[str, int]]:
         return {
             (a.told["instruction_id"], a.row)
-            for a in self._reader.points(TRACKS_BATCH)
+            for a in self._first_reader().points(TRACKS_BATCH)
             if a.told["instruction_id"] != LATE
         }
 

@@ -63,6 +63,14 @@ class Watch:
         self._summary = self._child.stop(tells=True)
         self._readers[-1].finish()
 
+    def first_reader(self) -> Arrivals:
+        """The reader of the tracks of the first site."""
+        return self._readers[0]
+
+    def last_reader(self) -> Arrivals:
+        """The reader of the tracks of the last site."""
+        return self._readers[-1]
+
     def _begin(self, site: Site) -> None:
         arguments = ["--bootstrap-server", site.servers]
         self._child = Child("city.live", arguments, self._city.out / f"live-{site.name}.log")

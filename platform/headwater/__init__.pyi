@@ -3,6 +3,8 @@ from headwater.client.admin.tokens import DelegationToken as DelegationToken
 from headwater.client.checkpoint_state import CheckpointState as CheckpointState
 from headwater.client.checkpointed_producer import CheckpointedProducer as CheckpointedProducer
 from headwater.client.consumer import Consumer as Consumer
+from headwater.client.core.assignors import Assignor as Assignor
+from headwater.client.core.assignors import Subscription as Subscription
 from headwater.client.epoch_errors import EpochError as EpochError
 from headwater.client.epoch_errors import EpochsUnsupportedError as EpochsUnsupportedError
 from headwater.client.errors import AbortableTransactionError as AbortableTransactionError
@@ -29,7 +31,10 @@ from headwater.client.errors import OffsetOutOfRangeError as OffsetOutOfRangeErr
 from headwater.client.errors import OptionError as OptionError
 from headwater.client.errors import ProducerFencedError as ProducerFencedError
 from headwater.client.errors import RebalanceInProgressError as RebalanceInProgressError
+from headwater.client.errors import RecordDeserializationError as RecordDeserializationError
 from headwater.client.errors import RetriableTransactionError as RetriableTransactionError
+from headwater.client.errors import SerializationError as SerializationError
+from headwater.client.errors import SerializerUnavailableError as SerializerUnavailableError
 from headwater.client.errors import TopicAlreadyExistsError as TopicAlreadyExistsError
 from headwater.client.errors import TransactionAbortedError as TransactionAbortedError
 from headwater.client.errors import TransactionError as TransactionError
@@ -40,8 +45,11 @@ from headwater.client.errors import (
 )
 from headwater.client.futures import SendFuture as SendFuture
 from headwater.client.futures import TableFuture as TableFuture
+from headwater.client.interceptors import Interceptor as Interceptor
+from headwater.client.interceptors import SendRecord as SendRecord
 from headwater.client.prepared import PreparedTransaction as PreparedTransaction
 from headwater.client.producer import Producer as Producer
+from headwater.client.serializers.values import Topic as Topic
 from headwater.client.sink_values import SinkDescription as SinkDescription
 from headwater.client.sink_values import SinkEpoch as SinkEpoch
 from headwater.client.sink_values import SinkParticipant as SinkParticipant
@@ -52,6 +60,11 @@ from headwater.client.transaction_values import ProducerIdAndEpoch as ProducerId
 from headwater.client.transaction_values import TransactionBlocker as TransactionBlocker
 from headwater.client.transaction_values import TransactionDescription as TransactionDescription
 from headwater.client.transaction_values import TransactionListing as TransactionListing
+from headwater.client.typed_reader import TypedReader as TypedReader
+from headwater.client.typed_records import DeadLetter as DeadLetter
+from headwater.client.typed_records import Raise as Raise
+from headwater.client.typed_records import Skip as Skip
+from headwater.client.typed_records import TypedRecord as TypedRecord
 from headwater.client.values import Broker as Broker
 from headwater.client.values import ClientQuotas as ClientQuotas
 from headwater.client.values import ClusterDescription as ClusterDescription
@@ -167,5 +180,18 @@ __all__ = [
     "RetriableTransactionError",
     "TransactionAbortedError",
     "TransactionError",
+    "Assignor",
+    "Subscription",
+    "Interceptor",
+    "SendRecord",
+    "Topic",
+    "TypedReader",
+    "DeadLetter",
+    "Raise",
+    "Skip",
+    "TypedRecord",
+    "RecordDeserializationError",
+    "SerializationError",
+    "SerializerUnavailableError",
     "__version__",
 ]

@@ -12,6 +12,10 @@ LOCAL_CONGESTION_CONTROL = b"reno"
 _TCP_CONGESTION = getattr(socket, "TCP_CONGESTION", None)
 
 
+SYSTEM_BUFFER = -1
+"""The operating system chooses the size of a socket's buffer, as in Kafka."""
+
+
 class TunableSocket(Protocol):
     """The methods of a socket that `tune` uses, of a plain one or asyncio's."""
 
@@ -48,6 +52,14 @@ def tune(sock: TunableSocket) -> None:
         # A kernel without it keeps its default, which is only slower.
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, LOCAL_CONGESTION_CONTROL)
+
+
+def set_buffers(sock: TunableSocket, receive_bytes: int, send_bytes: int) -> None:
+    """Set SO_RCVBUF and SO_SNDBUF (receive.buffer.bytes, send.buffer.bytes)."""
+    if receive_bytes != SYSTEM_BUFFER:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    if send_bytes != SYSTEM_BUFFER:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
 
 
 def _is_local(sock: TunableSocket) -> bool:

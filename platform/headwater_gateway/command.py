@@ -15,6 +15,7 @@ from headwater.cli.command_config import client_properties
 from headwater.cli.options import bootstrap_options, bootstrap_servers
 from headwater.client.security_options import security_keywords
 from headwater.errors import UsageError
+from headwater.local.service_spec import GATEWAY_PORT
 from headwater.security.tls_context import ClientValues, server_context
 from headwater.system import SystemClock, SystemEntropy
 from headwater_gateway.app.application import GatewayApp
@@ -35,8 +36,6 @@ from headwater_gateway.rest.registry_clients import HttpRegistry, OwnRegistry
 from headwater_gateway.rest.registry_port import NoRegistry, SchemaRegistry
 from headwater_gateway.serving.server import ExposureOptions, Listener, check_exposure, serve
 
-GATEWAY_PORT = 8082
-"""Of Confluent's REST proxy."""
 PASSWORD_MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 
 

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ STOP_S = 20.0
 
 
 class RegistryProcess:
-    """One instance, on a port of its own."""
+    """One instance (also of the gateway), on a port of its own."""
 
     def __init__(self, url: str, process: subprocess.Popen[str]) -> None:
         self.url = url
@@ -34,11 +34,18 @@ class RegistryProcess:
 def serving(bootstrap: str, log: Path, *options: str) -> Iterator[RegistryProcess]:
     """A registry that is ready; it ends with the block."""
     port = next_base_port(log.parent)
+    words = ("registry", "serve", "--bootstrap-server", bootstrap, "--port", str(port), *options)
+    with http_process(words, log) as process:
+        yield process
+
+
+@contextmanager
+def http_process(words: Sequence[str], log: Path) -> Iterator[RegistryProcess]:
+    """`headwater WORDS`, once it tells that it is ready; it ends with the block."""
     headwater = str(Path(sys.executable).with_name("headwater"))
-    command = [headwater, "registry", "serve", "--bootstrap-server", bootstrap]
     with log.open("w") as errors:
         process = subprocess.Popen(
-            [*command, "--port", str(port), *options],
+            [headwater, *words],
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
@@ -57,7 +64,7 @@ def _wait_ready(process: subprocess.Popen[str], log: Path) -> str:
     assert process.stdout is not None
     started = time.monotonic()
     line = process.stdout.readline()
-    assert line, f"the registry ended: {log.read_text()}"
+    assert line, f"it ended: {log.read_text()}"
     report: dict[str, Any] = json.loads(line)
     assert report["ready"] is True
     assert time.monotonic() - started < READY_S

@@ -26,6 +26,7 @@ from city_records import HERE, THERE, face, vehicle
 from headwater import Admin, Consumer, NewTopic, Producer
 from headwater.system import SystemClock
 from integration.cluster import LocalCluster
+from integration.conftest import Start
 
 pytestmark = pytest.mark.integration
 
@@ -33,11 +34,13 @@ OTHERS = 100
 WAIT_S = 20
 
 
-@pytest.fixture(scope="module")
-def city_cluster(shared_cluster: LocalCluster) -> LocalCluster:
-    with Admin(shared_cluster.bootstrap) as admin:
-        admin.create_topics([NewTopic(t.name, t.partitions, 3, configs=t.configs) for t in TOPICS])
-    return shared_cluster
+@pytest.fixture
+def city_cluster(start_cluster: Start) -> LocalCluster:
+    """A broker with the city's topics, for one test: their names are fixed."""
+    cluster = start_cluster(1)
+    with Admin(cluster.bootstrap) as admin:
+        admin.create_topics([NewTopic(t.name, t.partitions, 1, configs=t.configs) for t in TOPICS])
+    return cluster
 
 
 @contextmanager

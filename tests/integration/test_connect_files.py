@@ -10,10 +10,9 @@ from headwater import Admin
 from headwater.client.values import NewTopic
 from integration.conftest import Start, next_base_port
 from suites import parts
-from suites.java_programs import INTEGRATIONS
 from suites.kafka_connect import Connect, read_properties
 from suites.killing import wait_until
-from suites.parts import MissingPartError
+from suites.parts import INTEGRATIONS, MissingPartError
 
 pytestmark = [pytest.mark.integration, pytest.mark.integrations, pytest.mark.timeout(200)]
 EXAMPLE = INTEGRATIONS / "connect"

@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from headwater import Admin, Consumer
+from headwater import Admin, Consumer, Producer
 from headwater.client.admin.client import LATEST
 from integration.cluster import LocalCluster
 from integration.conftest import next_base_port
 from suites import parts
-from suites.java_programs import INTEGRATIONS
 from suites.killing import KillableProgram, wait_until
 from suites.log_search import Rsyslog, SearchNode
-from suites.parts import MissingPartError
+from suites.parts import INTEGRATIONS, MissingPartError
 
 pytestmark = [pytest.mark.integration, pytest.mark.integrations, pytest.mark.timeout(300)]
 TOPIC = "mylog"
@@ -27,6 +26,8 @@ WAIT_S = 60.0
 JOB_S = 180.0
 HOURS = {"2026-03-01T08": 3, "2026-03-01T09": 5, "2026-03-01T11": 2}
 """How many messages of syslog come in each hour."""
+NO_OBJECTS = ("a plain line", '{"cut off": ', "[1, 2]")
+"""Values that a script may send."""
 FILE_LINES = ("disk sda is full", "naïve café ☕", 'a "quoted" \\ line')
 
 
@@ -59,6 +60,9 @@ def test_a_line_is_found_by_a_word_and_counted_in_its_hour(
             with rsyslog.file.open("a") as file:
                 file.writelines(f"{line}\n" for line in FILE_LINES)
             wait_until(lambda: records(cluster, TOPIC) == total, "lines in the topic", WAIT_S)
+        with Producer(cluster.bootstrap) as producer:
+            for text in (*NO_OBJECTS, None):
+                producer.send(TOPIC, text)
         search.wait()
         condition = "message LIKE '%of hour 09' OR message LIKE '%disk%'"
         index(cluster, search, tmp_path / "filtered", "--filter", condition)
@@ -66,12 +70,15 @@ def test_a_line_is_found_by_a_word_and_counted_in_its_hour(
         # From the beginning again: the same documents, not others.
         index(cluster, search, tmp_path / "all")
         count, _ = hits(search.search(TOPIC))
-        assert count == total
+        assert count == total + len(NO_OBJECTS)
 
         count, found = hits(search.search(TOPIC, query={"match": {"message": "disk"}}))
         assert (count, found[0]["message"].strip(), found[0]["tag"]) == (1, FILE_LINES[0], "app")
         _, found = hits(search.search(TOPIC, query={"match": {"tag": "app"}}))
         assert {row["message"].strip() for row in found} == set(FILE_LINES)
+        untagged = {"bool": {"must_not": {"exists": {"field": "tag"}}}}
+        _, found = hits(search.search(TOPIC, query=untagged))
+        assert {row["message"] for row in found} == set(NO_OBJECTS)
         _, found = hits(search.search(TOPIC, query={"match_phrase": {"host": "web-4"}}))
         assert [row["message"].strip() for row in found] == ["order 4 of hour 09"]
         histogram = {"date_histogram": {"field": "@timestamp", "fixed_interval": "1h"}}

@@ -14,8 +14,7 @@ import pytest
 from headwater import Consumer, Producer
 from integration.cluster import LocalCluster
 from suites import java_programs, parts
-from suites.java_programs import INTEGRATIONS
-from suites.parts import PROGRAMS, MissingPartError
+from suites.parts import INTEGRATIONS, PROGRAMS, MissingPartError
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 LIST_MAX = 32_767

@@ -15,9 +15,8 @@ from headwater.client.admin.client import LATEST
 from integration.cluster import LocalCluster
 from integration.conftest import Start
 from suites import java_programs, parts
-from suites.java_programs import INTEGRATIONS
 from suites.killing import Feeder, KillableProgram, wait_until
-from suites.parts import MissingPartError
+from suites.parts import INTEGRATIONS, MissingPartError
 
 pytestmark = [pytest.mark.integration, pytest.mark.integrations, pytest.mark.timeout(300)]
 INPUT, OUTPUT = "streams-plaintext-input", "streams-wordcount-output"
@@ -50,7 +49,7 @@ def word_count(folder: Path, cluster: LocalCluster, guarantee: str) -> KillableP
         "processing.guarantee": guarantee,
         "state.dir": folder / "state",
         "num.stream.threads": 2,
-        "replication.factor": len(cluster.supervisor.brokers) if cluster.supervisor else 1,
+        "replication.factor": cluster.spec.brokers,
         "commit.interval.ms": 200,
         "auto.offset.reset": "earliest",
         "session.timeout.ms": 6_000,

@@ -10,11 +10,15 @@ import pytest
 
 from headwater import Admin, Consumer, NewTopic, Producer
 from headwater.client.values import ConsumerRecord, OffsetAndMetadata, TopicPartition
+from headwater.config.java_properties import parse_java_properties
 from headwater.errors import UsageError
+from headwater.ports.authorizer import Operation, ResourceType
+from headwater.security.acl import AclBinding, AclFilter, PatternType, PermissionType
 from mirror_pair import RunningMirror, mirrored, payloads, properties, read_all, run_cli, until
 from whole_cluster import ServedCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 FIRST = TopicPartition("orders", 0)
 
 
@@ -70,7 +74,7 @@ def test_failover_and_failback_lose_nothing_that_was_mirrored_and_put_the_lost_t
         ab = properties(a.bootstrap, b.bootstrap, **forward)
         report = json.loads(run_cli(tmp_path, ab, "promote", "--json")[1])
         assert report["gap_records"] == 2
-        ba = properties(b.bootstrap, a.bootstrap, topics="orders", mirror_id="ba")
+        ba = parse_java_properties(run_cli(tmp_path, ab, "reverse", "--id", "ba")[1], "ba")
         with RunningMirror(ba):
             until(lambda: values(a.bootstrap, "orders")[-1] == "6", "the reverse mirror runs")
             with Admin(a.bootstrap) as admin:
@@ -88,13 +92,19 @@ def test_failover_and_failback_lose_nothing_that_was_mirrored_and_put_the_lost_t
         # Failback: end the reverse mirror, resume the first one.
         assert json.loads(run_cli(tmp_path, ba, "promote", "--json")[1])["gap_records"] == 0
         assert read_as(a.bootstrap, "billing", 1) == ["4"]
+        with Admin(b.bootstrap) as admin:
+            assert admin.list_group_offsets("billing")[FIRST].offset == 3
         send(a.bootstrap, "orders", "7")
         assert run_cli(tmp_path, ab, "resume")[1] == "mirror ab may run again\n"
         with RunningMirror(ab):
             until(lambda: values(b.bootstrap, "orders")[-1] == "7", "the first mirror runs again")
             send(a.bootstrap, "orders", "8")
             until(lambda: values(b.bootstrap, "orders")[-1] == "8", "and goes on")
-        assert values(b.bootstrap, "orders") == ["1", "2", "3", "4", "5", "6", "7", "8"]
+            run_cli(tmp_path, ab, "sync-groups")
+            send(a.bootstrap, "orders", "9")
+            until(lambda: values(b.bootstrap, "orders")[-1] == "9", "after a moment fenced, too")
+        assert read_as(b.bootstrap, "billing", 1) == ["5"]
+        assert values(b.bootstrap, "orders") == list("123456789")
 
 
 @pytest.fixture(scope="module")
@@ -183,3 +193,60 @@ def test_partitions_grow_in_the_target_and_configs_follow(pair: tuple[str, str])
 
             until(lambda: configs() == {"segment.ms": "77777777"}, "the configs follow")
     assert payloads(read_all(target, "grown")) == payloads(read_all(source, "grown"))
+
+
+def test_rights_to_read_are_mirrored_and_rights_to_write_come_with_promotion(
+    tmp_path: Path,
+) -> None:
+    open_to_tests = {"super_users": "User:ANONYMOUS", "authorizer_class_name": AUTHORIZER}
+    with (
+        ServedCluster(tmp_path / "a", 1, **open_to_tests) as a,
+        ServedCluster(tmp_path / "b", 1, **open_to_tests) as b,
+        Admin(a.bootstrap) as there,
+        Admin(b.bootstrap) as here,
+    ):
+        there.create_topics([NewTopic("secret", 1, 1)])
+        reader, writer = acl(Operation.READ, "User:r"), acl(Operation.WRITE, "User:w")
+        there.create_acls([reader, writer])
+        own = acl(Operation.READ, "User:own")
+        given = properties(a.bootstrap, b.bootstrap, topics="secret", mirror_id="acls")
+        with RunningMirror(given):
+            until(lambda: here.describe_acls() == [reader], "the right to read is mirrored")
+            here.create_acls([own])
+            later = acl(Operation.READ, "User:later")
+            there.create_acls([later])
+            there.delete_acls([AclFilter(principal="User:r")])
+            until(lambda: here.describe_acls() == sorted([later, own]), "one more, one less")
+        run_cli(tmp_path, given, "promote")
+        assert here.describe_acls() == sorted([later, own, writer])
+
+
+def acl(operation: Operation, principal: str) -> AclBinding:
+    return AclBinding(
+        ResourceType.TOPIC, "secret", PatternType.LITERAL, principal, "*", operation,
+        PermissionType.ALLOW,
+    )  # fmt: skip
+
+
+def test_the_mirror_goes_on_over_the_loss_of_each_broker_of_either_cluster(tmp_path: Path) -> None:
+    with (
+        ServedCluster(tmp_path / "a", 3, min_insync_replicas="2") as a,
+        ServedCluster(tmp_path / "b", 3, min_insync_replicas="2") as b,
+    ):
+        with Admin(a.bootstrap) as admin:
+            admin.create_topics([NewTopic("wide", 6, 3)])
+        given = properties(
+            a.bootstrap, b.bootstrap, topics="wide", mirror_id="wide", replication_factor="3"
+        )
+        with RunningMirror(given), Producer(a.bootstrap) as producer:
+            for broker in range(3):
+                for cluster in (a, b):
+                    for n in range(60):
+                        producer.send("wide", b"%d-%d" % (broker, n), partition=n % 6)
+                    cluster.stop(broker)
+                    for n in range(60):
+                        producer.send("wide", b"without %d-%d" % (broker, n), partition=n % 6)
+                    producer.flush()
+                    cluster.start(broker)  # at another port, which the metadata tells
+                    until(lambda: mirrored(a.bootstrap, b.bootstrap, "wide"), "it goes on", 60)
+        assert payloads(read_all(b.bootstrap, "wide")) == payloads(read_all(a.bootstrap, "wide"))

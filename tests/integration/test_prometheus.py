@@ -33,7 +33,7 @@ WAIT_S = 60.0
 VARIABLES = {"$__rate_interval": "30s", "$instance": ".*", "$topic": ".*", "$group": ".*"}
 LATE = {
     "LastStableOffsetBlocked", "GroupSlow", "GroupStuck", "GroupGone", "GroupLosesRecordsSoon",
-    "TieringSilent",
+    "TieringSilent", "MirrorBehind",
 }  # fmt: skip
 """Alerts that look back over many minutes."""
 EMPTY_WITHOUT_CAUSE = re.compile("errors|throttled|tier|epochs|last_stable|two_phase|exporter")
@@ -64,6 +64,7 @@ OF_GROUP = f'{{consumergroup="{GROUP}", topic="{TOPIC}"}}'
 OF_PARTITION = f'{{topic="{TOPIC}", partition="0"}}'
 OF_BOTH = f'{{consumergroup="{GROUP}", topic="{TOPIC}", partition="0"}}'
 OF_DISK = '{instance="b0", log_dir="/d"}'
+OF_MIRROR = f'{{mirror="1", topic="{TOPIC}", partition="0"}}'
 COMMITTED = f"kafka_consumergroup_current_offset{OF_BOTH}"
 COMMITTED_SUM = f"kafka_consumergroup_current_offset_sum{OF_GROUP}"
 LAG = f"kafka_consumergroup_lag_sum{OF_GROUP}"
@@ -91,6 +92,12 @@ STORIES: dict[str, Series] = {
     "TieringSilent": series(
         (f'headwater_tier_reported_timestamp_seconds{{topic="{TOPIC}"}}', "0x40")
     ),
+    "MirrorStopped": series((f"headwater_mirror_partition_stopped{OF_MIRROR}", "0x5 1x10")),
+    "MirrorFailing": series(('headwater_mirror_bucket_failing{mirror="1", bucket="0"}', "1x10")),
+    "MirrorBehind": series(
+        (f"headwater_mirror_lag_offsets{OF_MIRROR}", "5x40"),
+        (f"headwater_mirror_position_offset{OF_MIRROR}", "7x40"),
+    ),
 }
 HEALTHY = series(
     (UP, "1x40"),
@@ -103,6 +110,9 @@ HEALTHY = series(
     (COMMITTED, "0+10x40"),
     (OLDEST, "0x40"),
     (MEMBERS, "2x40"),
+    (f"headwater_mirror_partition_stopped{OF_MIRROR}", "0x40"),
+    (f"headwater_mirror_lag_offsets{OF_MIRROR}", "5x40"),
+    (f"headwater_mirror_position_offset{OF_MIRROR}", "0+10x40"),
 )
 
 

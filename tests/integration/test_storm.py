@@ -17,9 +17,8 @@ from headwater.client.values import NewTopic
 from integration.cluster import LocalCluster
 from integration.conftest import next_base_port
 from suites import java_programs, parts
-from suites.java_programs import INTEGRATIONS
 from suites.killing import KillableProgram, wait_until
-from suites.parts import PROGRAMS, MissingPartError
+from suites.parts import INTEGRATIONS, PROGRAMS, MissingPartError
 
 pytestmark = [pytest.mark.integration, pytest.mark.integrations, pytest.mark.timeout(300)]
 SENTENCES = ("the cow jumped over the moon", "an apple a day", "a b a", "two  spaces", 'a "quote"')

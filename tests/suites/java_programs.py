@@ -12,12 +12,9 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from peers import ROOT
-
 from suites import parts
 from suites.parts import CACHE, MissingPartError
 
-INTEGRATIONS = ROOT / "jobs" / "integrations"
 HEAP = "-Xmx512m"
 COMPILE_S = 120.0
 NAME_CHARACTERS = 16

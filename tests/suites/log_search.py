@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from suites import java_programs, parts
-from suites.java_programs import INTEGRATIONS
 from suites.killing import KillableProgram, wait_until
-from suites.parts import PROGRAMS
+from suites.parts import INTEGRATIONS, PROGRAMS
 
 STARTS_S = 90.0
 REQUEST_S = 30.0

@@ -9,6 +9,7 @@ programs in JavaScript and Go keep their packages and caches below `.cache/integ
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -22,6 +23,7 @@ from pathlib import Path
 from peers import ROOT, kafka_classpath, resolve_jars, spark_home, spark_kafka_jars
 
 CACHE = ROOT / ".cache" / "integrations"
+INTEGRATIONS = ROOT / "jobs" / "integrations"
 PROGRAMS = Path(__file__).parent / "programs"
 SPARK_VERSION = "4.2.0"
 DEBEZIUM = (
@@ -33,19 +35,6 @@ POSTGRES_FOLDERS = "/usr/lib/postgresql/*/bin"
 FLINK_VERSION = "2.2.1"
 FLINK_CONNECTOR = "org.apache.flink:flink-sql-connector-kafka:5.0.0-2.2"
 KAFKA_PYTHON_VERSION = "3.0.12"
-STORM_VERSION = "2.8.3"
-STORM = (
-    f"org.apache.storm:storm-server:{STORM_VERSION}",
-    f"org.apache.storm:storm-kafka-client:{STORM_VERSION}",
-    "org.apache.kafka:kafka-clients:3.9.1",  # the connector leaves its choice to the user
-)
-STREAMS_VERSION = "4.3.1"
-STREAMS = (f"org.apache.kafka:kafka-streams:{STREAMS_VERSION}", "org.slf4j:slf4j-simple:1.7.36")
-CONNECT_FILE = (
-    "org.apache.kafka:connect-file:4.3.1",
-    "org.apache.kafka:connect-runtime:4.3.1",
-    "org.slf4j:slf4j-simple:1.7.36",
-)
 OPENSEARCH_VERSION = "3.9.0"
 OPENSEARCH = (
     f"org.opensearch:opensearch:{OPENSEARCH_VERSION}",
@@ -55,6 +44,7 @@ OPENSEARCH = (
 OPENSEARCH_JAVA = 21
 OMKAFKA = "/usr/lib/*/rsyslog/omkafka.so"
 KAFKAJS_VERSION = "2.2.4"
+REST_CLIENT_VERSION = "1.0.1"
 REGISTRY_CLIENTS = (
     "@kafkajs/confluent-schema-registry@4.1.0",
     "@confluentinc/schemaregistry@1.10.1",
@@ -107,6 +97,16 @@ def kafka_python_tests() -> Path:
             _run([sys.executable, "-m", "pip", "download", *options, source])
             shutil.unpack_archive(folder / f"{name}.tar.gz", folder)
     return folder / name
+
+
+def rest_client() -> Path:
+    """The Python of the venv that holds a client of Confluent's REST proxy."""
+    folder = CACHE / "rest-client" / "venv"
+    with once(folder, f"kafka-mcp-{REST_CLIENT_VERSION}") as is_missing:
+        if is_missing:
+            _make_venv(folder)
+            _pip(folder, "install", f"kafka-mcp=={REST_CLIENT_VERSION}")
+    return folder / "bin" / "python"
 
 
 def kafka_jars() -> str:
@@ -191,17 +191,22 @@ def registry_node() -> tuple[Sequence[str], dict[str, str]]:
 
 def storm_jars() -> str:
     """The class path of Storm with its local cluster and its connector to Kafka."""
-    return f"{maven_jars('storm', STORM)}/*"
+    return f"{example_jars('storm')}/*"
 
 
 def streams_jars() -> str:
     """The class path of Kafka Streams."""
-    return f"{maven_jars('streams', STREAMS)}/*"
+    return f"{example_jars('streams')}/*"
 
 
 def connect_file_jars() -> Path:
     """The folder with the jars of Kafka Connect and of its connectors for files."""
-    return maven_jars("connect-file", CONNECT_FILE)
+    return example_jars("connect")
+
+
+def mirror_maker_jars() -> str:
+    """The class path of MirrorMaker 2."""
+    return f"{example_jars('mirrormaker')}/*"
 
 
 def opensearch() -> tuple[str, Path]:
@@ -230,12 +235,21 @@ def apicurio_serdes() -> str:
 
 def maven_jars(name: str, coordinates: Sequence[str]) -> Path:
     """The folder with the jars of these coordinates and of all that they need to run."""
+    rows = "".join(DEPENDENCY.format(*row.split(":")) for row in coordinates)
+    return _jars_of(name, POM.format(dependencies=rows))
+
+
+def example_jars(name: str) -> Path:
+    """The folder with the jars that the pom.xml of an example names."""
+    return _jars_of(name, (INTEGRATIONS / name / "pom.xml").read_text())
+
+
+def _jars_of(name: str, pom: str) -> Path:
     _program("java", "a Java runtime (17 or newer)")
     folder = CACHE / name
-    with once(folder, "-".join(coordinates).replace(":", "-")) as is_missing:
+    with once(folder, f"pom-{hashlib.sha256(pom.encode()).hexdigest()[:16]}") as is_missing:
         if is_missing:
-            rows = "".join(DEPENDENCY.format(*row.split(":")) for row in coordinates)
-            (folder / "pom.xml").write_text(POM.format(dependencies=rows))
+            (folder / "pom.xml").write_text(pom)
             shutil.rmtree(folder / "jars", ignore_errors=True)
             jars = f"-DoutputDirectory={folder / 'jars'}"
             _maven("dependency:copy-dependencies", jars, "-DincludeScope=runtime", folder=folder)
@@ -350,6 +364,7 @@ PARTS: dict[str, Callable[[], object]] = {
     f"{FLINK_CONNECTOR}": flink_connector,
     f"kafka-python {KAFKA_PYTHON_VERSION} with its tests": kafka_python_tests,
     f"KafkaJS {KAFKAJS_VERSION}": kafkajs,
+    f"kafka-mcp {REST_CLIENT_VERSION}": rest_client,
     "franz-go": lambda: go_program("franz"),
     "franz-go with Kerberos": lambda: go_program("franz_login"),
     "registry clients of npm": registry_node,
@@ -360,9 +375,10 @@ PARTS: dict[str, Callable[[], object]] = {
     "spark-kafka": spark_connector,
     "Debezium and Kafka Connect": debezium_jars,
     "Postgres": postgres_programs,
-    f"Storm {STORM_VERSION}": storm_jars,
-    f"Kafka Streams {STREAMS_VERSION}": streams_jars,
+    "Storm": storm_jars,
+    "Kafka Streams": streams_jars,
     "Kafka Connect's connectors for files": connect_file_jars,
+    "MirrorMaker 2": mirror_maker_jars,
     f"OpenSearch {OPENSEARCH_VERSION}": opensearch,
     "rsyslog": rsyslog,
     "Prometheus": prometheus_programs,

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import headwater
+import headwater.serializers
 from headwater.exports import EXPORTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,18 +18,20 @@ PACKAGE = ROOT / "platform" / "headwater"
 WRONG = """
 from headwater import Admin, CheckpointedProducer, CheckpointState, Consumer, ConsumerRecord
 from headwater import PreparedTransaction, Producer, RecordMetadata, TopicPartition
+from headwater import Topic
 from headwater.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
+from headwater.serializers import ModelSerializer, StringSerializer
 
 producer = Producer("a:1", linger=5)  # wrong: "linger"
 producer = Producer("a:1", linger_ms="5")  # wrong: "linger_ms"
 producer = Producer("a:1", acks="al")  # wrong: "acks"
 producer = Producer("a:1", compression_type="brotli")  # wrong: "compression_type"
 producer = Producer({"bootstrap.servers": "a:1"})  # wrong: "Producer"
-producer.send("t", b"v", timestamp="now")  # wrong: "timestamp"
+producer.send("t", b"v", timestamp="now")  # wrong: No overload variant
 consumer = Consumer("t", group_id=3)  # wrong: "group_id"
 consumer = Consumer("t", enable_auto_commit="false")  # wrong: "enable_auto_commit"
 consumer = Consumer("t", auto_offset_reset="begin")  # wrong: "auto_offset_reset"
-consumer = Consumer("t", partition_assignment_strategy=["sticky"])  # wrong: List item
+consumer = Consumer("t", partition_assignment_strategy=["stick"])  # wrong: List item
 consumer = Consumer("t", groupid="g")  # wrong: "groupid"
 producer = Producer("a:1", transactional_id=5)  # wrong: "transactional_id"
 producer.send_offsets({}, "group")  # wrong: "send_offsets"
@@ -45,9 +48,20 @@ reader = AsyncConsumer("t", groupid="g")  # wrong: "groupid"
 reader = AsyncConsumer("t", engine="fork")  # wrong: "engine"
 
 
+words = Topic("t", StringSerializer())
+keyed = Topic("t", ModelSerializer(TopicPartition), StringSerializer())
+producer.send(words, 5)  # wrong: Cannot infer
+producer.send(keyed, TopicPartition("t", 0), 5)  # wrong: Cannot infer
+number: int = consumer.typed(words).poll()[0].value  # wrong: assignment
+producer.send(words, "v", b"k")
+producer.send(keyed, TopicPartition("t", 0), "k")
+word: str = consumer.typed(words).poll()[0].value
+where: str = next(iter(consumer.typed(keyed))).value.topic
+
+
 async def wrong_use() -> None:
     metadata: RecordMetadata = await sender.send("t", b"v")  # wrong: assignment
-    await sender.send("t", value=5)  # wrong: "value"
+    await sender.send("t", value=5)  # wrong: No overload variant
     await AsyncAdmin("a:1").describe_configs("topics")  # wrong: "describe_configs"
 
 producer = Producer(["a:1"], linger_ms=5, acks=1, compression_type="zstd", on_error=print)
@@ -112,6 +126,17 @@ def test_the_stub_declares_what_the_package_exports() -> None:
     (listed,) = (n for n in ast.walk(tree) if isinstance(n, ast.Assign))
     assert set(ast.literal_eval(listed.value)) == set(headwater.__all__)
     assert (PACKAGE / "py.typed").exists()
+
+
+def test_the_stub_of_the_serializers_declares_what_they_are() -> None:
+    tree = ast.parse((PACKAGE / "serializers.pyi").read_text())
+    declared = {
+        alias.name: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert declared == headwater.serializers.EXPORTS
 
 
 def test_each_exported_name_can_be_imported() -> None:

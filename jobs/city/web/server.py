@@ -28,6 +28,7 @@ from headwater.cli.main import run_command
 HOST = "127.0.0.1"
 FLOW_MINUTES = 10
 GRACE_S = 2
+START_TIMEOUT_S = 20
 
 
 class PagesServer(uvicorn.Server):
@@ -65,7 +66,6 @@ def serve(pages: CityPages, tail: Tail, port: int) -> int:
     )
     server = PagesServer(config)
     threading.Thread(target=server.stop_at_end_of_stdin, args=(tail,), daemon=True).start()
-    tail.start()
     server.run()
     return 0 if server.started else 1
 
@@ -89,9 +89,13 @@ def pages(
     lookup = read_lookup(checkpoints)
     options = login_of(login)
     with Producer(servers, client_id="city-web", linger_ms=0, **options) as producer:
-        asked = CountInstruction(CITY_FLOW, "vehicle", minutes=FLOW_MINUTES)
-        producer.send(STATISTICS_INSTRUCTIONS, asked.value(), key=CITY_FLOW).result(10)
         tail = Tail(servers, options)
+        tail.start()
+        tail.wait_caught_up(START_TIMEOUT_S)
+        if CITY_FLOW not in tail.state.asked_counts:
+            asked = CountInstruction(CITY_FLOW, "vehicle", minutes=FLOW_MINUTES)
+            sent = producer.send(STATISTICS_INSTRUCTIONS, asked.value(), key=CITY_FLOW)
+            sent.result(START_TIMEOUT_S)
         return serve(CityPages(tail, producer, lookup, videos, clips), tail, port)
 
 

@@ -74,7 +74,7 @@ class CityState:
     tracks: dict[str, Track] = field(default_factory=dict)
     asked_counts: dict[str, CountInstruction] = field(default_factory=dict)
     counts: dict[str, dict[int, dict[str, int]]] = field(default_factory=dict)
-    latency: dict[int, Body] = field(default_factory=dict)
+    latency: dict[float, Body] = field(default_factory=dict)
     quality: dict[int, Body] = field(default_factory=dict)
     ranking: list[Body] = field(default_factory=list)
     alarms: dict[str, Body] = field(default_factory=dict)
@@ -152,7 +152,7 @@ class CityState:
         return {"flow" if is_map else "counts"} | self._pass_time(bucket_ms)
 
     def _latency(self, told: Body) -> set[str]:
-        self.latency[int(told["hour"])] = told
+        self.latency[float(told["hour"])] = told
         return {"latency"}
 
     def _quality(self, told: Body) -> set[str]:

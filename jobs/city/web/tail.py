@@ -72,10 +72,15 @@ class Tail:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="city-web-tail", daemon=True)
         self.error: BaseException | None = None
+        self._caught_up = threading.Event()
 
     def start(self) -> None:
         """Begin to follow."""
         self._thread.start()
+
+    def wait_caught_up(self, timeout_s: float) -> None:
+        """Wait until it has read what the topics had when it began."""
+        self._caught_up.wait(timeout_s)
 
     def close(self) -> None:
         """End the thread and every stream."""
@@ -94,7 +99,10 @@ class Tail:
                 parts = partitions_of(consumer, FOLLOWED)
                 consumer.assign(parts)
                 consumer.seek_to_beginning(*parts)
+                ends = consumer.end_offsets(parts)
                 while not self._stopping.is_set():
+                    if all(consumer.position(part) >= ends[part] for part in parts):
+                        self._caught_up.set()
                     for part, records in consumer.poll(POLL_MS).items():
                         self.take(part.topic, [record.value for record in records])
         except Exception as e:  # noqa: BLE001 - the end of the thread: the streams tell it

@@ -13,8 +13,10 @@ from headwater.cli.console_tables import console, table
 from headwater.cli.mirror_tables import print_promotion, print_status
 from headwater.cli.options import echo_json, json_option, within
 from headwater.cli.partition_arguments import name_of
-from headwater.errors import EXIT_FAILED
-from headwater.mirror.config import MirrorConfig, load_config
+from headwater.errors import EXIT_FAILED, UsageError
+from headwater.extras import install_hint
+from headwater.mirror.config import MirrorConfig, load_config, reversed_properties
+from headwater.mirror.group_promotion import sync_groups
 from headwater.mirror.opening import partition_argument
 from headwater.mirror.operator import forget, resume, skip
 from headwater.mirror.parts import PromotedError
@@ -23,6 +25,7 @@ from headwater.mirror.service import MirrorService
 from headwater.mirror.status import mirror_positions, mirror_status
 from headwater.wire.primitives import INT64_MAX
 
+METRICS_EXTRA = "broker"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -55,11 +58,29 @@ async def _run(config: MirrorConfig) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, service.stop)
+    stop = served_metrics(config, service)
     try:
         await service.run()
     except PromotedError as error:
         click.echo(f"headwater: {error}", err=True)
+    finally:
+        stop()
     return 0
+
+
+def served_metrics(config: MirrorConfig, service: MirrorService) -> Callable[[], None]:
+    """Serve the metrics if the config says so; the call that ends it. Raises UsageError."""
+    if config.metrics_listen is None:
+        return lambda: None
+    try:
+        from headwater.operations.metrics_server import serve_metrics  # noqa: PLC0415 - an extra
+        from headwater.operations.mirror_metrics import MirrorCollector  # noqa: PLC0415
+    except ImportError as error:
+        hint = install_hint(METRICS_EXTRA)
+        raise UsageError(
+            f"metrics.listen needs {error.name}, which is not installed: {hint}"
+        ) from None
+    return serve_metrics("metrics.listen", config.metrics_listen, MirrorCollector(service))
 
 
 @mirror.command()
@@ -158,4 +179,30 @@ def resume_mirror(config: MirrorConfig) -> int:
     promoted_ms = asyncio.run(resume(config))
     state = "was not promoted" if promoted_ms is None else "may run again"
     click.echo(f"mirror {config.mirror_id} {state}")
+    return 0
+
+
+@mirror.command("sync-groups")
+@config_option
+def sync_groups_now(config: MirrorConfig) -> int:
+    """Translate the groups' offsets now.
+
+    A mirror that runs does so by itself every sync.group.offsets.interval.seconds, and so does
+    `promote`.
+    """
+    asyncio.run(sync_groups(config, click.echo))
+    return 0
+
+
+@mirror.command()
+@config_option
+@click.option("--id", "mirror_id", required=True, metavar="ID", help="mirror.id of that mirror.")
+def reverse(config: MirrorConfig, mirror_id: str) -> int:
+    """Print the file of the mirror in the other direction, for a failback.
+
+    It holds the secrets of this one.
+    """
+    for name, value in reversed_properties(config, mirror_id).items():
+        escaped = value.replace("\\", "\\\\").replace("\n", "\\n")
+        click.echo(f"{name}={escaped}")
     return 0

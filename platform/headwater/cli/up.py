@@ -24,7 +24,7 @@ from headwater.local.daemon import UpOptions
 from headwater.local.data_folders import LOG_DIRS, parse_log_dirs
 from headwater.local.failed_start import undone_if_it_fails
 from headwater.local.processes import CLUSTER_DIR_VARIABLE
-from headwater.local.service_spec import REGISTRY_PORT
+from headwater.local.service_spec import GATEWAY_PORT, REGISTRY_PORT
 from headwater.local.supervisor_socket import raise_failure
 
 STOP_WAIT_S = 60.0
@@ -81,6 +81,16 @@ TABLE_OPTION = "headwater.tables.option."
     metavar="[PORT]",
     help=f"Run `headwater registry serve` too. [port: {REGISTRY_PORT}]",
 )
+@click.option(
+    "--gateway",
+    "gateway_port",
+    type=int,
+    is_flag=False,
+    flag_value=GATEWAY_PORT,
+    callback=within(1, PORT_HIGHEST),
+    metavar="[PORT]",
+    help=f"Run `headwater gateway`, REST and console, too. [port: {GATEWAY_PORT}]",
+)
 @json_option
 def up(
     brokers: int | None,
@@ -93,6 +103,7 @@ def up(
     secure: bool,
     tiering: bool,
     registry_port: int | None,
+    gateway_port: int | None,
     as_json: bool,
 ) -> int:
     """Start the cluster of a folder.
@@ -105,7 +116,8 @@ def up(
         check_ensemble(zookeeper)
     properties = check_properties(parse_settings(settings, "--set"))
     options = UpOptions(
-        directory, brokers, port, spark, zookeeper, properties, secure, tiering, registry_port
+        *(directory, brokers, port, spark, zookeeper, properties),
+        *(secure, tiering, registry_port, gateway_port),
     )
     path = daemon.cluster_folder(directory)
     with undone_if_it_fails(path, data_roots(path, properties)):
@@ -204,13 +216,14 @@ def _foreground(options: UpOptions, as_json: bool) -> int:
 
 
 def _show_up(bootstrap_servers: str, options: UpOptions, as_json: bool) -> None:
-    directory, port = options.directory, options.registry_port
-    registry = {} if port is None else {"schema_registry": f"http://127.0.0.1:{port}"}
+    directory = options.directory
+    ports = {"schema_registry": options.registry_port, "gateway": options.gateway_port}
+    urls = {n: f"http://127.0.0.1:{port}" for n, port in ports.items() if port is not None}
     if as_json:
         folder = str(daemon.cluster_folder(directory))
-        echo_json({"bootstrap_servers": bootstrap_servers, "directory": folder, **registry})
+        echo_json({"bootstrap_servers": bootstrap_servers, "directory": folder, **urls})
         return
     click.echo(f"bootstrap servers: {bootstrap_servers}")
-    for url in registry.values():
-        click.echo(f"schema registry: {url}")
+    for name, url in urls.items():
+        click.echo(f"{name.replace('_', ' ')}: {url}")
     click.echo(f"data and logs: {directory}   stop it: {command_for('down', directory)}")

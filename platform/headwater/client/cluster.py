@@ -25,6 +25,7 @@ from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.credentials import NO_CREDENTIALS, Credentials
+from headwater.sockets import SYSTEM_BUFFER
 from headwater.system import SystemClock, SystemEntropy
 from headwater.wire.apis.k03_metadata import MetadataResponse
 from headwater.wire.apis.k10_find_coordinator import (
@@ -73,6 +74,9 @@ class ClusterOptions:
     alternate_broker_timeout_ms: float = 1_000
     """How long `refresh(alternate=True)` waits for the broker that it tries first: that one may be
     partitioned from the others."""
+    receive_buffer_bytes: int = SYSTEM_BUFFER
+    send_buffer_bytes: int = SYSTEM_BUFFER
+    """Of the sockets; large ones for long distances."""
     credentials: Credentials = NO_CREDENTIALS
     on_wait: Callable[[str, int], object] | None = None
     """Called on the loop's thread, once per call: (what a retried call waits for, its time limit in
@@ -194,6 +198,7 @@ class Cluster:
             client_id=self.options.client_id,
             timeout_s=self.options.connect_timeout_ms / 1000,
             credentials=self.options.credentials,
+            buffers=(self.options.receive_buffer_bytes, self.options.send_buffer_bytes),
         )
 
     async def call(self, node_id: int, request: Message, reply_type: type[R], lane: str = "") -> R:

@@ -22,7 +22,7 @@ from headwater.client.core.sasl import (
 )
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.ports.credentials import NO_CREDENTIALS, Credentials, SaslExchange
-from headwater.sockets import tune
+from headwater.sockets import SYSTEM_BUFFER, set_buffers, tune
 from headwater.system import SystemEntropy
 from headwater.wire.apis.k00_produce import ProduceRequest
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -382,16 +382,19 @@ async def open_connection(
     timeout_s: float = CONNECT_TIMEOUT_S,
     negotiate: bool = True,
     credentials: Credentials = NO_CREDENTIALS,
+    buffers: tuple[int, int] = (SYSTEM_BUFFER, SYSTEM_BUFFER),
 ) -> Connection:
     """Connect, authenticate, and ask for the broker's versions if `negotiate`.
 
-    Raises OSError, TimeoutError; KafkaError when the broker refuses the credentials.
+    `buffers`: bytes of the socket's receive and send buffer. Raises OSError, TimeoutError;
+    KafkaError when the broker refuses the credentials.
     """
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(timeout_s):
-        _, protocol = await loop.create_connection(
+        transport, protocol = await loop.create_connection(
             _FrameProtocol, host, port, ssl=credentials.tls()
         )
+        set_buffers(transport.get_extra_info("socket"), *buffers)
         connection = Connection(protocol, host, port, client_id)
         try:
             if negotiate:

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from headwater.client.config_names import keywords_of
 from headwater.client.consumer_coordinator import CALL_TIMEOUT_S, RebalanceListener
 from headwater.client.consumer_engine import ConsumerEngine
 from headwater.client.consumer_options import (
-    AssignorName,
+    AssignorChoice,
     AutoOffsetReset,
     ConsumerOptions,
     IsolationLevel,
@@ -27,6 +28,7 @@ from headwater.client.consumer_options import (
 from headwater.client.consumer_positions import EARLIEST, LATEST
 from headwater.client.consumer_statistics import consumer_metrics
 from headwater.client.errors import ClosedError
+from headwater.client.interceptors import Interceptor
 from headwater.client.loop_thread import LoopThread
 from headwater.client.option_rules import checked
 from headwater.client.partition_names import (
@@ -35,9 +37,14 @@ from headwater.client.partition_names import (
     PartitionName,
     named_partition,
 )
+from headwater.client.producer import Producer
 from headwater.client.security_options import SecurityOptions
+from headwater.client.serializers.values import Topic
 from headwater.client.steps import ThreadSteps
+from headwater.client.subscription_state import SubscriptionType
 from headwater.client.topic_watch import checked_topics
+from headwater.client.typed_reader import DeadLetters, TypedReader
+from headwater.client.typed_records import OnUndecodable, Raise, TypedDecoding
 from headwater.client.values import (
     ConsumerGroupMetadata,
     ConsumerRecord,
@@ -51,6 +58,10 @@ from headwater.errors import KafkaError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
+K = TypeVar("K")
+V = TypeVar("V")
+RAISE = Raise()
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +78,7 @@ class Consumer:
 
     def __init__(
         self,
-        *topics: str,
+        *topics: str | Topic[Any, Any],
         bootstrap_servers: str | Sequence[str] = "127.0.0.1:9092",
         group_id: str | None = None,
         group_instance_id: str | None = None,
@@ -77,10 +88,11 @@ class Consumer:
         isolation_level: IsolationLevel = "read_committed",
         enable_auto_commit: bool = True,
         auto_commit_interval_ms: float = 5_000,
-        partition_assignment_strategy: AssignorName | Sequence[AssignorName] = (
+        partition_assignment_strategy: AssignorChoice | Sequence[AssignorChoice] = (
             "range",
             "cooperative-sticky",
         ),
+        interceptors: Sequence[Interceptor] = (),
         session_timeout_ms: int = 45_000,
         heartbeat_interval_ms: float = 3_000,
         max_poll_interval_ms: int = 300_000,
@@ -116,6 +128,8 @@ class Consumer:
         given to `on_error` as a KafkaError, on the consumer's background thread.
         """
         options = checked("Consumer", ConsumerOptions, locals(), security)
+        self._login: dict[str, Any] = {"bootstrap_servers": bootstrap_servers, **security}
+        self._letters: list[DeadLetters] = []
         self._begin(options, checked_topics(topics))
 
     def _begin(self, options: ConsumerOptions, names: list[str]) -> None:
@@ -133,6 +147,13 @@ class Consumer:
             self._shut()
             raise
 
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], *topics: str | Topic[Any, Any]) -> Consumer:
+        """A consumer of a configuration with confluent-kafka's or Kafka's names, as
+        {"bootstrap.servers": "host:9092", "group.id": "delays"}. Raises OptionError for a name that
+        it does not have."""
+        return cls(*topics, **keywords_of("Consumer", ConsumerOptions, config))
+
     def __enter__(self) -> Consumer:
         return self
 
@@ -148,7 +169,7 @@ class Consumer:
 
     def subscribe(
         self,
-        topics: str | Iterable[str] = (),
+        topics: str | Iterable[str | Topic[Any, Any]] = (),
         *,
         pattern: str | re.Pattern[str] | None = None,
         on_assign: RebalanceListener | None = None,
@@ -227,6 +248,28 @@ class Consumer:
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records without end, or until none came for `consumer_timeout_ms`, or until `close`."""
         return self._engine.reading.iterate(self.poll, self._options.consumer_timeout_ms)
+
+    def typed(
+        self,
+        *topics: Topic[K, V],
+        on_undecodable: OnUndecodable = RAISE,
+        producer: Producer | None = None,
+    ) -> TypedReader[K, V]:
+        """A reader of these topics' records with decoded keys and values; it subscribes to the
+        topics if nothing is subscribed to or assigned.
+
+        `on_undecodable`: Raise(), Skip(), DeadLetter(topic), or a function of record and error that
+        returns one of them. Dead letters go through `producer`, or through one that the consumer
+        makes and closes; they are acknowledged before the records after them are returned, so
+        before any commit behind them.
+        """
+        decoding = TypedDecoding(topics, on_undecodable)
+        with self._guard:
+            if self._engine.state.type is SubscriptionType.NONE:
+                self.subscribe(decoding.topics)
+        letters = DeadLetters(lambda: Producer(**self._login), producer)
+        self._letters.append(letters)
+        return TypedReader(self._engine, self.poll, decoding, letters)
 
     def wakeup(self) -> None:
         """Make a `poll` that waits return. Any thread may call it."""
@@ -334,6 +377,8 @@ class Consumer:
             return
         try:
             self._steps.run(self._engine.leave())
+            for letters in self._letters:
+                letters.close()
         finally:
             self._shut()
             self._guard.release()

@@ -13,6 +13,7 @@ from headwater.client.core.classic_group import ClassicMember
 from headwater.client.engine_host import EngineHost, Started
 from headwater.client.errors import KafkaTimeoutError
 from headwater.client.group_membership import GroupMembership
+from headwater.client.interceptors import chain_of
 from headwater.client.partition_names import Offsets, offset_rows
 from headwater.client.steps import Steps, told
 from headwater.client.subscription_state import SubscriptionState
@@ -52,6 +53,7 @@ class ConsumerCoordinator:
         self._assign = assign
         self._join: Started[list[TopicPartition]] | None = None
         self._next_commit = 0.0
+        self._chain = chain_of(options.interceptors)
         self._is_polling = False
         """True while steps of `poll` run, also after their caller was cancelled."""
 
@@ -142,7 +144,7 @@ class ConsumerCoordinator:
             return
         try:
             yield _within(self.membership.commit(offsets, AUTO_COMMIT_TIMEOUT_MS))
-            self._state.committed.update(offsets)
+            self._committed(offsets)
         except KafkaError as e:
             log.warning("automatic commit of %d partitions: %s", len(offsets), e)
 
@@ -151,7 +153,12 @@ class ConsumerCoordinator:
         rows = self._state.next_offsets() if offsets is None else offset_rows(offsets)
         limit = self._options.default_api_timeout_ms if timeout_ms is None else timeout_ms
         yield self.membership.commit(rows, limit)
-        self._state.committed.update(rows)
+        self._committed(rows)
+
+    def _committed(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
+        self._state.committed.update(offsets)
+        if self._chain is not None:
+            self._chain.on_commit(offsets)
 
     def metadata(self) -> ConsumerGroupMetadata:
         """The group and this member of it. Raises UsageError for a consumer that commits by itself:

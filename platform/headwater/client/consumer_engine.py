@@ -32,9 +32,11 @@ from headwater.client.errors import (
     UnknownTopicOrPartitionError,
 )
 from headwater.client.fetcher import Fetcher
+from headwater.client.interceptors import chain_of
 from headwater.client.option_rules import function, positive
 from headwater.client.outages import OutageLog
 from headwater.client.partition_names import PartitionName, named_partitions
+from headwater.client.serializers.values import Topic
 from headwater.client.steps import Steps
 from headwater.client.subscription_state import SubscriptionState, SubscriptionType
 from headwater.client.topic_watch import (
@@ -58,6 +60,7 @@ class ConsumerEngine:
         self.host = host
         self.guard = ConsumerGuard()
         self.state = SubscriptionState()
+        self._chain = chain_of(options.interceptors)
         self.cluster = Cluster(
             options.bootstrap_servers,
             options.for_cluster(),
@@ -118,7 +121,7 @@ class ConsumerEngine:
 
     def subscribe(
         self,
-        topics: str | Iterable[str],
+        topics: str | Iterable[str | Topic[Any, Any]],
         pattern: str | re.Pattern[str] | None,
         on_assign: RebalanceListener | None,
         on_revoke: RebalanceListener | None,
@@ -193,6 +196,9 @@ class ConsumerEngine:
             return len(rows)
 
         yield from self.reading.poll(timeout_ms, read, lambda: sum(map(len, out.values())) >= limit)
+        if self._chain is not None:
+            heard = {tp: self._chain.on_records(rows) for tp, rows in out.items()}
+            return {tp: rows for tp, rows in heard.items() if rows}
         return out
 
     def poll_decoded(

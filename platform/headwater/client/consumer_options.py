@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from headwater.client.cluster import ClusterOptions
 from headwater.client.core.assignors import Assignor, assignors_named
+from headwater.client.interceptors import Interceptor, interceptors
 from headwater.client.option_rules import (
     bootstrap,
     flag,
@@ -25,7 +26,8 @@ from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 
 AutoOffsetReset = Literal["latest", "earliest", "none"]
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
-AssignorName = Literal["range", "roundrobin", "cooperative-sticky"]
+AssignorName = Literal["range", "roundrobin", "sticky", "cooperative-sticky"]
+AssignorChoice = AssignorName | Assignor
 OnError = Callable[[KafkaError], object]
 """Receives each outage that lasts; called on the client's background thread."""
 
@@ -36,9 +38,11 @@ RESET_TIMESTAMPS = {"latest": -1, "earliest": -2, "none": None}
 
 
 def _assignors(name: str, value: Any) -> tuple[Assignor, ...]:
-    if not isinstance(value, str) and not isinstance(value, Sequence):
-        raise UsageError(f"{name} is {value!r}: give a name or a list of names")
-    return assignors_named((value,) if isinstance(value, str) else tuple(value))
+    if isinstance(value, str | Assignor):
+        return assignors_named((value,))
+    if not isinstance(value, Sequence):
+        raise UsageError(f"{name} is {value!r}: give a name, an Assignor, or a list of them")
+    return assignors_named(tuple(value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +59,7 @@ class ConsumerOptions:
     enable_auto_commit: bool = option(flag)
     auto_commit_interval_ms: float = option(number(0))
     partition_assignment_strategy: tuple[Assignor, ...] = option(_assignors)
+    interceptors: tuple[Interceptor, ...] = option(interceptors)
     session_timeout_ms: int = option(integer(1))
     heartbeat_interval_ms: float = option(number(1))
     max_poll_interval_ms: int = option(integer(1))

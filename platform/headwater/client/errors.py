@@ -6,7 +6,7 @@ errors too (`KafkaTimeoutError` is a `TimeoutError`), so that either `except` cl
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError, UsageError
 
@@ -205,6 +205,36 @@ class ClosedError(HeadwaterError):
 
 class IllegalStateError(HeadwaterError):
     """The client's state does not allow the call; the message names what does."""
+
+
+class SerializationError(HeadwaterError):
+    """A value cannot be made the bytes of a record; nothing was sent. The cause says why."""
+
+
+class RecordDeserializationError(HeadwaterError):
+    """A record's key or value cannot be read (Kafka's RecordDeserializationException).
+
+    The consumer stays before the record: `seek` behind it to go on.
+    """
+
+    def __init__(self, topic: str, partition: int, offset: int, detail: str) -> None:
+        super().__init__(f"{topic}-{partition} at offset {offset}: {detail}")
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+
+    def __reduce__(self) -> tuple[Any, tuple[object, ...]]:
+        return _undecoded, (self.topic, self.partition, self.offset, str(self))
+
+
+class SerializerUnavailableError(HeadwaterError):
+    """What a serializer has to ask, a schema registry, does not answer. It says nothing about the
+    record: the same call may succeed later."""
+
+
+def _undecoded(topic: str, partition: int, offset: int, text: str) -> RecordDeserializationError:
+    detail = text.partition(": ")[2]
+    return RecordDeserializationError(topic, partition, offset, detail)
 
 
 _BY_CODE: dict[ErrorCode, type[_CodedError]] = {

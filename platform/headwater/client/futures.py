@@ -7,6 +7,7 @@ A record's state is its batch's: no lock and no event per record. The interface 
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Callable
@@ -88,6 +89,11 @@ class RecordOutcome:
         """Always False: a record that was queued cannot be cancelled."""
         return False
 
+    def outcome(self) -> tuple[RecordMetadata | None, Exception | None]:
+        """Metadata, or error, of a record that is done."""
+        error = self._error()
+        return (None, error) if error is not None else (self._metadata(), None)
+
     def _error(self) -> Exception | None:
         """The error of a record that is done; None when it is acknowledged."""
         return self._batch.locate(self._index)[0].error
@@ -149,6 +155,31 @@ class TableFuture:
     def done(self) -> bool:
         """True once every batch is acknowledged or has failed."""
         return all(b.is_done for b in self._batches)
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """Wait up to `timeout` seconds; the error of the first batch that failed, or None.
+
+        Raises KafkaTimeoutError when the time is up.
+        """
+        if not self._completion.wait(self._batches, timeout):
+            raise KafkaTimeoutError(f"the table is not acknowledged after {timeout} s")
+        leaves = (leaf for batch in self._batches for leaf in batch.leaves())
+        return next((leaf.error for leaf in leaves if leaf.error is not None), None)
+
+    def add_done_callback(self, callback: Callable[[TableFuture], Any]) -> None:
+        """Call `callback(self)` once every batch is done: on the producer's background thread, or
+        at once if they are done already."""
+        left = itertools.count(len(self._batches) - 1, -1)
+
+        def one_done() -> None:
+            if next(left) == 0:
+                callback(self)
+
+        for batch in self._batches:
+            if not self._completion.add_callback(batch, one_done):
+                one_done()
+        if not self._batches:
+            callback(self)
 
     def result(self, timeout: float | None = None) -> SendSummary:
         """Wait up to `timeout` seconds; rows, bytes and offsets.

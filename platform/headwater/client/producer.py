@@ -11,14 +11,16 @@ sends the batches. Several threads may share a producer.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
+from headwater.client.config_names import keywords_of
 from headwater.client.core.partition_queue import PartitionQueue
 from headwater.client.errors import ClosedError, IllegalStateError, KafkaTimeoutError
 from headwater.client.futures import BatchCompletion, SendFuture, TableFuture
+from headwater.client.interceptors import Interceptor
 from headwater.client.loop_thread import LoopThread
 from headwater.client.option_rules import checked
 from headwater.client.partition_names import Offsets
@@ -29,10 +31,11 @@ from headwater.client.producer_options import (
     CompressionType,
     OnError,
     Partitioner,
+    PartitionerName,
     ProducerOptions,
 )
 from headwater.client.record_accumulator import ThreadAccumulator
-from headwater.client.record_sending import Blob, HeaderList, RecordSending
+from headwater.client.record_sending import ArrowStream, Blob, HeaderList, RecordSending
 from headwater.client.security_options import SecurityOptions
 from headwater.client.topic_routes import RouteNotLoadedError, TopicRoute, check_partition
 from headwater.client.transactional import GroupMember, TransactionalCalls, TransactionVerbs
@@ -78,7 +81,8 @@ class Producer(RecordSending[SendFuture]):
         transaction_timeout_ms: int = 60_000,
         transaction_two_phase_commit_enable: bool = False,
         max_in_flight_requests_per_connection: int = 5,
-        partitioner: Partitioner | None = None,
+        partitioner: Partitioner | PartitionerName | None = None,
+        interceptors: Sequence[Interceptor] = (),
         allow_auto_create_topics: bool = True,
         max_block_ms: float = 60_000,
         delivery_timeout_ms: float = 120_000,
@@ -99,10 +103,11 @@ class Producer(RecordSending[SendFuture]):
         coordinator aborts one that is open for `transaction_timeout_ms`. The two-phase option lets
         it stay open without end (KIP-939; brokers have to allow it).
         `partitioner(key, number of partitions)` replaces the default one, for records with and
-        without a key. `allow_auto_create_topics`: `send` and `send_table` create an absent topic if
-        the broker's auto.create.topics.enable allows it; `partitions_for` never does. What cannot
-        be reached for `outage_report_ms` is logged, and given to `on_error` as a KafkaError, on the
-        producer's background thread. `security`: see SecurityOptions.
+        without a key; "round_robin" and "sticky" are at hand. `interceptors`: see Interceptor.
+        `allow_auto_create_topics`: `send` and `send_table` create an absent topic if the broker's
+        auto.create.topics.enable allows it; `partitions_for` never does. What cannot be reached for
+        `outage_report_ms` is logged, and given to `on_error` as a KafkaError, on the producer's
+        background thread. `security`: see SecurityOptions.
         """
         options = checked("Producer", ProducerOptions, locals(), security)
         self._options = options
@@ -120,6 +125,13 @@ class Producer(RecordSending[SendFuture]):
         except BaseException:
             self._shut()
             raise
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Producer:
+        """A producer of a configuration with confluent-kafka's or Kafka's names, as
+        {"bootstrap.servers": "host:9092", "linger.ms": 5}. Raises OptionError for a name that it
+        does not have."""
+        return cls(**keywords_of("Producer", ProducerOptions, config))
 
     def __enter__(self) -> Producer:
         return self
@@ -167,15 +179,15 @@ class Producer(RecordSending[SendFuture]):
     def send_table(
         self,
         topic: str,
-        table: pa.Table | pa.RecordBatch | pd.DataFrame,
+        table: pa.Table | pa.RecordBatch | pd.DataFrame | ArrowStream,
         key: str | None = None,
         value: str | Sequence[str] | None = None,
         headers: str | None = None,
         timestamp: str | int | None = None,
         partition: int | str | None = None,
     ) -> TableFuture:
-        """Send each row of a pyarrow Table or RecordBatch, or a pandas DataFrame; a future of a
-        SendSummary.
+        """Send each row of a pyarrow Table or RecordBatch, a frame of pandas or polars, or a
+        relation of DuckDB; a future of a SendSummary.
 
         `value`: a column of bytes or text, or several columns (None: all others), of which each row
         is sent as a JSON object. `key`, `headers` (a list of key-value structs) and `timestamp`

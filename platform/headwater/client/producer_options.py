@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, get_args
 
 from headwater.client.cluster import ClusterOptions
 from headwater.client.core.partition_queue import IN_FLIGHT_MAX
+from headwater.client.interceptors import Interceptor, interceptors
 from headwater.client.option_rules import (
     bootstrap,
     flag,
@@ -29,6 +30,9 @@ Acks = Literal["all", "-1", "0", "1", -1, 0, 1]
 CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Partitioner = Callable[[bytes | None, int], int]
 """(key, number of partitions) -> partition."""
+PartitionerName = Literal["murmur2", "sticky", "round_robin"]
+"""murmur2 of the key, sticky without one: the default. Sticky also with a key
+(partitioner.ignore.keys, KIP-794). Each partition in turn."""
 OnError = Callable[[KafkaError], object]
 """Receives each outage that lasts; called on the client's background thread."""
 
@@ -36,6 +40,14 @@ _ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1, -1: -1, 0: 0, 1: 1}
 _COMPRESSION = {name: name for name in ("none", "gzip", "snappy", "lz4", "zstd")}
 _LEVELS = {"gzip": (-1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}
 """Kafka's ranges of compression.gzip.level, compression.lz4.level and compression.zstd.level."""
+
+
+def _partitioner(name: str, value: Any) -> Partitioner | str:
+    if isinstance(value, str):
+        words: dict[str, str] = {word: word for word in get_args(PartitionerName)}
+        return one_of(words)(name, value)
+    chosen: Partitioner = function(name, value)
+    return chosen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +68,8 @@ class ProducerOptions:
     transaction_timeout_ms: int = option(integer(1))
     transaction_two_phase_commit_enable: bool = option(flag)
     max_in_flight_requests_per_connection: int = option(integer(1))
-    partitioner: Partitioner | None = option(optional(function))
+    partitioner: Partitioner | str | None = option(optional(_partitioner))
+    interceptors: tuple[Interceptor, ...] = option(interceptors)
     allow_auto_create_topics: bool = option(flag)
     max_block_ms: float = option(number(0))
     delivery_timeout_ms: float = option(number(1))
@@ -96,6 +109,11 @@ class ProducerOptions:
         """enable_idempotence; when it is not given, true with acks="all" (KIP-679)."""
         given = self.enable_idempotence
         return self.acks == -1 if given is None else given
+
+    @property
+    def own_partitioner(self) -> Partitioner | None:
+        """The function that was given, where one was."""
+        return None if isinstance(self.partitioner, str) else self.partitioner
 
     @property
     def compression(self) -> Compression:

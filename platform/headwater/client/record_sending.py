@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 from headwater.client.core.partition_queue import PartitionQueue, ProducerBatch
 from headwater.client.errors import OptionError
+from headwater.client.interceptors import SendRecord, chain_of
 from headwater.client.option_rules import as_integer
 from headwater.client.producer_engine import ProducerEngine
-from headwater.client.topic_routes import TopicRoute
+from headwater.client.serializers.values import Topic
+from headwater.client.topic_routes import ROUND_ROBIN, STICKY, TopicRoute
+from headwater.client.values import RecordMetadata
 from headwater.errors import UsageError
 from headwater.records.builder import NO_TIMESTAMP, RECORD_OVERHEAD_MAX_BYTES
 from headwater.records.record import NO_HEADERS
@@ -22,9 +25,32 @@ from headwater.records.record import NO_HEADERS
 TIMESTAMP_MAX = 2**63 - 1
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+
+class AnyOutcome(Protocol):
+    """What both kinds of futures of a record have."""
+
+    def add_done_callback(self, callback: Callable[[Any], Any]) -> None:
+        """Call `callback` with the future once the record is done."""
+        ...
+
+    def outcome(self) -> tuple[RecordMetadata | None, Exception | None]:
+        """Metadata, or error, of a record that is done."""
+        ...
+
+
+class ArrowStream(Protocol):
+    """A frame of polars or pandas, a relation of DuckDB: what Arrow can read."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Arrow's interface for streams of record batches."""
+        ...
+
+
 Blob = bytes | bytearray | memoryview | str
 HeaderList = Iterable[tuple[str, Blob | None]] | Mapping[str, Blob | None]
-F = TypeVar("F")
+K = TypeVar("K")
+V = TypeVar("V")
+F = TypeVar("F", bound=AnyOutcome)
 """The future of a record: SendFuture, or the awaitable Delivery."""
 
 
@@ -37,7 +63,11 @@ class RecordSending(Generic[F]):
         """`outcome` makes the future of a record: of its batch, its index there, its timestamp."""
         self._engine = engine
         self._outcome = outcome
-        self._partitioner = engine.options.partitioner
+        chosen = engine.options.partitioner
+        self._is_sticky = chosen == STICKY
+        self._partitions_all = chosen == ROUND_ROBIN or callable(chosen)
+        """True when keyless records are not sticky either."""
+        self._chain = chain_of(engine.options.interceptors)
         self._now_ms = engine.clock.now_ms
         self._accumulator = engine.accumulator
         self._lock = engine.accumulator.lock
@@ -54,6 +84,7 @@ class RecordSending(Generic[F]):
         """The queue of a record with a key or a partition."""
         return self._routes.queue_for(topic, route, key, partition)
 
+    @overload
     def queue_record(
         self,
         topic: str,
@@ -62,26 +93,102 @@ class RecordSending(Generic[F]):
         headers: HeaderList | None = None,
         timestamp: int | datetime | None = None,
         partition: int | None = None,
+    ) -> F: ...
+
+    @overload
+    def queue_record(
+        self,
+        topic: Topic[K, V],
+        value: V,
+        key: K | None = None,
+        headers: HeaderList | None = None,
+        timestamp: int | datetime | None = None,
+        partition: int | None = None,
+    ) -> F: ...
+
+    def queue_record(
+        self,
+        topic: str | Topic[Any, Any],
+        value: Any = None,
+        key: Any = None,
+        headers: HeaderList | None = None,
+        timestamp: int | datetime | None = None,
+        partition: int | None = None,
     ) -> F:
-        """Queue a record; a future of its RecordMetadata. Strings are sent as UTF-8.
+        """Queue a record; a future of its RecordMetadata. Strings are sent as UTF-8; a `Topic`
+        serializes key and value.
 
         `timestamp`: milliseconds since 1970, a datetime with a time zone, or None for now.
 
         For the topic's metadata or for room in `buffer_memory`, a thread's `Producer.send` blocks
         for up to `max_block_ms`. `AsyncProducer.try_send` waits for neither: it raises
         BufferExhaustedError, or LeaderNotAvailableError for a topic that is not known yet. Both
-        raise UnknownTopicOrPartitionError, MessageTooLargeError, ClosedError; OptionError and
-        UsageError for arguments of a wrong type or value.
+        raise UnknownTopicOrPartitionError, MessageTooLargeError, ClosedError, SerializationError;
+        OptionError and UsageError for arguments of a wrong type or value.
         """
+        if type(topic) is not str or self._chain is not None:
+            row = self._prepared(topic, value, key, headers, timestamp, partition)
+            try:
+                return self._queue_row(row)
+            except Exception as error:
+                self._refused(row, error)
+                raise
+        return self._append(topic, value, key, headers, timestamp, partition)
+
+    def _prepared(
+        self,
+        topic: str | Topic[Any, Any],
+        value: Any,
+        key: Any,
+        headers: HeaderList | None,
+        timestamp: int | datetime | None,
+        partition: int | None,
+    ) -> SendRecord:
+        """The record as bytes, as the interceptors want it."""
+        rows = header_rows(headers) if headers else NO_HEADERS
+        if isinstance(topic, Topic):
+            name = topic.name
+            key, value = topic.dumps(key, value, rows)
+        else:
+            name = topic
+            key = None if key is None else to_bytes(key, "key")
+            value = None if value is None else to_bytes(value, "value")
+        at = None if timestamp is None else to_timestamp(timestamp)
+        row = SendRecord(name, value, key, rows, at, partition)
+        return row if self._chain is None else self._chain.on_send(row)
+
+    def _queue_row(self, row: SendRecord) -> F:
+        """Queue a prepared record; the interceptors hear of its outcome."""
+        sent = self._append(*row)
+        chain = self._chain
+        if chain is not None:
+            sent.add_done_callback(lambda done: chain.on_delivery(row, *done.outcome()))
+        return sent
+
+    def _refused(self, row: SendRecord, error: Exception) -> None:
+        """A prepared record was not queued."""
+        if self._chain is not None:
+            self._chain.on_delivery(row, None, error)
+
+    def _append(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: HeaderList | None = None,
+        timestamp: int | datetime | None = None,
+        partition: int | None = None,
+    ) -> F:
+        """Queue a record of bytes and text."""
         if value is not None and type(value) is not bytes:
-            value = _to_bytes(value, "value")
+            value = to_bytes(value, "value")
         if key is not None and type(key) is not bytes:
-            key = _to_bytes(key, "key")
+            key = to_bytes(key, "key")
         route = self._by_topic.get(topic) or self._find_route(topic)
         if timestamp is None:
             timestamp = self._now_ms()
         elif type(timestamp) is not int or not NO_TIMESTAMP <= timestamp <= TIMESTAMP_MAX:
-            timestamp = _to_timestamp(timestamp)
+            timestamp = to_timestamp(timestamp)
         size = RECORD_OVERHEAD_MAX_BYTES
         if value is not None:
             size += len(value)
@@ -89,9 +196,9 @@ class RecordSending(Generic[F]):
             size += len(key)
         rows = NO_HEADERS
         if headers:
-            rows = _header_rows(headers)
+            rows = header_rows(headers)
             size += sum(len(k) * 4 + len(v or b"") + 10 for k, v in rows)
-        if partition is None and key is None and self._partitioner is None:
+        if partition is None and (key is None or self._is_sticky) and not self._partitions_all:
             queue = route.sticky_queue
             is_sticky = True
         else:
@@ -109,7 +216,8 @@ class RecordSending(Generic[F]):
         return self._outcome(batch, index, timestamp)
 
 
-def _to_bytes(blob: Any, what: str) -> bytes:
+def to_bytes(blob: Any, what: str) -> bytes:
+    """Bytes, or text as UTF-8. Raises OptionError."""
     if isinstance(blob, str):
         return blob.encode()
     if isinstance(blob, bytes | bytearray | memoryview):
@@ -118,7 +226,8 @@ def _to_bytes(blob: Any, what: str) -> bytes:
     raise OptionError(f"{what} is of type {kind}: give bytes, a string or None")
 
 
-def _to_timestamp(timestamp: Any) -> int:
+def to_timestamp(timestamp: Any) -> int:
+    """Milliseconds since 1970. Raises OptionError, UsageError."""
     if isinstance(timestamp, datetime):
         if timestamp.utcoffset() is None:
             raise UsageError(
@@ -133,12 +242,13 @@ def _to_timestamp(timestamp: Any) -> int:
     return milliseconds
 
 
-def _header_rows(headers: HeaderList) -> tuple[tuple[str, bytes | None], ...]:
+def header_rows(headers: HeaderList) -> tuple[tuple[str, bytes | None], ...]:
+    """Headers as rows of name and bytes. Raises OptionError."""
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     rows = []
     for pair in pairs:
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
             raise OptionError(f"header {pair!r}: give (name, value), the name a string")
         name, blob = pair
-        rows.append((name, None if blob is None else _to_bytes(blob, f"header {name}")))
+        rows.append((name, None if blob is None else to_bytes(blob, f"header {name}")))
     return tuple(rows)

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum
+from itertools import islice
 
 from headwater.client.core.fetching import PartitionFetchState
 from headwater.client.errors import IllegalStateError
@@ -74,6 +75,20 @@ class SubscriptionState:
     def drop_pending(self, partitions: list[TopicPartition]) -> None:
         """Forget the records of these partitions that iteration has not yielded."""
         self.pending = deque(r for r in self.pending if r[:2] not in partitions)
+
+    def peek(self, limit: int) -> list[ConsumerRecord]:
+        """The first pending records; they stay pending."""
+        return list(islice(self.pending, limit))
+
+    def drop(self, rows: list[ConsumerRecord]) -> bool:
+        """Forget these first pending records, which were dealt with. False, and nothing is
+        forgotten, when a seek or a rebalance has changed them."""
+        found = list(islice(self.pending, len(rows)))
+        if len(found) < len(rows) or any(a is not b for a, b in zip(found, rows, strict=True)):
+            return False
+        for _ in rows:
+            self.pending.popleft()
+        return True
 
     def next_offset(self, entry: PartitionFetchState) -> OffsetAndMetadata:
         """The position, or the first record that iteration has not yielded.

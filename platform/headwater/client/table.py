@@ -48,7 +48,10 @@ def as_table(table: Any) -> pa.Table:
         if type(table).__module__.startswith("pandas"):
             return pa.Table.from_pandas(table, preserve_index=False)
         return pa.table(table)
-    raise UsageError(f"send_table takes a pyarrow Table or a pandas DataFrame, not {type(table)}")
+    raise UsageError(
+        "send_table takes a pyarrow Table, a frame of pandas or polars, a relation of DuckDB, or "
+        f"what else Arrow can read, not {type(table)}"
+    )
 
 
 def table_batches(

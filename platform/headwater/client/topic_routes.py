@@ -8,6 +8,7 @@ number from the next refresh on, as with Java's producer.
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 from headwater.client.cluster import Cluster
 from headwater.client.core.partition_queue import PartitionQueue
@@ -24,6 +25,8 @@ from headwater.client.producer_options import ProducerOptions
 from headwater.client.record_accumulator import RecordAccumulator
 from headwater.errors import ErrorCode
 
+ROUND_ROBIN = "round_robin"
+STICKY = "sticky"
 UNKNOWN_TOPIC_TIMEOUT_S = 5.0
 """How long `send` waits for a topic that is not in the metadata."""
 
@@ -40,13 +43,15 @@ class RouteNotLoadedError(LeaderNotAvailableError):
 class TopicRoute:
     """The queues of one topic's partitions."""
 
-    __slots__ = ("count", "queues", "sticky", "sticky_queue")
+    __slots__ = ("count", "queues", "sticky", "sticky_queue", "turns")
 
     def __init__(self, queues: list[PartitionQueue], sticky: StickyPartitioner) -> None:
         self.queues = queues
         self.count = len(queues)
         self.sticky = sticky
         self.sticky_queue = queues[0]
+        self.turns = itertools.cycle(queues)
+        """Of the round robin partitioner; threads may share it."""
 
 
 class TopicRoutes:
@@ -132,8 +137,12 @@ class TopicRoutes:
         Raises RouteNotLoadedError for a partition beyond the route's; OptionError for a partition
         that is no integer.
         """
-        if partition is None and self._options.partitioner is not None:
-            partition = self._options.partitioner(key, route.count)
+        chosen = self._options.partitioner
+        if partition is None and chosen is not None:
+            if chosen == ROUND_ROBIN:
+                return next(route.turns)
+            if callable(chosen):
+                partition = chosen(key, route.count)
         if partition is None:
             assert key is not None
             return route.queues[self._by_key.partition(key, route.count)]

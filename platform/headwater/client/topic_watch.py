@@ -12,6 +12,7 @@ from headwater.client.cluster import Cluster
 from headwater.client.consumer_options import ConsumerOptions
 from headwater.client.errors import OptionError, kafka_error
 from headwater.client.partition_names import topic_name
+from headwater.client.serializers.values import Topic
 from headwater.client.values import TopicPartition
 from headwater.errors import ErrorCode, KafkaError, UsageError
 
@@ -178,7 +179,8 @@ def checked_topics(topics: Any) -> list[str]:
             f"topics is {topics!r}, of type {type(topics).__name__}: give topic names, and options "
             "as keywords"
         )
-    names = [topics] if isinstance(topics, str) else list(topics)
+    listed = [topics] if isinstance(topics, str) else list(topics)
+    names = [topic.name if isinstance(topic, Topic) else topic for topic in listed]
     for name in names:
         try:
             topic_name(name)

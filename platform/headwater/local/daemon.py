@@ -31,7 +31,12 @@ from headwater.local.data_folders import shut
 from headwater.local.ensemble import with_id_of_ensemble
 from headwater.local.manager import Launcher, Manager
 from headwater.local.processes import CLUSTER_DIR_VARIABLE
-from headwater.local.service_spec import ServiceSpec, registry_service, tiering_service
+from headwater.local.service_spec import (
+    ServiceSpec,
+    gateway_service,
+    registry_service,
+    tiering_service,
+)
 from headwater.local.stop import end_leftovers
 from headwater.local.supervisor import Supervisor
 from headwater.local.supervisor_socket import Report, SupervisorSocket, failure
@@ -66,6 +71,8 @@ class UpOptions:
     """Run `headwater tier serve` beside the brokers."""
     registry_port: int | None = None
     """Run `headwater registry serve` beside the brokers, at this port."""
+    gateway_port: int | None = None
+    """The same for `headwater gateway`."""
 
 
 class StopRequestedError(BaseException):
@@ -112,11 +119,14 @@ def services_of(options: UpOptions) -> tuple[ServiceSpec, ...]:
     """The processes that these options ask for beside the brokers."""
     tiering = tiering_service() if options.tiering else None
     port = options.registry_port
+    url = None if port is None else f"http://127.0.0.1:{port}"
     registry = None if port is None else registry_service(port)
-    if tiering is not None and port is not None and not options.secure:
-        url = f"http://127.0.0.1:{port}"
+    gateway = None
+    if options.gateway_port is not None:
+        gateway = gateway_service(options.gateway_port, url)
+    if tiering is not None and url is not None and not options.secure:
         tiering = replace(tiering, command=(*tiering.command, "--schema-registry", url))
-    return tuple(service for service in (registry, tiering) if service is not None)
+    return tuple(service for service in (registry, gateway, tiering) if service is not None)
 
 
 @contextmanager

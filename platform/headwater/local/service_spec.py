@@ -13,6 +13,9 @@ TIERING = "tiering"
 REGISTRY = "registry"
 REGISTRY_PORT = 8081
 """Confluent's."""
+GATEWAY = "gateway"
+GATEWAY_PORT = 8082
+"""Of Confluent's REST proxy."""
 HEADWATER_COMMAND = (sys.executable, "-P", "-m", "headwater")
 
 
@@ -53,12 +56,26 @@ def tiering_service() -> ServiceSpec | None:
 
 def registry_service(port: int) -> ServiceSpec:
     """`headwater registry serve`. Raises UsageError where its libraries are not installed."""
-    for library in ("starlette", "uvicorn", "headwater_gateway"):
-        if find_spec(library) is None:
-            raise UsageError(f"--schema-registry needs {library}: {install_hint('gateway')}")
+    _check_gateway_extra("--schema-registry")
     command = (
         *(*HEADWATER_COMMAND, "registry", "serve", "--supervised", "--port", str(port)),
         # Schemas outlive every disk in a table, as the records do that they are for.
         *("--topic-config", "remote.storage.enable=true"),
     )
     return ServiceSpec(REGISTRY, command, users_option="--user-bootstrap-server", awaits_ready=True)
+
+
+def gateway_service(port: int, registry_url: str | None) -> ServiceSpec:
+    """`headwater gateway`, with the registry at this URL. Raises UsageError where its libraries are
+    not installed."""
+    _check_gateway_extra("--gateway")
+    listen = ("--listen", f"127.0.0.1:{port}")
+    registry = () if registry_url is None else ("--schema-registry", registry_url)
+    command = (*HEADWATER_COMMAND, "gateway", "--supervised", *listen, *registry)
+    return ServiceSpec(GATEWAY, command, users_option="--user-bootstrap-server", awaits_ready=True)
+
+
+def _check_gateway_extra(option: str) -> None:
+    for library in ("starlette", "uvicorn", "headwater_gateway"):
+        if find_spec(library) is None:
+            raise UsageError(f"{option} needs {library}: {install_hint('gateway')}")

@@ -23,11 +23,12 @@ from headwater.security.client_security import credentials_of
 
 TOPIC_CONFIGS = (
     "cleanup.policy", "compression.type", "delete.retention.ms", "max.message.bytes",
-    "message.timestamp.type", "min.cleanable.dirty.ratio", "min.compaction.lag.ms",
+    "min.cleanable.dirty.ratio", "min.compaction.lag.ms",
     "max.compaction.lag.ms", "retention.bytes", "retention.ms", "segment.bytes", "segment.ms",
 )  # fmt: skip
 """The topic configs that are mirrored by default: what says how long and in which form records are
-kept. Those of replicas, tables and throttles belong to their cluster."""
+kept. Those of replicas, tables and throttles belong to their cluster; with LogAppendTime the target
+would replace the records' timestamps."""
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,100}")
 
 
@@ -49,6 +50,9 @@ KEYS = (
     _key("topics.deny", Kind.STRING, None, "Topics not to mirror, instead of `topics`."),
     _key("groups", Kind.STRING, None, "Groups whose offsets are translated."),
     _key("groups.deny", Kind.STRING, None, "Groups whose offsets are not, instead of `groups`."),
+    _key("group.instance.id", Kind.STRING, None,
+         "Names this process among those of the mirror: it takes its buckets over again at once "
+         "after a crash (KIP-345). Each process needs its own."),
     _key("mirror.buckets", Kind.INT, 4,
          "Transactions at the same time, over all processes. Fixed with the first run.", 1),
     _key("commit.interval.ms", Kind.INT, 200, "Time limit of a transaction.", 1, "ms"),
@@ -66,7 +70,7 @@ KEYS = (
          "How often the target learns that the mirror lives, and where the source ends.", 1, "s"),
     _key("target.existing", Kind.STRING, "stop",
          "`append` mirrors into topics that hold other records already; `stop` does not."),
-    _key("metrics.port", Kind.INT, None, "Serve Prometheus metrics at this port of 127.0.0.1.", 1),
+    _key("metrics.listen", Kind.STRING, None, "Serve Prometheus metrics at this HOST:PORT."),
     _key("source.auto.offset.reset", Kind.STRING, "earliest",
          "Where a topic begins that was never mirrored: earliest or latest."),
     _key("target.transaction.timeout.ms", Kind.INT, 60_000,
@@ -86,12 +90,16 @@ CONNECTION_KEYS = (
     _key("retry.backoff.max.ms", Kind.INT, 1000, "Longest pause.", 0, "ms"),
     _key("metadata.max.age.ms", Kind.INT, 300_000, "Longest age of metadata.", 1, "ms"),
     _key("socket.connection.setup.timeout.ms", Kind.INT, 10_000, "Of a connection.", 1, "ms"),
+    _key("receive.buffer.bytes", Kind.INT, -1, "Of a socket; -1: the system's.", -1, "bytes"),
+    _key("send.buffer.bytes", Kind.INT, -1, "Of a socket; -1: the system's.", -1, "bytes"),
 )  # fmt: skip
 """After `source.` and `target.`, beside those of security."""
 ALIASES = {
     "topics.exclude": "topics.deny", "topics.blacklist": "topics.deny", "blacklist": "topics.deny",
     "whitelist": "topics", "groups.exclude": "groups.deny", "tasks.max": "mirror.buckets",
-    "num.producers": "mirror.buckets", "consumer.auto.offset.reset": "source.auto.offset.reset",
+    "num.producers": "mirror.buckets",
+    "socket.receive.buffer.bytes": "source.receive.buffer.bytes",
+    "consumer.auto.offset.reset": "source.auto.offset.reset",
 }  # fmt: skip
 """Names of MirrorMaker 1 and 2 for the same thing."""
 ENQUEUE_TIMEOUTS = ("queue.enqueue.timeout.ms", "queue.enqueueTimeout.ms")
@@ -121,6 +129,7 @@ class MirrorConfig:
     topics: Selection
     groups: Selection
     mirror_id: str = "1"
+    instance_id: str | None = None
     buckets: int = 4
     commit_s: float = 0.2
     commit_bytes: int = 8 << 20
@@ -133,15 +142,15 @@ class MirrorConfig:
     groups_s: float = 10.0
     heartbeat_s: float = 1.0
     appends: bool = False
-    metrics_port: int | None = None
+    metrics_listen: str | None = None
     starts_latest: bool = False
     transaction_timeout_ms: int = 60_000
     fetch_min_bytes: int = 1
     fetch_wait_ms: int = 500
     fetch_bytes: int = 16 << 20
     fetch_partition_bytes: int = 2 << 20
-    given: Mapping[str, str] = field(default_factory=dict)
-    """The properties as given, secrets included: not for printing."""
+    given: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The properties as given, secrets included."""
 
     @property
     def group_id(self) -> str:
@@ -192,10 +201,10 @@ def parse_config(properties: Mapping[str, str]) -> MirrorConfig:
 
 
 _PLAIN = {
-    "buckets": "mirror.buckets", "commit_bytes": "commit.bytes",
+    "instance_id": "group.instance.id", "buckets": "mirror.buckets", "commit_bytes": "commit.bytes",
     "replication_factor": "replication.factor", "syncs_configs": "sync.topic.configs.enabled",
     "topic_configs": "topic.configs", "syncs_acls": "sync.topic.acls.enabled",
-    "syncs_groups": "sync.group.offsets.enabled", "metrics_port": "metrics.port",
+    "syncs_groups": "sync.group.offsets.enabled", "metrics_listen": "metrics.listen",
     "transaction_timeout_ms": "target.transaction.timeout.ms",
     "fetch_min_bytes": "source.fetch.min.bytes", "fetch_wait_ms": "source.fetch.max.wait.ms",
     "fetch_bytes": "source.fetch.max.bytes",
@@ -279,6 +288,8 @@ def _side(name: str, given: Mapping[str, str]) -> Side:
         retry_backoff_ms=number("retry.backoff.ms"),
         retry_backoff_max_ms=number("retry.backoff.max.ms"),
         metadata_max_age_ms=number("metadata.max.age.ms"),
+        receive_buffer_bytes=number("receive.buffer.bytes"),
+        send_buffer_bytes=number("send.buffer.bytes"),
         credentials=credentials,
     )
     return Side(name, bootstrap, servers, options)
@@ -293,3 +304,20 @@ def _parsed_in(side: str, key: ConfigKey, own: Mapping[str, str]) -> object:
 
 def _credentials(properties: Mapping[str, str]) -> Credentials:
     return credentials_of(properties) if properties else NO_CREDENTIALS
+
+
+def reversed_properties(config: MirrorConfig, mirror_id: str) -> dict[str, str]:
+    """The properties of the mirror in the other direction, secrets included. Raises UsageError."""
+    other = {"source": "target", "target": "source"}
+    found = {"mirror.id": mirror_id}
+    one_sided = {key.name for key in KEYS if key.name.startswith(("source.", "target."))}
+    for name, value in config.given.items():
+        side, _, rest = name.partition(".")
+        if name in ("mirror.id", "metrics.listen", "group.instance.id"):
+            continue
+        swapped = f"{other[side]}.{rest}" if side in other and name not in one_sided else name
+        found[swapped] = value
+    if mirror_id == config.mirror_id:
+        raise UsageError(f"--id {mirror_id} is this mirror's own: the other direction needs one")
+    parse_config(found)
+    return found

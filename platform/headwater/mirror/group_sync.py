@@ -34,6 +34,8 @@ class GroupSync:
     def __init__(self, source: Cluster, target: Cluster, config: MirrorConfig) -> None:
         self.foreign: dict[str, list[TopicPartition]] = {}
         """Group -> partitions that a consumer of the target has committed itself."""
+        self.trouble = ""
+        """Why the last round failed."""
         self._source = GroupCalls(source)
         self._target = GroupCalls(target)
         self._config = config
@@ -101,5 +103,8 @@ class GroupSync:
             await asyncio.sleep(self._config.groups_s)
             try:
                 await self.sync(buckets)
+                self.trouble = ""
             except (KafkaError, OSError) as error:
-                log.warning("the groups' offsets were not translated: %s", error)
+                if not self.trouble:
+                    log.warning("the groups' offsets are not translated: %s", error)
+                self.trouble = str(error) or type(error).__name__

@@ -29,7 +29,7 @@ def group_membership(cluster: Cluster, config: MirrorConfig, topic: str) -> Grou
         options.partition_assignment_strategy,
         session_timeout_ms=options.session_timeout_ms,
         rebalance_timeout_ms=options.max_poll_interval_ms,
-        group_instance_id=None,
+        group_instance_id=config.instance_id,
     )
     return GroupMembership(cluster, options, member, watch, lambda: None)
 
@@ -44,7 +44,7 @@ def _options(config: MirrorConfig) -> ConsumerOptions:
     return ConsumerOptions(
         bootstrap_servers=config.target.bootstrap,
         group_id=config.group_id,
-        group_instance_id=None,
+        group_instance_id=config.instance_id,
         client_id=cluster.client_id,
         client_rack="",
         auto_offset_reset=None,

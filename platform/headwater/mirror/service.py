@@ -27,7 +27,11 @@ from headwater.mirror.topic_sync import TopicSync
 BOOTSTRAP_MS = 30_000
 TICK_S = 0.2
 SLOWEST_STOP_S = 10.0
-POSITIONS_CONFIGS = {"cleanup.policy": "compact"}
+POSITIONS_CONFIGS = {
+    "cleanup.policy": "compact", "segment.bytes": "16777216", "segment.ms": "600000",
+    "min.cleanable.dirty.ratio": "0.2",
+}  # fmt: skip
+"""Cleaned often: who takes over a bucket reads its whole partition."""
 log = logging.getLogger(__name__)
 
 
@@ -152,14 +156,19 @@ class MirrorService:
 
     async def _follow_topics(self) -> None:
         """Look for topics and partitions, as often as the config says."""
+        trouble = ""
         while True:
             try:
                 await self._sync.refresh(changes_target=0 in self.buckets)
                 self._parts.partitions = self._sync.partitions()
+                self._parts.troubles = [f"{t}: {why}" for t, why in self._sync.trouble.items()]
                 if self.config.syncs_acls and 0 in self.buckets:
                     await self._acls.sync(sorted(self._sync.topics), self.buckets[0])
+                trouble = ""
             except (KafkaError, OSError) as error:
-                log.warning("the topics were not looked at: %s", error)
+                if not trouble:
+                    log.warning("the topics cannot be looked at: %s", error)
+                trouble = str(error) or type(error).__name__
             has_any = bool(self._parts.partitions) or not self.buckets
             await asyncio.sleep(self.config.refresh_s if has_any else 1.0)
 

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import BaseRoute, Mount, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headwater_gateway.app.bodies import declared_length, limited
+from headwater_gateway.app.bodies import BodyBudget, BodyHold, declared_length, limited
 from headwater_gateway.app.errors import GatewayError, too_large, unauthorized
 from headwater_gateway.app.guard import SAFE_METHODS, Guard
 from headwater_gateway.app.login import Login, login_of
@@ -46,6 +46,7 @@ class GatewayApp:
         self._parts = parts
         self._services = services
         self._guard = guard
+        self._bodies = BodyBudget()
         api: list[BaseRoute] = []
         pages: list[BaseRoute] = []
         for part in parts:
@@ -69,10 +70,10 @@ class GatewayApp:
         """ASGI."""
         scope["state"] = {**scope.get("state", {})}
         scope["app"] = self  # routers raise what they do not find, instead of a reply of their own
-        is_page = self._is_page(scope["path"])
+        is_page = self._is_page(scope)
         is_tls = self._services.settings.is_tls
         reply = Reply(with_security_headers(send, is_page=is_page, is_tls=is_tls))
-        request = _Request(scope, is_page=is_page)
+        request = _Request(scope, BodyHold(self._bodies), is_page=is_page)
         try:
             await self._answer(request, receive, reply)
         except GatewayError as error:
@@ -87,11 +88,14 @@ class GatewayApp:
             refused = GatewayError(500, 500, f"Internal Server Error: {type(error).__name__}")
             await self._refuse(request, refused, receive, reply)
         finally:
+            request.body.set(0)
             self._audit(request, reply)
 
-    def _is_page(self, path: str) -> bool:
-        is_root = path == "/" and self._has_pages
-        return is_root or path == PAGES or path.startswith(f"{PAGES}/")
+    def _is_page(self, scope: Scope) -> bool:
+        path: str = scope["path"]
+        if path == "/":  # of both: a browser asks for HTML
+            return self._has_pages and "text/html" in Headers(scope=scope).get("accept", "")
+        return path == PAGES or path.startswith(f"{PAGES}/")
 
     async def _answer(self, request: _Request, receive: Receive, reply: Reply) -> None:
         headers, method = request.headers, request.method
@@ -102,7 +106,7 @@ class GatewayApp:
         if length > limit:
             raise too_large(limit)
         scope = request.scope
-        received = limited(scope, receive, limit)
+        received = limited(scope, receive, limit, request.body)
         if not request.is_page:
             if request.path == HEALTH:
                 await JSONResponse({"status": "up"})(scope, received, reply)
@@ -194,8 +198,9 @@ class GatewayApp:
 class _Request:
     """What the shell knows of a request."""
 
-    def __init__(self, scope: Scope, *, is_page: bool) -> None:
+    def __init__(self, scope: Scope, body: BodyHold, *, is_page: bool) -> None:
         self.scope = scope
+        self.body = body
         self.headers = Headers(scope=scope)
         self.method: str = scope["method"]
         self.path: str = scope["path"]

@@ -70,8 +70,11 @@ class SdkClients:
 class SdkConnector:
     """Logs in at the brokers (`headwater_gateway.app.client_pools.Connector`)."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(
+        self, settings: GatewaySettings, connect_timeout_ms: float = CONNECT_TIMEOUT_MS
+    ) -> None:
         self._settings = settings
+        self._connect_timeout_ms = connect_timeout_ms
 
     async def connect(self, login: Login) -> SdkClients:
         """Clients that have logged in."""
@@ -92,7 +95,7 @@ class SdkConnector:
         admin = AsyncAdmin(
             self._settings.bootstrap_servers,
             client_id=CLIENT_ID,
-            bootstrap_timeout_ms=CONNECT_TIMEOUT_MS,
+            bootstrap_timeout_ms=self._connect_timeout_ms,
             default_api_timeout_ms=CALL_TIMEOUT_MS,
             **options,
         )

@@ -33,6 +33,11 @@ class Splitter:
         self._where = _Where.BETWEEN
         self._fault: GatewayError | None = None
 
+    @property
+    def held_bytes(self) -> int:
+        """Of an object that has begun."""
+        return len(self._rest)
+
     def end(self) -> None:
         """The stream is over. Raises GatewayError for what is left."""
         self._raise_fault()

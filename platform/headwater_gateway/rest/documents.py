@@ -95,6 +95,13 @@ class Document:
             raise self.wrong(name, f"a number from 0 to {most}")
         return value
 
+    def setting(self, name: str) -> str:
+        """A string; numbers and booleans are taken as their text, as Kafka's proxy does."""
+        value = self._value.get(name)
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return str(value) if isinstance(value, int | float) else self.text(name)
+
     def optional_integer(self, name: str, most: int = INT32_MAX) -> int | None:
         """A number, or None."""
         return self.integer(name, most=most) if self.has(name) else None

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
-import ssl
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Scope
 
-from headwater.errors import UsageError
-from headwater.security.tls_context import client_context
-from headwater.sockets import is_loopback
 from headwater_gateway.app.errors import GatewayError
-from headwater_gateway.app.login import Login
+from headwater_gateway.app.login import Login, LoginKind
+from headwater_tier.typed.decoding import SchemaUnavailableError
+from headwater_tier.typed.registry_http import (
+    BASIC_INFO,
+    BASIC_SOURCE,
+    BEARER_TOKEN,
+    RegistryServer,
+)
 
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
-TIMEOUT_S = 15.0
-ANSWER_BYTES_MAX = 16 * 1024 * 1024
 UNAVAILABLE = 50301
+LOGINS_MAX = 200
+OPTION = "--schema-registry"
 
 
 class HttpRegistry:
@@ -29,44 +31,38 @@ class HttpRegistry:
 
     def __init__(self, url: str, properties: Mapping[str, str], *, has_login: bool) -> None:
         """Raises UsageError for a URL that is none, or by which passwords would go in clear."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
-            raise UsageError(f"--schema-registry {url!r}: give http://HOST:PORT or https://")
-        if parts.scheme == "http" and has_login and not is_loopback(parts.hostname):
-            raise UsageError(f"--schema-registry {url} would get passwords in clear: use https")
-        self._host, self._port = parts.hostname, parts.port
-        self._path = parts.path.rstrip("/")
-        tls = {k: v for k, v in properties.items() if k.startswith("ssl.")}
-        self._tls: ssl.SSLContext | None = None
-        if parts.scheme == "https":
-            self._tls = client_context(tls)
+        self._url = url
+        self._tls = {name: text for name, text in properties.items() if name.startswith("ssl.")}
+        self._servers: OrderedDict[Login, RegistryServer] = OrderedDict()
+        sample = Login("user", LoginKind.PASSWORD, "password")
+        self._new_server(sample if has_login else Login.anonymous())
 
     async def ask(self, login: Login, method: str, path: str, body: Any = None) -> Any:
         """See the port."""
+        server = self._server(login)
         try:
-            status, answer = await asyncio.to_thread(self._ask, login, method, path, body)
-        except (OSError, http.client.HTTPException) as error:
-            raise GatewayError(
-                503, UNAVAILABLE, f"the schema registry does not answer: {error}"
-            ) from error
-        return document_of(status, answer)
+            status, document = await asyncio.to_thread(server.ask, method, path, body)
+        except SchemaUnavailableError as error:
+            raise GatewayError(503, UNAVAILABLE, str(error)) from error
+        return told(status, document)
 
-    def _ask(self, login: Login, method: str, path: str, body: Any) -> tuple[int, bytes]:
-        connection = self._connection()
-        try:
-            content = None if body is None else json.dumps(body)
-            connection.request(method, self._path + path, content, headers_of(login))
-            reply = connection.getresponse()
-            return reply.status, reply.read(ANSWER_BYTES_MAX)
-        finally:
-            connection.close()
+    def _server(self, login: Login) -> RegistryServer:
+        found = self._servers.pop(login, None)
+        self._servers[login] = found or self._new_server(login)
+        if len(self._servers) > LOGINS_MAX:
+            self._servers.popitem(last=False)
+        return self._servers[login]
 
-    def _connection(self) -> http.client.HTTPConnection:
-        if self._tls is None:
-            return http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
-        return http.client.HTTPSConnection(
-            self._host, self._port, timeout=TIMEOUT_S, context=self._tls
-        )
+    def _new_server(self, login: Login) -> RegistryServer:
+        own = {
+            LoginKind.ANONYMOUS: {},
+            LoginKind.TOKEN: {BEARER_TOKEN: login.secret},
+            LoginKind.PASSWORD: {
+                BASIC_SOURCE: "USER_INFO",
+                BASIC_INFO: f"{login.name}:{login.secret}",
+            },
+        }[login.kind]
+        return RegistryServer(self._url, {**self._tls, **own}, name=OPTION)
 
 
 class OwnRegistry:
@@ -106,7 +102,7 @@ class OwnRegistry:
             answer += message.get("body", b"")
 
         await self._app(scope, receive, send)
-        return document_of(status, answer)
+        return told(status, json.loads(answer) if answer else None)
 
 
 def headers_of(login: Login) -> dict[str, str]:
@@ -116,17 +112,12 @@ def headers_of(login: Login) -> dict[str, str]:
     return {"Accept": MEDIA_TYPE, "Content-Type": MEDIA_TYPE, **own}
 
 
-def document_of(status: int, answer: bytes) -> Any:
+def told(status: int, document: Any) -> Any:
     """The document of a reply. Raises GatewayError for an error's."""
-    try:
-        document = json.loads(answer) if answer else None
-    except (ValueError, RecursionError):
-        document = None
-        status = max(status, 502)
     if status < 400:
         return document
-    told = document if isinstance(document, dict) else {}
-    code, message = told.get("error_code"), told.get("message")
+    answer = document if isinstance(document, dict) else {}
+    code, message = answer.get("error_code"), answer.get("message")
     raise GatewayError(
         status,
         code if isinstance(code, int) else status,

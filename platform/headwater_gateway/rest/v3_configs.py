@@ -79,7 +79,7 @@ class Configs:
         async def put(request: RestRequest) -> Any:
             await self._ids.of_path(request)
             holder = await find(request)
-            changes = {request.part("name"): (await request.document()).text("value")}
+            changes = {request.part("name"): (await request.document()).setting("value")}
             await request.admin.alter_configs(holder.resource_type, holder.name, changes)
 
         async def reset(request: RestRequest) -> Any:
@@ -125,7 +125,7 @@ def change_of(row: Document) -> tuple[str, str | None]:
         return row.text("name"), None
     if operation != "SET":
         raise row.wrong("operation", "SET or DELETE")
-    return row.text("name"), row.text("value")
+    return row.text("name"), row.setting("value")
 
 
 async def _rows(request: RestRequest, cluster: Cluster, holder: Holder) -> list[Row]:

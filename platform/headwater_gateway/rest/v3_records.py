@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from headwater.client.values import Headers, RecordMetadata
 from headwater.errors import HeadwaterError
+from headwater_gateway.app.bodies import BodyHold
 from headwater_gateway.app.errors import GatewayError
 from headwater_gateway.rest.concatenated_json import Splitter
 from headwater_gateway.rest.documents import Document, bad_request, encoded, from_base64, parsed
@@ -155,8 +156,9 @@ class RecordStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
         receive_raw: Receive = scope["state"]["raw_receive"]
+        hold: BodyHold = scope["state"]["body_hold"]
         is_stream = "transfer-encoding" in self._request.http.headers
-        async with aclosing(_texts(receive_raw, is_stream=is_stream)) as texts:
+        async with aclosing(_texts(receive_raw, hold, is_stream=is_stream)) as texts:
             first = await anext(texts, None)
             if first is None:
                 raise bad_request("the body is empty: send JSON objects")
@@ -205,7 +207,7 @@ class _Text(NamedTuple):
     """Nothing comes after it, as far as is known: the body has ended."""
 
 
-async def _texts(receive: Receive, *, is_stream: bool) -> AsyncGenerator[_Text]:
+async def _texts(receive: Receive, hold: BodyHold, *, is_stream: bool) -> AsyncGenerator[_Text]:
     """The objects of a body. A stream, whose length is not declared, may go on for as long as the
     client likes: its objects are given at once."""
     splitter = Splitter(RECORD_BYTES_MAX)
@@ -214,7 +216,9 @@ async def _texts(receive: Receive, *, is_stream: bool) -> AsyncGenerator[_Text]:
     try:
         while more:
             piece, more = await _piece(receive)
-            for text in splitter.feed(piece):
+            texts = splitter.feed(piece)
+            hold.set(splitter.held_bytes + sum(map(len, texts)))
+            for text in texts:
                 if held is not None:
                     yield _Text(held, is_last=False)
                 held = text

@@ -154,7 +154,7 @@ def new_topic(document: Document) -> NewTopic:
     """The topic that a body describes. Raises GatewayError (422)."""
     configs = {}
     if document.has("configs"):
-        configs = {row.text("name"): row.text("value") for row in document.objects("configs")}
+        configs = {row.text("name"): row.setting("value") for row in document.objects("configs")}
     assignments = None
     if document.has("replicas_assignments"):
         given = document.object("replicas_assignments")

@@ -128,11 +128,25 @@ def test_a_restarted_service_goes_back_and_reports_only_what_is_missing() -> Non
     second = LiveDesk()
     for _, _, value in kept:
         second.remember(value)
-    assert second.take(WANTED, {PLACE: 9}) + second.take(EVERY, {PLACE: 9}) == []
+    for one in (WANTED, EVERY):
+        assert second.take(one, {PLACE: 9}, recalled=True) == []
     assert second.first_positions() == {PLACE: 3}
     points = told([r for n in range(3, 9) for r in see(second, n, values[n])])
     assert [p["record_id"] for p in points] == ["v7", "v8"]
     assert told(second.changed_counts())[0]["counts"] == {HERE: 6}
+
+
+def test_the_same_instruction_again_changes_nothing_and_another_one_begins_anew() -> None:
+    desk = LiveDesk()
+    desk.take(EVERY, {PLACE: 0})
+    see(desk, 0, vehicle(0))
+    assert desk.take(EVERY, {PLACE: 1}) == []
+    see(desk, 1, vehicle(1))
+    assert told(desk.changed_counts())[0]["counts"] == {HERE: 2}
+    (taken,) = told(desk.take(CountInstruction("c1", "vehicle", minutes=60), {PLACE: 2}))
+    assert taken["positions"] == {"vehicles-0": 2}
+    see(desk, 2, vehicle(2))
+    assert told(desk.changed_counts())[0]["counts"] == {HERE: 1}
 
 
 @pytest.mark.parametrize("value", [None, b"", b"{}", b"[]", b"\xff", b"17", b'{"record_id": 1}'])

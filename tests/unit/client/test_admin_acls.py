@@ -10,6 +10,7 @@ import confluent_kafka
 import pytest
 
 from headwater import Admin, NewTopic
+from headwater.client.errors import AuthorizationError
 from headwater.config.rows_security import STANDARD_AUTHORIZER
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
@@ -77,6 +78,21 @@ def test_what_cannot_be_an_acl_is_refused_and_the_rest_is_made(admin: Admin) -> 
             admin.create_acls([bad, good])
         assert caught.value.code is ErrorCode.INVALID_REQUEST
     assert admin.delete_acls([AclFilter()]) == [good]
+
+
+def test_a_topic_that_may_not_be_described_is_not_said_to_be_missing(admin: Admin) -> None:
+    admin.create_topics([NewTopic("hidden", 1, 1)])
+    admin.create_acls([acl("hidden", Operation.DESCRIBE)])
+    for patient in (True, False):
+        with pytest.raises(AuthorizationError, match="hidden"):
+            describe_until_refused(admin, patient=patient)
+
+
+def describe_until_refused(admin: Admin, *, patient: bool) -> None:
+    """ACLs take a moment to reach every broker."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        admin.describe_topics(["hidden"], patient=patient)
 
 
 def test_a_denial_is_felt_by_a_producer_on_every_broker(

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 from starlette.routing import BaseRoute
 
+from headwater.clock import Clock
 from headwater.errors import ErrorCode, KafkaError
 from headwater.testing.clocks import ManualClock, SeededEntropy
 from headwater_gateway.app.application import GatewayApp
@@ -123,14 +124,18 @@ class Gateway:
 
 @asynccontextmanager
 async def running(
-    parts: Sequence[Part], connector: Connector | None = None, **settings: Any
+    parts: Sequence[Part],
+    connector: Connector | None = None,
+    clock: Clock | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Gateway]:
     """A gateway of these parts and settings."""
     told = replace(SETTINGS, **settings)
-    clock, entropy = ManualClock(), SeededEntropy()
+    manual, entropy = ManualClock(), SeededEntropy()
+    clock = clock or manual
     pools = ClientPools(connector or FakeConnector(), clock, entropy)
     sessions = Sessions(clock, entropy, is_secure=told.is_tls)
     services = Services(told, pools, clock, entropy, Audit(clock), sessions)
     app = GatewayApp(parts, services, Guard((told.host, *told.allowed_hosts), is_tls=told.is_tls))
     async with app.lifespan():
-        yield Gateway(app, services, clock, parts)
+        yield Gateway(app, services, manual, parts)

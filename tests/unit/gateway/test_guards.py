@@ -12,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from headwater_gateway.app.parts import Face, Login
+from headwater_gateway.app.bodies import BodyBudget, BodyHold
+from headwater_gateway.app.parts import Face, GatewayError, Login
 from unit.gateway.gateways import ALICE, FakeConnector, Gateway, TestPart, running
 
 JSON = {"Content-Type": "application/json"}
@@ -143,6 +144,18 @@ def test_a_long_body_is_refused_declared_or_not() -> None:
     assert asked("POST", "/echo", headers=JSON, content=b"x" * 1000, settings=settings).is_success
 
 
+def test_the_bodies_of_all_requests_have_a_limit_together() -> None:
+    budget = BodyBudget(100)
+    first, second = BodyHold(budget), BodyHold(budget)
+    first.set(60)
+    second.set(40)
+    with pytest.raises(GatewayError) as refused:
+        second.set(41)
+    assert refused.value.status == 429
+    first.set(0)
+    second.set(100)
+
+
 def test_a_fault_shows_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
     reply = asked("GET", "/broken")
     assert reply.status_code == 500
@@ -239,7 +252,9 @@ def test_a_page_of_an_open_cluster_begins_a_session() -> None:
     assert cookie.startswith("headwater-session=")
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
-    assert asked("GET", "/").headers["location"] == "/console/"
+    browser = {"Accept": "text/html,application/xhtml+xml"}
+    assert asked("GET", "/", headers=browser).headers["location"] == "/console/"
+    assert asked("GET", "/").status_code == 404  # a program's: there is no REST in this test
 
 
 def test_the_cookie_over_tls() -> None:

@@ -153,6 +153,9 @@ def test_configs_of_topics_brokers_and_all_brokers() -> None:
         assert await rest.ask("POST", f"{path}:alter", gone) == 204
         assert await rest.ask("PUT", f"{path}/retention.ms", {"value": "6"}) == 204
         assert rest.cluster.configs["flights"] == {"retention.ms": "6"}
+        assert await rest.ask("PUT", f"{path}/retention.ms", {"value": 7}) == 204
+        assert await rest.ask("PUT", f"{path}/a.flag", {"value": False}) == 204
+        assert rest.cluster.configs["flights"] == {"retention.ms": "7", "a.flag": "false"}
         assert await rest.ask("DELETE", f"{path}/retention.ms") == 204
         assert await rest.ask("GET", f"{path}/retention.ms") == [404, 404]
         assert await rest.ask("PUT", f"{path}/nonsense", {"value": "6"}) == [400, 40002]

@@ -103,3 +103,13 @@ def test_in_a_secure_cluster_a_service_logs_in_with_a_key_of_its_own(tmp_path: P
 def test_up_runs_tiering_unless_it_is_turned_off() -> None:
     assert [s.name for s in services_of(UpOptions("d"))] == [TIERING]
     assert services_of(UpOptions("d", tiering=False)) == ()
+
+
+def test_up_runs_a_gateway_that_asks_the_registry_beside_it() -> None:
+    options = UpOptions("d", tiering=False, registry_port=7081, gateway_port=7082)
+    _registry, gateway = services_of(options)
+    assert gateway.name == "gateway" and gateway.awaits_ready
+    words = ("--listen", "127.0.0.1:7082", "--schema-registry", "http://127.0.0.1:7081")
+    assert gateway.command[-4:] == words
+    (alone,) = services_of(UpOptions("d", tiering=False, gateway_port=7082))
+    assert "--schema-registry" not in alone.command

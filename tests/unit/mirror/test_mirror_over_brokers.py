@@ -12,6 +12,7 @@ from headwater import Admin, NewTopic, Producer
 from headwater.client.values import OffsetAndMetadata, TopicPartition
 from headwater.errors import UsageError
 from headwater.mirror.parts import PromotedError
+from headwater.operations.mirror_metrics import MirrorCollector
 from mirror_pair import (
     RunningMirror,
     mirrored,
@@ -80,6 +81,10 @@ def test_records_arrive_once_in_order_with_every_codec_and_without_aborted_ones(
             producer.send("codecs", b"later", partition=1)
         until(lambda: mirrored(source, target, "codecs"), "what came later too")
         buckets = running.service.buckets
+        metrics = {m.name: m.samples for m in MirrorCollector(running.service).collect()}
+        assert sum(s.value for s in metrics["headwater_mirror_records"]) == 5 * 40 + 12 + 1
+        assert [s.value for s in metrics["headwater_mirror_partition_stopped"]] == [0, 0]
+        assert {s.labels["topic"] for s in metrics["headwater_mirror_lag_offsets"]} == {"codecs"}
         assert sorted(buckets) == [0, 1, 2, 3]
         assert sum(b.records for b in buckets.values()) == 5 * 40 + 12 + 1
     ours = payloads(read_all(target, "codecs"))

@@ -446,6 +446,10 @@ def test_a_client_asks_for_tokens_with_its_credentials_and_keeps_them(server: Se
         source()
 
 
+def test_a_token_that_was_given_to_a_gateway_is_used_as_it_is() -> None:
+    assert token_source({}, {"token": "e.y.J"})() == "e.y.J"
+
+
 def test_a_token_source_needs_an_endpoint_and_credentials(tmp_path: Path) -> None:
     endpoint = "sasl.oauthbearer.token.endpoint.url"
     with pytest.raises(UsageError, match=endpoint):

@@ -19,6 +19,8 @@ let start = 0; // the day's first millisecond, once known
 const day = (ms) => { start ||= dayOf(ms); return { from: start, to: start + DAY_MS, ticks: hourTicks(start) }; };
 const hours = { from: 0, to: 24, ticks: [0, 6, 12, 18, 24].map((h) => [h, `${h}:00`]) };
 
+const clockOf = (hour) => `${Math.floor(hour)}:${String(Math.round((hour % 1) * 60)).padStart(2, "0")}`;
+
 const said = { flow: null, latency: null, quality: null, counts: {} };
 
 function paintFlow() {
@@ -29,9 +31,9 @@ function paintFlow() {
 
 function paintLatency() {
   const rows = said.latency ?? [];
-  if (!rows.length) return at("c-latency").replaceChildren(none("No hour has closed yet."));
-  const points = (key) => rows.map((r) => [r.hour, r[key]]);
-  curve(at("c-latency"), { series: [{ points: points("mean_s"), area: true, name: "mean" }, { points: points("p95_s"), name: "p95" }], ...hours, unit: " s", label: "Latency by hour" });
+  if (!rows.length) return at("c-latency").replaceChildren(none("Nothing has been stored yet."));
+  const points = rows.map((r) => [r.hour, r.mean_s, clockOf(r.hour)]);
+  curve(at("c-latency"), { series: [{ points, area: true, name: "mean" }], ...hours, unit: " s", label: "Latency over the day" });
 }
 
 function paintQuality() {

@@ -11,7 +11,7 @@ The verbs are `AdminVerbs`, coroutines that run on the admin's own thread.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
@@ -30,6 +30,7 @@ from headwater.client.admin.verbs import (
     ResourceType,
 )
 from headwater.client.cluster import Cluster
+from headwater.client.config_names import keywords_of
 from headwater.client.loop_thread import LoopThread
 from headwater.client.option_rules import checked
 from headwater.client.security_options import SecurityOptions
@@ -105,6 +106,12 @@ class Admin:
         except BaseException:
             self.close()
             raise
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Admin:
+        """An admin client of a configuration with confluent-kafka's or Kafka's names. Raises
+        OptionError for a name that it does not have."""
+        return cls(**keywords_of("Admin", AdminOptions, config))
 
     def __enter__(self) -> Admin:
         return self

@@ -8,7 +8,12 @@ from typing import TypeVar
 
 from headwater.client.cluster import Cluster
 from headwater.client.core.metadata import metadata_request
-from headwater.client.errors import UnknownTopicOrPartitionError, error_code, kafka_error
+from headwater.client.errors import (
+    AuthorizationError,
+    UnknownTopicOrPartitionError,
+    error_code,
+    kafka_error,
+)
 from headwater.client.values import (
     ClusterDescription,
     ConfigEntry,
@@ -171,6 +176,8 @@ class TopicCalls:
             cache = self._cluster.cache
             found = list(cache.topics) if names is None else names
             for name in found:
+                if cache.errors.get(name) == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    raise AuthorizationError(f"topic {name} may not be described")
                 if name not in cache.topics:
                     error = UnknownTopicOrPartitionError(f"topic {name} does not exist")
                     return await self._final(error, name, patient=patient)

@@ -6,15 +6,16 @@ async with AsyncAdmin("127.0.0.1:9092") as admin:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Unpack
+from typing import Any, Unpack
 
 from headwater.client.admin.client import Admin
 from headwater.client.admin.options import AdminOptions
 from headwater.client.admin.verbs import AdminVerbs
 from headwater.client.aio.keywords import AdminKeywords, options_of
 from headwater.client.cluster import Cluster
+from headwater.client.config_names import keywords_of
 
 
 class AsyncAdmin(AdminVerbs):
@@ -36,6 +37,11 @@ class AsyncAdmin(AdminVerbs):
         self._bootstrap_timeout_ms = checked.bootstrap_timeout_ms
         self._cluster = Cluster(checked.bootstrap_servers, checked.for_cluster())
         super().__init__(self._cluster)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> AsyncAdmin:
+        """See `Admin.from_config`."""
+        return cls(**keywords_of("AsyncAdmin", AdminOptions, config))
 
     async def start(self) -> AsyncAdmin:
         """Connect. Raises NoBrokersAvailableError when no broker answers within

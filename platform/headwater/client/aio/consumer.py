@@ -13,13 +13,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from headwater.client.aio.keywords import ConsumerKeywords, options_of
+from headwater.client.aio.producer import AsyncProducer
 from headwater.client.aio.shielding import shielded
 from headwater.client.aio.task_steps import TaskSteps
+from headwater.client.aio.typed_reader import AsyncDeadLetters, AsyncTypedReader
+from headwater.client.config_names import keywords_of
 from headwater.client.consumer import Consumer
 from headwater.client.consumer_coordinator import RebalanceListener
 from headwater.client.consumer_engine import ConsumerEngine
@@ -29,7 +32,11 @@ from headwater.client.consumer_statistics import consumer_metrics
 from headwater.client.engine_host import EngineName, host_of
 from headwater.client.errors import ClosedError, IllegalStateError
 from headwater.client.partition_names import ByPartition, Offsets, PartitionName, named_partition
+from headwater.client.security_options import SECURITY_OPTIONS
+from headwater.client.serializers.values import Topic
+from headwater.client.subscription_state import SubscriptionType
 from headwater.client.topic_watch import checked_topics
+from headwater.client.typed_records import OnUndecodable, Raise, TypedDecoding
 from headwater.client.values import (
     ConsumerGroupMetadata,
     ConsumerRecord,
@@ -43,6 +50,9 @@ from headwater.errors import HeadwaterError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+K = TypeVar("K")
+V = TypeVar("V")
+RAISE = Raise()
 ITERATE_POLL_MS = 500
 
 log = logging.getLogger("headwater.client.consumer")
@@ -59,7 +69,7 @@ class AsyncConsumer:
 
     def __init__(
         self,
-        *topics: str,
+        *topics: str | Topic[Any, Any],
         bootstrap_servers: str | Sequence[str] = "127.0.0.1:9092",
         group_id: str | None = None,
         engine: EngineName = "loop",
@@ -70,6 +80,9 @@ class AsyncConsumer:
         given = {"bootstrap_servers": bootstrap_servers, "group_id": group_id, **options}
         self._options = options_of("AsyncConsumer", Consumer, ConsumerOptions, given)
         self._topics = checked_topics(topics)
+        security = {name: text for name, text in options.items() if name in SECURITY_OPTIONS}
+        self._login: dict[str, Any] = {"bootstrap_servers": bootstrap_servers, **security}
+        self._letters: list[AsyncDeadLetters] = []
         self._host = host_of(engine, self._options.client_id or "headwater-consumer")
         self._engine = ConsumerEngine(self._options, self._host)
         self._state = self._engine.state
@@ -77,6 +90,13 @@ class AsyncConsumer:
         self._turn = asyncio.Lock()
         self._is_started = False
         self._closing: asyncio.Task[None] | None = None
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], *topics: str | Topic[Any, Any]
+    ) -> AsyncConsumer:
+        """See `Consumer.from_config`."""
+        return cls(*topics, **keywords_of("AsyncConsumer", ConsumerOptions, config))
 
     async def start(self) -> AsyncConsumer:
         """Connect and subscribe. A second call does nothing. Raises NoBrokersAvailableError when no
@@ -118,7 +138,7 @@ class AsyncConsumer:
 
     async def subscribe(
         self,
-        topics: str | Iterable[str] = (),
+        topics: str | Iterable[str | Topic[Any, Any]] = (),
         *,
         pattern: str | re.Pattern[str] | None = None,
         on_assign: RebalanceListener | None = None,
@@ -242,6 +262,22 @@ class AsyncConsumer:
         async with self._turn:
             return tables.join_batches(await self._steps.run(steps))
 
+    async def typed(
+        self,
+        *topics: Topic[K, V],
+        on_undecodable: OnUndecodable = RAISE,
+        producer: AsyncProducer | None = None,
+    ) -> AsyncTypedReader[K, V]:
+        """A reader of these topics' records with decoded keys and values; see `Consumer.typed`.
+        Serializers that ask a registry run on a thread, a poll at a time."""
+        self._check_open()
+        decoding = TypedDecoding(topics, on_undecodable)
+        if self._state.type is SubscriptionType.NONE:
+            await self.subscribe(decoding.topics)
+        letters = AsyncDeadLetters(lambda: AsyncProducer(**self._login), producer)
+        self._letters.append(letters)
+        return AsyncTypedReader(self._engine, self._fill, decoding, letters)
+
     def wakeup(self) -> None:
         """Make a `getmany` that waits return what it has."""
         self._engine.reading.wakeup()
@@ -359,6 +395,8 @@ class AsyncConsumer:
             async with self._turn:  # what polls has returned
                 await self._settled()
                 await self._steps.run(self._engine.leave())
+            for letters in self._letters:
+                await letters.aclose()
         finally:
             await self._host.call(self._engine.stop())
             await self._host.stop()

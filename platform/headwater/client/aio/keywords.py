@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 
 from headwater.client.admin.options import OnWait
 from headwater.client.consumer_options import (
-    AssignorName,
+    AssignorChoice,
     AutoOffsetReset,
     IsolationLevel,
     OnError,
 )
+from headwater.client.interceptors import Interceptor
 from headwater.client.option_rules import checked
-from headwater.client.producer_options import Acks, CompressionType, Partitioner
+from headwater.client.producer_options import Acks, CompressionType, Partitioner, PartitionerName
 from headwater.client.security_options import SecurityOptions
 
 T = TypeVar("T")
@@ -39,7 +40,8 @@ class ProducerKeywords(SecurityOptions, total=False):
     transaction_timeout_ms: int
     transaction_two_phase_commit_enable: bool
     max_in_flight_requests_per_connection: int
-    partitioner: Partitioner | None
+    partitioner: Partitioner | PartitionerName | None
+    interceptors: Sequence[Interceptor]
     allow_auto_create_topics: bool
     max_block_ms: float
     delivery_timeout_ms: float
@@ -63,7 +65,8 @@ class ConsumerKeywords(SecurityOptions, total=False):
     isolation_level: IsolationLevel
     enable_auto_commit: bool
     auto_commit_interval_ms: float
-    partition_assignment_strategy: AssignorName | Sequence[AssignorName]
+    partition_assignment_strategy: AssignorChoice | Sequence[AssignorChoice]
+    interceptors: Sequence[Interceptor]
     session_timeout_ms: int
     heartbeat_interval_ms: float
     max_poll_interval_ms: int

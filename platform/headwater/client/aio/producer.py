@@ -13,16 +13,17 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from headwater.client.aio.deliveries import Delivery, TableDelivery, TaskCompletion
 from headwater.client.aio.keywords import ProducerKeywords, options_of
 from headwater.client.aio.shielding import shielded
 from headwater.client.aio.task_accumulator import BufferFullError, TaskAccumulator
+from headwater.client.config_names import keywords_of
 from headwater.client.engine_host import EngineName, host_of
 from headwater.client.errors import (
     AbortableTransactionError,
@@ -34,10 +35,12 @@ from headwater.client.prepared import PreparedTransaction
 from headwater.client.producer import Producer
 from headwater.client.producer_engine import ProducerEngine
 from headwater.client.producer_options import ProducerOptions
-from headwater.client.record_sending import Blob, HeaderList, RecordSending
+from headwater.client.record_sending import ArrowStream, Blob, HeaderList, RecordSending
+from headwater.client.serializers.values import Topic
 from headwater.client.topic_routes import RouteNotLoadedError, TopicRoute, check_partition
 from headwater.client.transactional import GroupMember, TransactionVerbs, group_offsets
 from headwater.client.values import ConsumerGroupMetadata, ProducerStatistics, Unacked
+from headwater.errors import HeadwaterError
 from headwater.system import SystemClock
 
 if TYPE_CHECKING:
@@ -45,10 +48,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 CLOSE_TIMEOUT_MS = 30_000
 METADATA_MARGIN_S = 5.0
 
 log = logging.getLogger("headwater.client.producer")
+
+
+class NotQueuedError(HeadwaterError):
+    """What interceptors hear of a record whose task was cancelled while it waited for room."""
 
 
 class AsyncProducer(RecordSending[Delivery]):
@@ -84,6 +93,11 @@ class AsyncProducer(RecordSending[Delivery]):
         self._is_started = False
         self._closing: asyncio.Task[None] | None = None
 
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> AsyncProducer:
+        """See `Producer.from_config`."""
+        return cls(**keywords_of("AsyncProducer", ProducerOptions, config))
+
     async def start(self) -> AsyncProducer:
         """Connect. A second call does nothing. Raises NoBrokersAvailableError when no broker
         answers within `bootstrap_timeout_ms`."""
@@ -112,11 +126,33 @@ class AsyncProducer(RecordSending[Delivery]):
 
     try_send = RecordSending.queue_record
 
+    @overload
     async def send(
         self,
         topic: str,
         value: Blob | None = None,
         key: Blob | None = None,
+        headers: HeaderList | None = None,
+        timestamp: int | datetime | None = None,
+        partition: int | None = None,
+    ) -> Delivery: ...
+
+    @overload
+    async def send(
+        self,
+        topic: Topic[K, V],
+        value: V,
+        key: K | None = None,
+        headers: HeaderList | None = None,
+        timestamp: int | datetime | None = None,
+        partition: int | None = None,
+    ) -> Delivery: ...
+
+    async def send(
+        self,
+        topic: str | Topic[Any, Any],
+        value: Any = None,
+        key: Any = None,
         headers: HeaderList | None = None,
         timestamp: int | datetime | None = None,
         partition: int | None = None,
@@ -127,17 +163,50 @@ class AsyncProducer(RecordSending[Delivery]):
         their order. Arguments and errors are those of `Producer.send`: after `max_block_ms`
         BufferExhaustedError, which says what keeps the memory.
         """
+        if type(topic) is not str or self._chain is not None:
+            return await self._send_prepared(topic, value, key, headers, timestamp, partition)
         if not self._tasks.is_contended:
             try:
-                return self.queue_record(topic, value, key, headers, timestamp, partition)
+                return self._append(topic, value, key, headers, timestamp, partition)
             except (BufferFullError, RouteNotLoadedError):
                 pass  # below it waits for what is missing
-        while True:
-            add = functools.partial(
-                self.queue_record, topic, value, key, headers, timestamp, partition
-            )
+        return await self._send_in_turn(
+            functools.partial(self._append, topic, value, key, headers, timestamp), topic, partition
+        )
+
+    async def _send_prepared(self, topic: str | Topic[Any, Any], *arguments: Any) -> Delivery:
+        """Serializers and interceptors have their turn once, before any wait for room."""
+        if isinstance(topic, Topic) and topic.may_block:
+            row = await asyncio.to_thread(self._prepared, topic, *arguments)
+        else:
+            row = self._prepared(topic, *arguments)
+        if not self._tasks.is_contended:
             try:
-                return await self._tasks.in_turn(add)
+                return self._queue_row(row)
+            except (BufferFullError, RouteNotLoadedError):
+                pass  # below it waits for what is missing
+            except Exception as error:
+                self._refused(row, error)
+                raise
+        try:
+            return await self._send_in_turn(
+                lambda partition: self._queue_row(row._replace(partition=partition)),
+                row.topic,
+                row.partition,
+            )
+        except asyncio.CancelledError:
+            self._refused(row, NotQueuedError("the task was cancelled before it had room"))
+            raise
+        except Exception as error:
+            self._refused(row, error)
+            raise
+
+    async def _send_in_turn(
+        self, append: Callable[[int | None], Delivery], topic: str, partition: int | None
+    ) -> Delivery:
+        while True:
+            try:
+                return await self._tasks.in_turn(functools.partial(append, partition))
             except RouteNotLoadedError as e:
                 may_create = e.partition is None and self._options.allow_auto_create_topics
                 route = await self._fetch(topic, auto_create=may_create)
@@ -188,7 +257,7 @@ class AsyncProducer(RecordSending[Delivery]):
     async def send_table(
         self,
         topic: str,
-        table: pa.Table | pa.RecordBatch | pd.DataFrame,
+        table: pa.Table | pa.RecordBatch | pd.DataFrame | ArrowStream,
         key: str | None = None,
         value: str | Sequence[str] | None = None,
         headers: str | None = None,

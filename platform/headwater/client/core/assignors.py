@@ -1,4 +1,4 @@
-"""The assignors of the classic group protocol: range, roundrobin, cooperative-sticky. Pure.
+"""The assignors of the classic group protocol: range, roundrobin, sticky, cooperative-sticky. Pure.
 
 The group's leader computes the assignment. Members and partitions are sorted first, so that the
 result does not depend on their order.
@@ -140,11 +140,17 @@ def assign_cooperative(members: Members, counts: Counts) -> Assignment:
 
 
 class Assignor(NamedTuple):
-    """An assignor and its name in the protocol."""
+    """An assignor and its name in the protocol. All members of a group need one in common.
+
+    `assign(members, counts)`: member id -> Subscription, topic -> number of partitions; it gives
+    member id -> partitions, for each member. The group's leader calls it, whichever member that is:
+    it must not depend on the process. With `is_cooperative` members keep their partitions while
+    they join, and it must not give away what another one owns (KIP-429).
+    """
 
     name: str
     assign: Callable[[Members, Counts], Assignment]
-    is_cooperative: bool
+    is_cooperative: bool = False
 
 
 ASSIGNORS = {
@@ -152,17 +158,21 @@ ASSIGNORS = {
     for a in (
         Assignor("range", assign_range, False),
         Assignor("roundrobin", assign_roundrobin, False),
+        Assignor("sticky", assign_sticky, False),
         Assignor("cooperative-sticky", assign_cooperative, True),
     )
 }
 
 
-def assignors_named(names: tuple[str, ...]) -> tuple[Assignor, ...]:
-    """The assignors of these names, in order of preference. Raises UsageError."""
-    unknown = [n for n in names if n not in ASSIGNORS]
-    if unknown or not names:
+def assignors_named(choices: tuple[str | Assignor, ...]) -> tuple[Assignor, ...]:
+    """The assignors of these names, and those that are given, in order of preference.
+
+    Raises UsageError.
+    """
+    unknown = [str(c) for c in choices if not isinstance(c, Assignor) and c not in ASSIGNORS]
+    if unknown or not choices:
         raise UsageError(
             f"partition_assignment_strategy {', '.join(unknown) or 'is empty'}: "
-            f"one or more of {', '.join(ASSIGNORS)}"
+            f"one or more of {', '.join(ASSIGNORS)}, or an Assignor of your own"
         )
-    return tuple(ASSIGNORS[n] for n in names)
+    return tuple(c if isinstance(c, Assignor) else ASSIGNORS[c] for c in choices)

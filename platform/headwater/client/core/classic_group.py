@@ -13,6 +13,7 @@ from headwater.client.core.assignors import (
     Counts,
     Subscription,
 )
+from headwater.client.core.sticky_user_data import decode_user_data, encode_user_data
 from headwater.client.errors import error_code
 from headwater.client.values import TopicPartition
 from headwater.errors import ErrorCode
@@ -39,6 +40,7 @@ PROTOCOL_TYPE = "consumer"
 SUBSCRIPTION_VERSION = 3
 ASSIGNMENT_VERSION = 3
 NO_GENERATION = -1
+STICKY = "sticky"
 
 
 class NextAction(Enum):
@@ -69,10 +71,16 @@ def _with_version(version: int, body: bytes) -> bytes:
     return version.to_bytes(2, "big") + body
 
 
-def decode_subscription(data: bytes | memoryview, instance_id: str | None) -> Subscription:
-    """A member's metadata. A newer version is read as the newest known one. Raises SchemaError."""
+def decode_subscription(
+    data: bytes | memoryview, instance_id: str | None, is_sticky: bool = False
+) -> Subscription:
+    """A member's metadata. A newer version is read as the newest known one; with `is_sticky` what
+    the member owned is in its user data. Raises SchemaError."""
     version = min(int.from_bytes(data[:2], "big"), SUBSCRIPTION_VERSION)
     row, _ = decoder(ConsumerProtocolSubscription, version)(data, 2)
+    if is_sticky:
+        last, generation = decode_user_data(row.user_data)
+        return Subscription(tuple(row.topics), last, generation, instance_id)
     owned = tuple(TopicPartition(t.topic, p) for t in row.owned_partitions for p in t.partitions)
     return Subscription(tuple(row.topics), owned, row.generation_id, instance_id)
 
@@ -110,6 +118,8 @@ class ClassicMember:
         self._rebalance_timeout_ms = rebalance_timeout_ms
         self._members: dict[str, Subscription] = {}
         self._skip_assignment = False
+        self._last: tuple[list[TopicPartition], int] = ([], NO_GENERATION)
+        """The last assignment and its generation, for the sticky assignor."""
 
     @property
     def is_cooperative(self) -> bool:
@@ -119,12 +129,16 @@ class ClassicMember:
 
     def join_request(self, topics: list[str], owned: list[TopicPartition]) -> JoinGroupRequest:
         """Join the next generation. `owned`: the partitions that the member has."""
-        subscription = ConsumerProtocolSubscription(
-            topics=tuple(sorted(topics)),
-            owned_partitions=_group_by_topic(owned) if self.is_cooperative else (),
-            generation_id=self.generation if self.is_cooperative else NO_GENERATION,
-        )
-        data = _with_version(SUBSCRIPTION_VERSION, encode(subscription, SUBSCRIPTION_VERSION))
+
+        def metadata(name: str) -> bytes:
+            subscription = ConsumerProtocolSubscription(
+                topics=tuple(sorted(topics)),
+                user_data=encode_user_data(*self._last) if name == STICKY else None,
+                owned_partitions=_group_by_topic(owned) if self.is_cooperative else (),
+                generation_id=self.generation if self.is_cooperative else NO_GENERATION,
+            )
+            return _with_version(SUBSCRIPTION_VERSION, encode(subscription, SUBSCRIPTION_VERSION))
+
         return JoinGroupRequest(
             group_id=self.group_id,
             session_timeout_ms=self._session_timeout_ms,
@@ -133,7 +147,8 @@ class ClassicMember:
             group_instance_id=self.group_instance_id,
             protocol_type=PROTOCOL_TYPE,
             protocols=tuple(
-                JoinGroupRequestProtocol(name=name, metadata=data) for name in self._assignors
+                JoinGroupRequestProtocol(name=name, metadata=metadata(name))
+                for name in self._assignors
             ),
         )
 
@@ -153,7 +168,9 @@ class ClassicMember:
         self._members = {}
         if self.is_leader:
             self._members = {
-                m.member_id: decode_subscription(m.metadata, m.group_instance_id)
+                m.member_id: decode_subscription(
+                    m.metadata, m.group_instance_id, self.protocol == STICKY
+                )
                 for m in reply.members
             }
         return NextAction.SYNC
@@ -186,6 +203,7 @@ class ClassicMember:
         """The response to `sync_request`."""
         code = error_code(reply.error_code)
         if code == ErrorCode.NONE:
+            self._last = (decode_assignment(reply.assignment), self.generation)
             return NextAction.STABLE
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             return NextAction.JOIN_AGAIN

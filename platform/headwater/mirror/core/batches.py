@@ -3,13 +3,14 @@
 A batch passes as it is: only the fields of its producer, the base offset and the CRC are stamped
 (KIP-98); the payload stays the same bytes, compressed or not. A target refuses three kinds of
 batches, which are rebuilt with the same codec: those with gaps in their offsets (compaction), with
-log append time, and with a delete horizon (KIP-534). So is one that was read in part.
+log append time, and with a delete horizon (KIP-534). So is one that was read in part. Small batches
+without compression that wait together become one.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from headwater.client.core.fetching import AbortedFilter
@@ -22,6 +23,7 @@ from headwater.records.batch import (
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
     BatchHeader,
+    codec_of,
     iter_headers,
     read_header,
 )
@@ -30,6 +32,10 @@ from headwater.records.control import control_type
 from headwater.records.record import Record, check_batch, decode_batch
 
 SEQUENCE_MODULUS = 1 << 31
+SMALL_BYTES = 2048
+"""Smaller batches without compression are put together: a batch costs more than records."""
+MERGED_BYTES = 16_384
+"""The size of such a batch: Kafka's default of batch.size."""
 _REBUILT = TIMESTAMP_TYPE_MASK | DELETE_HORIZON_MASK
 _PRODUCER = struct.Struct(">qhi")
 _BASE = struct.Struct(">q")
@@ -59,6 +65,12 @@ class Piece(NamedTuple):
         if self.data is not None:
             return len(self.data)
         return 0 if self.rebuilt is None else self.rebuilt.size_bytes
+
+    @property
+    def is_small(self) -> bool:
+        """True for a batch that is worth to be put together with the next ones."""
+        data = self.data
+        return data is not None and len(data) < SMALL_BYTES and not codec_of(data)
 
     def stamped(self, producer_id: int, producer_epoch: int, sequence: int) -> bytearray:
         """The batch for a transaction of this producer."""
@@ -125,6 +137,25 @@ def pieces_of(
             )
         else:
             yield _rebuilt(records, at, header, start)
+
+
+def merged(pieces: Sequence[Piece]) -> Piece:
+    """One batch of the records of small ones, which follow each other."""
+    builder = BatchBuilder()
+    offsets: list[int] = []
+    for piece in pieces:
+        if piece.data is not None:
+            for row in decode_batch(piece.data, 0, read_header(piece.data)):
+                builder.append(row.timestamp, row.key, row.value, row.headers)
+                offsets.append(row.offset)
+    return Piece(
+        pieces[-1].next_offset,
+        pieces[-1].leader_epoch,
+        len(offsets),
+        rebuilt=builder,
+        offsets=tuple(offsets),
+        max_timestamp=builder.max_timestamp,
+    )
 
 
 def visible_records(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from headwater.client.values import TopicPartition
-from headwater.mirror.core.batches import Piece, pieces_of
+from headwater.mirror.core.batches import MERGED_BYTES, Piece, merged, pieces_of
 from headwater.mirror.core.offset_map import OffsetMap
 from headwater.mirror.core.state import Position, SourceEnd, StateRecord, chunk_record
 from headwater.mirror.core.state import position_record as stored_position
@@ -106,13 +106,27 @@ class PartitionCopy:
         """The next batch to send; None when there is none. Positions before it are passed."""
         while self._pieces:
             piece = self._pieces.popleft()
+            if piece.records:
+                self.buffered_bytes -= piece.size_bytes
+                if piece.is_small:
+                    piece = self._with_next(piece)
+                self._timestamp = max(self._timestamp, piece.max_timestamp)
             self.next_offset = piece.next_offset
             self._leader_epoch = piece.leader_epoch
             if piece.records:
-                self.buffered_bytes -= piece.size_bytes
-                self._timestamp = max(self._timestamp, piece.max_timestamp)
                 return piece
         return None
+
+    def _with_next(self, first: Piece) -> Piece:
+        """A small batch together with the small ones behind it."""
+        found, size = [first], first.size_bytes
+        while self._pieces and (self._pieces[0].is_small or not self._pieces[0].records):
+            size += self._pieces[0].size_bytes
+            if size > MERGED_BYTES:
+                break
+            found.append(self._pieces.popleft())
+            self.buffered_bytes -= found[-1].size_bytes
+        return first if len(found) == 1 else merged(found)
 
     def written(self, piece: Piece, base_offset: int) -> set[int]:
         """The target has put a batch at `base_offset`; the chunks of the map that changed."""

@@ -1,0 +1,1 @@
+"""Serializers with the schemas of a registry, framed as Confluent's."""

@@ -176,7 +176,8 @@ def test_sampling_begins_with_the_first_look_and_is_shared() -> None:
 
 def test_snapshots_come_late_rather_than_hold_a_page() -> None:
     async def run() -> None:
-        snapshots = Snapshots(ManualClock())
+        clock = ManualClock()
+        snapshots = Snapshots(clock)
         gate = asyncio.Event()
 
         async def load() -> int:
@@ -187,7 +188,12 @@ def test_snapshots_come_late_rather_than_hold_a_page() -> None:
         gate.set()
         assert await snapshots.get("k", load, wait_s=5.0) == 7
         assert await snapshots.get("k", fail, wait_s=5.0) == 7  # fresh
+        clock.advance(10_000)
+        assert await snapshots.get("k", fail, wait_s=5.0) == 7  # asked for behind the page
         assert await snapshots.get("refused", fail, wait_s=5.0) is None
+        assert await snapshots.get("k", load, wait_s=5.0) is None  # what was asked came
+        clock.advance(70_000)
+        assert await snapshots.get("k", load, wait_s=5.0) == 7
         await snapshots.close()
 
     async def fail() -> int:

@@ -126,7 +126,7 @@ def follows_growth(cluster: LocalCluster) -> Finding:
     text = (
         f"{taken:.2f} s after the partition was added, with metadata.max.age.ms={REFRESH_S:.0f} s"
     )
-    claim = "a producer follows the cluster's growth without a restart, in a refresh interval"
+    claim = "a producer follows the cluster's growth, about a refresh interval later, not restarted"
     return Finding("B3-442", claim, text, taken <= REFRESH_S + FOLLOW_SLACK_S)
 
 

@@ -25,10 +25,10 @@ HEAD = """# Claims, measured
 
 What is claimed for Kafka and for what is built around it, and what `make claims` found: short
 trials on one machine ({machine}), written by the run. Statements:
-[spec-integrations.md](spec-integrations.md).
+[spec-integrations.md](spec-integrations.md). A trial alone: `make claims ARGS="--only NAME"`.
 
-| claim | statement | figure here | holds |
-|---|---|---|---|
+| claim | statement | figure here | holds | trial |
+|---|---|---|---|---|
 """
 ELSEWHERE_HEAD = """
 Claims that are shown by a run of their own:
@@ -52,27 +52,27 @@ ELSEWHERE = (
 )
 
 
-def measured(names: list[str]) -> list[Finding]:
+def measured(names: list[str]) -> dict[str, Finding]:
     """The findings of all trials, or of those named."""
     console = Console(stderr=True)
-    found = []
+    found: dict[str, Finding] = {}
     for brokers, trials in ((1, claim_trials.TRIALS), (3, claim_faults.TRIALS)):
         asked = [trial for trial in trials if not names or trial.__name__ in names]
         if not asked:
             continue
         with cluster(f"claims-{brokers}", brokers) as made:
             for trial in asked:
-                found.append(trial(made))
-                console.print(f"{trial.__name__}: {found[-1].figure}")
+                found[trial.__name__] = trial(made)
+                console.print(f"{trial.__name__}: {found[trial.__name__].figure}")
     return found
 
 
-def page(findings: list[Finding]) -> str:
+def page(findings: dict[str, Finding]) -> str:
     """The text of docs/claims.md."""
     machine = f"{os.cpu_count()} cores, {platform.system()}, {python().partition(' of ')[0]}"
     rows = [
-        f"| {f.claim} | {f.rows} | {f.figure} | {'yes' if f.holds else '**no**'} |\n"
-        for f in findings
+        f"| {f.claim} | {f.rows} | {f.figure} | {'yes' if f.holds else '**no**'} | `{name}` |\n"
+        for name, f in findings.items()
     ]
     others = [f"| {' | '.join(row)} |\n" for row in ELSEWHERE]
     return HEAD.format(machine=machine) + "".join(rows) + ELSEWHERE_HEAD + "".join(others)
@@ -88,7 +88,7 @@ def main() -> int:
     findings = measured(options.only or [])
     if options.only is None:
         options.page.write_text(page(findings))
-    return 0 if all(f.holds for f in findings) else 1
+    return 0 if all(f.holds for f in findings.values()) else 1
 
 
 if __name__ == "__main__":

@@ -76,7 +76,8 @@ def test_a_line_is_found_by_a_word_and_counted_in_its_hour(
         assert (count, found[0]["message"].strip(), found[0]["tag"]) == (1, FILE_LINES[0], "app")
         _, found = hits(search.search(TOPIC, query={"match": {"tag": "app"}}))
         assert {row["message"].strip() for row in found} == set(FILE_LINES)
-        _, found = hits(search.search(TOPIC, query={"match": {"message": "plain cut 1"}}))
+        untagged = {"bool": {"must_not": {"exists": {"field": "tag"}}}}
+        _, found = hits(search.search(TOPIC, query=untagged))
         assert {row["message"] for row in found} == set(NO_OBJECTS)
         _, found = hits(search.search(TOPIC, query={"match_phrase": {"host": "web-4"}}))
         assert [row["message"].strip() for row in found] == ["order 4 of hour 09"]

@@ -49,7 +49,7 @@ def word_count(folder: Path, cluster: LocalCluster, guarantee: str) -> KillableP
         "processing.guarantee": guarantee,
         "state.dir": folder / "state",
         "num.stream.threads": 2,
-        "replication.factor": len(cluster.supervisor.brokers) if cluster.supervisor else 1,
+        "replication.factor": cluster.spec.brokers,
         "commit.interval.ms": 200,
         "auto.offset.reset": "earliest",
         "session.timeout.ms": 6_000,

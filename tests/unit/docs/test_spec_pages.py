@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted((ROOT / "docs").glob("spec-*.md"))
 _NAMED = re.compile(r"`([\w/]+\.py)?(?:::(\w+))?`")
 _DEFAULT = re.compile(r"Tests are in\s+`([\w/]+)`")
-_ROW = re.compile(r"^\| B1-([\d, to]+) \|", re.MULTILINE)
 FIRST, LAST = 68, 477
 """The statements about the broker (B1-068 to 477): start, requests, log, replication, offsets."""
+AROUND = ROOT / "docs" / "spec-integrations.md"
+AROUND_ROWS = {"B3": (*range(229, 363), *range(437, 449)), "S2": tuple(range(77, 82))}
+"""Integrations, the city, the mirror, measured claims; observability."""
 
 
 def files(page: str, path: str) -> list[Path]:
@@ -45,11 +48,12 @@ def test_every_test_it_names_is_there(path: Path) -> None:
     assert count > 10
 
 
-def told() -> dict[int, int]:
-    """How often the pages tell of each statement."""
+def told(pages: Sequence[Path], source: str) -> dict[int, int]:
+    """How often the pages' tables tell of each statement of a source."""
+    row = re.compile(rf"^\| {source}-([\d, to]+) \|", re.MULTILINE)
     found: dict[int, int] = {}
-    for path in PAGES:
-        for cell in _ROW.findall(path.read_text()):
+    for path in pages:
+        for cell in row.findall(path.read_text()):
             for part in cell.split(","):
                 first, _, last = part.strip().partition(" to ")
                 for number in range(int(first), int(last or first) + 1):
@@ -58,5 +62,10 @@ def told() -> dict[int, int]:
 
 
 def test_every_statement_about_the_broker_is_told_of() -> None:
-    numbers = told()
+    numbers = told(PAGES, "B1")
     assert [n for n in range(FIRST, LAST + 1) if n not in numbers] == []
+
+
+@pytest.mark.parametrize("source", AROUND_ROWS)
+def test_every_statement_about_the_world_around_is_told_of_once(source: str) -> None:
+    assert told([AROUND], source) == dict.fromkeys(AROUND_ROWS[source], 1)

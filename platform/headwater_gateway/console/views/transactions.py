@@ -15,6 +15,7 @@ from headwater.client.values import TopicPartition
 from headwater.errors import UsageError
 from headwater_gateway.console.addresses import address
 from headwater_gateway.console.fields import Fields
+from headwater_gateway.console.lag.sampler import BRIEF_WAIT_S
 from headwater_gateway.console.listing import Column, listing
 from headwater_gateway.console.plans import Change, Plan
 from headwater_gateway.console.shell import Shell, is_part
@@ -81,7 +82,7 @@ class TransactionPages:
 
     async def _waiting(self, request: Request, blocker: TransactionBlocker) -> list[str]:
         """The groups whose position is at the blocked offset."""
-        samples = await self._shell.sampler.of(request.state.login, self._shell.clients(request))
+        samples = await self._shell.sampler.of(request.state.login, wait_s=BRIEF_WAIT_S)
         tp = TopicPartition(blocker.topic, blocker.partition)
         return sorted(
             name

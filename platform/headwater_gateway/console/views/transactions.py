@@ -27,6 +27,8 @@ COLUMNS = (
     Column("coordinator", "Coordinator", lambda r: r.coordinator, is_number=True),
 )
 BLOCKERS_WAIT_S = 2.0
+ONGOING = "Ongoing"
+"""The state in which a transaction's end is not decided."""
 
 
 class Held(NamedTuple):
@@ -105,8 +107,10 @@ class TransactionPages:
         name = request.query_params.get("id", "")
         admin = self._shell.clients(request).admin
         it = (await admin.describe_transactions([name]))[name]
-        if it.start_ms is None:
-            raise UsageError(f"transactional id {name!r} has no open transaction")
+        if it.state != ONGOING:
+            raise UsageError(
+                f"transactional id {name!r} is in state {it.state}: nothing is left to abort"
+            )
 
         async def apply(_secrets: Mapping[str, str]) -> str:
             await admin.fence_producers([name])

@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PATHS = os.pathsep.join(str(ROOT / name) for name in ("jobs", "tests"))
 WAIT_S = 120
-KILLED = 9
+KILLED = -signal.SIGKILL
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

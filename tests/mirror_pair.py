@@ -26,6 +26,7 @@ WAIT_S = 30.0
 QUICK = {
     "commit.interval.ms": "20",
     "refresh.topics.interval.seconds": "1",
+    "sync.topic.configs.interval.seconds": "1",
     "sync.group.offsets.interval.seconds": "1",
     "source.fetch.max.wait.ms": "50",
 }

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -147,23 +148,52 @@ class Spool(threading.Thread):
         self.join(30)
 
 
-@pytest.fixture
-def sites(tmp_path: Path) -> Iterator[tuple[LocalCluster, LocalCluster]]:
+class Site(Protocol):
+    """A cluster of one broker that can be killed."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+    def kill(self) -> None: ...
+
+    def back(self) -> None: ...
+
+
+class ProcessSite(LocalCluster):
+    """The broker is a process, and is killed by SIGKILL."""
+
+    def kill(self) -> None:
+        self.kill_broker(0)
+
+    def back(self) -> None:
+        self.restart(0)
+
+
+class InnerSite(ServedCluster):
+    """The broker is in this process: it is cut off, and its logs are left as they are."""
+
+    def kill(self) -> None:
+        self.stop(0)
+
+    def back(self) -> None:
+        self.start(0)
+
+
+@pytest.fixture(params=["processes", "inside"])
+def sites(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Site, Site]]:
     """Site A, whose broker is killed, and site B."""
-    a = LocalCluster(tmp_path / "a", 26000, brokers=1)
-    b = LocalCluster(tmp_path / "b", 26400, brokers=1)
+    if request.param == "inside":
+        with InnerSite(tmp_path / "a", 1) as inner, InnerSite(tmp_path / "b", 1) as other:
+            yield inner, other
+        return
+    a, b = ProcessSite(tmp_path / "a", 26000, 1), ProcessSite(tmp_path / "b", 26400, 1)
     b.spec = replace(b.spec, cluster_id="hwTestClusterBBBBBBBBBB")
-    try:
-        for site in (a, b):
-            site.start()
+    with a, b:
         yield a, b
-    finally:
-        for site in (a, b):
-            site.stop()
 
 
 def test_site_a_killed_twenty_times_b_has_once_what_the_position_passed(
-    sites: tuple[LocalCluster, LocalCluster], tmp_path: Path
+    sites: tuple[Site, Site], tmp_path: Path
 ) -> None:
     a, b = sites
     chance = random.Random(SEED)
@@ -178,7 +208,7 @@ def test_site_a_killed_twenty_times_b_has_once_what_the_position_passed(
             spool.start()
             until(partial(b_has, b.bootstrap, topic), f"the mirror runs: see {mirror.log}")
             time.sleep(chance.uniform(0.0, 1.5))
-            a.kill_broker(0)
+            a.kill()
             spool.stop()
             report = json.loads(run_cli(tmp_path, given, "promote", "--json")[1])
             assert not report["source_reachable"]
@@ -201,7 +231,8 @@ def test_site_a_killed_twenty_times_b_has_once_what_the_position_passed(
         assert set(counts) == set(spool.kept)
 
         # A is back: B had exactly what came before the position, the report counts the rest.
-        a.restart(0)
+        a.back()
+        given = properties(a.bootstrap, b.bootstrap, topics=topic, mirror_id=topic)
         theirs = read_all(a.bootstrap, topic)
         exact = json.loads(run_cli(tmp_path, given, "promote", "--json")[1])
         for row in exact["partitions"]:

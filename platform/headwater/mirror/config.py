@@ -61,6 +61,7 @@ KEYS = (
     _key("refresh.topics.interval.seconds", Kind.INT, 10,
          "How often topics and partitions are looked for.", 1, "s"),
     _key("sync.topic.configs.enabled", Kind.BOOLEAN, True, "Mirror the configs of topics."),
+    _key("sync.topic.configs.interval.seconds", Kind.INT, 60, "How often.", 1, "s"),
     _key("topic.configs", Kind.LIST, TOPIC_CONFIGS, "The configs that are mirrored."),
     _key("sync.topic.acls.enabled", Kind.BOOLEAN, True,
          "Mirror the ACLs of topics; those to write only at promotion."),
@@ -136,6 +137,7 @@ class MirrorConfig:
     replication_factor: int = -1
     refresh_s: float = 10.0
     syncs_configs: bool = True
+    configs_s: float = 60.0
     topic_configs: tuple[str, ...] = TOPIC_CONFIGS
     syncs_acls: bool = True
     syncs_groups: bool = True
@@ -213,6 +215,7 @@ _PLAIN = {
 _TIMES = {
     "commit_s": ("commit.interval.ms", 1000),
     "refresh_s": ("refresh.topics.interval.seconds", 1),
+    "configs_s": ("sync.topic.configs.interval.seconds", 1),
     "groups_s": ("sync.group.offsets.interval.seconds", 1),
     "heartbeat_s": ("emit.heartbeats.interval.seconds", 1),
 }

@@ -36,6 +36,8 @@ class GroupSync:
         """Group -> partitions that a consumer of the target has committed itself."""
         self.trouble = ""
         """Why the last round failed."""
+        self._settled: dict[tuple[str, int], dict[TopicPartition, GroupOffset]] = {}
+        """(group, bucket) -> what this process has written, or found written."""
         self._source = GroupCalls(source)
         self._target = GroupCalls(target)
         self._config = config
@@ -67,6 +69,17 @@ class GroupSync:
         self, group: str, offsets: dict[TopicPartition, OffsetAndMetadata], bucket: Bucket
     ) -> None:
         known = bucket.state.groups.get(group, {})
+        if (
+            known
+            and self._settled.get((group, bucket.number)) == known
+            and all(
+                tp in known
+                and known[tp][:2] == (at.offset, bucket.translate(tp, at.offset))
+                and known[tp].era == bucket.era
+                for tp, at in offsets.items()
+            )
+        ):
+            return  # nothing has moved since the target was asked
         made = await self.plan(group, offsets, known, bucket.translate, bucket.era)
         if made.known != known:
             bucket.state.groups[group] = made.known
@@ -74,6 +87,7 @@ class GroupSync:
                 return  # the next round tries again
         if made.writes:
             await self._target.alter_offsets(group, made.writes)
+        self._settled[group, bucket.number] = made.known
 
     async def plan(
         self,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+
 from headwater.client.cluster import Cluster
+from headwater.client.consumer import Consumer
 from headwater.client.consumer_options import ConsumerOptions
-from headwater.client.core.assignors import assignors_named
 from headwater.client.core.classic_group import ClassicMember
 from headwater.client.group_membership import GroupMembership
+from headwater.client.option_rules import checked
 from headwater.client.topic_watch import TopicWatch
 from headwater.client.values import TopicPartition
 from headwater.mirror.config import MirrorConfig
@@ -40,40 +43,20 @@ def buckets_of(partitions: list[TopicPartition]) -> list[int]:
 
 
 def _options(config: MirrorConfig) -> ConsumerOptions:
+    """Those of a `Consumer`, with its defaults for all that a member without fetches needs not."""
     cluster = config.target.options
-    return ConsumerOptions(
-        bootstrap_servers=config.target.bootstrap,
-        group_id=config.group_id,
-        group_instance_id=config.instance_id,
-        client_id=cluster.client_id,
-        client_rack="",
-        auto_offset_reset=None,
-        isolation_level=1,
-        enable_auto_commit=False,
-        auto_commit_interval_ms=0,
-        partition_assignment_strategy=assignors_named((ASSIGNOR,)),
-        session_timeout_ms=SESSION_TIMEOUT_MS,
-        heartbeat_interval_ms=HEARTBEAT_MS,
-        max_poll_interval_ms=MAX_POLL_MS,
-        max_poll_records=1,
-        fetch_min_bytes=1,
-        fetch_max_bytes=1,
-        fetch_max_wait_ms=1,
-        max_partition_fetch_bytes=1,
-        check_crcs=True,
-        exclude_internal_topics=False,
-        allow_auto_create_topics=False,
-        consumer_timeout_ms=None,
-        request_timeout_ms=cluster.request_timeout_ms,
-        retry_backoff_ms=cluster.retry_backoff_ms,
-        retry_backoff_max_ms=cluster.retry_backoff_max_ms,
-        metadata_max_age_ms=cluster.metadata_max_age_ms,
-        default_api_timeout_ms=cluster.default_api_timeout_ms,
-        socket_connection_setup_timeout_ms=cluster.connect_timeout_ms,
-        bootstrap_timeout_ms=10_000,
-        server_error_timeout_ms=10_000,
-        stale_leader_timeout_ms=30_000,
-        outage_report_ms=5_000,
-        on_error=None,
-        credentials=cluster.credentials,
-    )
+    parameters = inspect.signature(Consumer.__init__).parameters.values()
+    given = {p.name: p.default for p in parameters if p.default is not p.empty}
+    given |= {
+        "bootstrap_servers": config.target.servers,
+        "group_id": config.group_id,
+        "group_instance_id": config.instance_id,
+        "client_id": cluster.client_id,
+        "partition_assignment_strategy": ASSIGNOR,
+        "session_timeout_ms": SESSION_TIMEOUT_MS,
+        "heartbeat_interval_ms": HEARTBEAT_MS,
+        "max_poll_interval_ms": MAX_POLL_MS,
+        "exclude_internal_topics": False,
+        "metadata_max_age_ms": cluster.metadata_max_age_ms,
+    }
+    return checked("Consumer", ConsumerOptions, given, {})

@@ -119,7 +119,7 @@ def _row(p: PartitionStatus) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def connected(side: Side, *, reach_ms: float = 30_000) -> AsyncIterator[Cluster]:
+async def connected(side: Side, *, reach_ms: float = 10_000) -> AsyncIterator[Cluster]:
     """A connected view of one side. Raises KafkaError that names the side."""
     options = replace(side.options, default_api_timeout_ms=API_TIMEOUT_MS)
     cluster = Cluster(side.bootstrap, options)

@@ -43,6 +43,9 @@ class TopicSync:
         self._source = TopicCalls(source)
         self._target = TopicCalls(target)
         self._config = config
+        self._clock = source.clock
+        self._configs_at = 0.0
+        self._looks_at_configs = False
         self._seen_configs: dict[str, dict[str, str]] = {}
 
     def partitions(self) -> dict[TopicPartition, MirroredTopic]:
@@ -60,6 +63,10 @@ class TopicSync:
         wanted = mirrored_topics(source, self._config.topics)
         if changes_target:
             changed = False
+            now = self._clock.monotonic()
+            self._looks_at_configs = self._config.syncs_configs and now >= self._configs_at
+            if self._looks_at_configs:
+                self._configs_at = now + self._config.configs_s
             for name in wanted:
                 changed |= await self._mirror_topic(source[name], target.get(name))
             if changed:
@@ -81,8 +88,8 @@ class TopicSync:
         """Create or grow the target's topic, and set its configs; True if it is new or larger."""
         name, count = source.name, len(source.partitions)
         try:
-            configs = await self._configs(name)
             if target is None:
+                configs = await self._configs(name)
                 row = NewTopic(name, count, self._config.replication_factor, configs)
                 await self._target.create([row], 30_000, validate_only=False)
                 self._seen_configs[name] = configs
@@ -93,9 +100,11 @@ class TopicSync:
             if is_larger:
                 await self._target.create_partitions({name: count}, {}, 30_000, validate_only=False)
                 log.warning("topic %s has %d partitions in the target now", name, count)
-            if self._config.syncs_configs and self._seen_configs.get(name) != configs:
-                await self._set_configs(name, configs)
-                self._seen_configs[name] = configs
+            if self._looks_at_configs:
+                configs = await self._configs(name)
+                if self._seen_configs.get(name) != configs:
+                    await self._set_configs(name, configs)
+                    self._seen_configs[name] = configs
         except TopicAlreadyExistsError:
             return True
         except KafkaError as error:

@@ -15,7 +15,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export HEADWATER_JARS := $(CURDIR)/.cache/jars
 
-.PHONY: help setup demo city test check unit integration long sim soak fuzz docs docs-tools integrations claims suite-kafka-python suite-copier suite-clients suite-mechanisms suite-recipes suite-spark suite-rights suite-registry suite-secrets bench-kafka bench-sdk bench-tier bench-typed bench-source bench-spark bench-scale bench-transactions bench-tls bench-rights clean
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,7 +45,7 @@ unit: setup ## Tests without processes, sockets or Spark (ARGS= to pytest, WORKE
 	  --ignore tests/tidy $(ARGS)
 
 integration: setup ## Tests with real processes, clients and Spark (ARGS= to pytest)
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests/integration \
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/integration \
 	  -m "not long and not integrations" $(ARGS)
 
 long: setup ## The tests that `make test` leaves out: minutes of kills under Spark, tiering races
@@ -114,6 +114,9 @@ bench-tls: setup ## TLS against Apache Kafka's: produce, fetch, mTLS handshakes 
 
 bench-rights: setup ## CPU time of a lone Produce and Fetch, without and with ACLs
 	@PYTHONPATH=tests:bench $(BIN)/python bench/lone_requests.py $(ARGS)
+
+bench-mirror: setup ## The mirror against MirrorMaker 2: records a second and CPU (ARGS="--pairs 1")
+	@$(BIN)/python bench/bench_mirror.py $(ARGS)
 
 bench-tier: setup ## Topic to Delta, by the service, against Spark's own Kafka-to-Delta stream
 	@$(BIN)/python bench/bench_spark.py tier $(ARGS)

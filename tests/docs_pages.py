@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
@@ -20,6 +20,8 @@ import grafana_dashboard
 from headwater.config.keys import BROKER_KEYS, TOPIC_KEYS
 from headwater.config.row import ConfigKey
 from headwater.config.rows_broker import DEPRECATED_UNITS
+from headwater.mirror.config import KEYS as MIRROR_KEYS
+from headwater.operations.mirror_metrics import families
 from headwater_broker.api.context import Services
 from headwater_broker.api.registry import load_handlers
 from headwater_broker.api.request_meters import Meters
@@ -147,12 +149,20 @@ def unread_configs() -> str:
 
 def metrics() -> str:
     """Every metric family of a broker."""
+    return _table_of(families_of_a_broker())
 
-    def rows() -> Iterator[tuple[str, ...]]:
-        for family in sorted(families_of_a_broker(), key=lambda f: f.name):
-            yield f"`{_exported(family)}`", family.type, _labels(family), family.documentation
 
-    return table(("metric", "type", "labels", "meaning"), rows())
+def mirror_metrics() -> str:
+    """Every metric family of a mirror."""
+    return _table_of(families("1", {}))
+
+
+def _table_of(found: Iterable[Metric]) -> str:
+    rows = (
+        (f"`{_exported(family)}`", family.type, _labels(family), family.documentation)
+        for family in sorted(found, key=lambda f: f.name)
+    )
+    return table(("metric", "type", "labels", "meaning"), rows)
 
 
 def _exported(family: Metric) -> str:
@@ -224,6 +234,24 @@ def spark_findings() -> str:
     return "\n".join(["| finding | what it means |", "|---|---|", *rows])
 
 
+def mirror_properties() -> str:
+    """The properties of a mirror."""
+
+    def default(key: ConfigKey) -> str:
+        return f"`{key.render(key.default)}`" if key.default is not None else "none"
+
+    rows = (
+        (
+            f"`{key.name}`",
+            f"{key.kind.value}{f', {key.unit}' * bool(key.unit)}",
+            default(key),
+            key.doc,
+        )
+        for key in MIRROR_KEYS
+    )
+    return table(("property", "type", "default", "what it does"), rows)
+
+
 BLOCKS: dict[str, tuple[str, Callable[[], str]]] = {
     "api-versions": ("clients.md", api_versions),
     "topic-configs": ("configs.md", topic_configs),
@@ -235,6 +263,8 @@ BLOCKS: dict[str, tuple[str, Callable[[], str]]] = {
     "anomalies": ("fault-harness.md", lambda: docstring_table(checker)),
     "history": ("fault-harness.md", lambda: docstring_table(history)),
     "spark-judge": ("fault-harness.md", spark_findings),
+    "mirror-properties": ("mirror.md", mirror_properties),
+    "mirror-metrics": ("mirror.md", mirror_metrics),
 }
 
 

@@ -51,6 +51,24 @@ os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED_JVM)
 
 Start = Callable[..., LocalCluster]
 
+MINUTES_FIRST = (
+    "test_spark_exactly_once", "test_tiering_end_to_end", "test_spark_pipelines", "test_jobs",
+    "test_spark_cluster", "test_spark_sink", "test_spark_source", "test_clients_transactions",
+    "test_clients_matrix", "test_sdk_transactions", "test_local_cluster", "test_notebook",
+    "test_replication_faults", "test_spark_hosts", "test_secure_spark_cluster",
+    "test_secured_spark", "test_restore", "test_spark_sql", "test_tiering_service",
+    "test_clients_bad_input", "test_supervisor", "test_city_live", "test_city_pages",
+    "test_tokens_and_oauth", "test_spark_source_rules", "test_watchdog", "test_typed_tables",
+)  # fmt: skip
+"""The modules that take longest: begun last, one of them would keep a worker alone for minutes."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest modules come first; the order is random otherwise."""
+    rank = {name: number for number, name in enumerate(MINUTES_FIRST)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
+
 
 def next_base_port(folder: Path) -> int:
     """A base port all of whose ports are free."""

@@ -94,14 +94,18 @@ def test_every_record_is_at_the_site_that_takes_over(start_cluster: Start, tmp_p
     lost, other = start_cluster(1), start_cluster(1)
     create_all(lost)
     create_own_topics(other.bootstrap)
-    given = properties(lost.bootstrap, other.bootstrap, topics=",".join(DATA_TOPICS))
+    topics = ",".join(DATA_TOPICS)
+    given = properties(lost.bootstrap, other.bootstrap, topics=topics, replication_factor="1")
     clock = CityClock(CLOCK, DAY_S)
     ledger = Ledger({feed.topic: len(feed.truth) for feed in feeds_of(world)})
     site_a = Site("A", lost.bootstrap, tmp_path / "a", is_mirrored=True)
     site_b = Site("B", other.bootstrap, tmp_path / "b", is_successor=True)
     with MirrorProcess(tmp_path, given) as mirror:
         config = load_config(str(mirror.file))
-        other.wait_until(lambda: has_topics(other), "the mirror has made the data topics")
+        try:
+            other.wait_until(lambda: has_topics(other), "the mirror has made the data topics")
+        except AssertionError as e:
+            raise AssertionError(mirror.log.read_text()) from e
         producers = Producers(
             world,
             feeds_of(world),

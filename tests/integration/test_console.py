@@ -109,7 +109,7 @@ def a_config_is_set_by_plan_and_confirmation(page: BrowserPage, url: str) -> Non
     assert page.text("ins") == "7200000" and page.text("del") == KEPT
     page.run("document.querySelector('[data-once] .button.main').click()")
     page.wait("document.querySelector('.notice.good')")
-    assert page.run("location.search") == ""
+    page.wait("location.search === ''")
     page.go(f"{url}/audit")
     assert f"retention.ms: '{KEPT}' -> '7200000'" in page.text("#list")
 

@@ -103,6 +103,11 @@ def test_a_filter_a_record_in_full_and_more_of_it(url: str, page: BrowserPage) -
     page.wait(ENDED)
     assert page.run("document.querySelectorAll('tr.message').length") == 10
     assert "10 messages" in page.text("[data-state]")
+    page.run("document.querySelector('.opener').click()")
+    page.wait("document.querySelector('.tree button.field-name')")
+    page.run("[...document.querySelectorAll('.tree button.field-name')].at(1).click()")
+    added = "document.querySelector('.expression input').value"
+    assert page.run(added) == 'value.delay >= 4990 && value.carrier == "UA"'
     page.go(f"{url}/topics/hostile/messages/0/5")
     page.wait("document.querySelector('.record .inside')")
     value = "document.querySelectorAll('.side-of .blob-view')[1]"

@@ -10,6 +10,7 @@ import pytest
 
 from headwater import Admin, Consumer, NewTopic, Producer
 from headwater.client.values import ConsumerRecord, OffsetAndMetadata, TopicPartition
+from headwater.config.java_properties import parse_java_properties
 from headwater.errors import UsageError
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater.security.acl import AclBinding, AclFilter, PatternType, PermissionType
@@ -73,7 +74,7 @@ def test_failover_and_failback_lose_nothing_that_was_mirrored_and_put_the_lost_t
         ab = properties(a.bootstrap, b.bootstrap, **forward)
         report = json.loads(run_cli(tmp_path, ab, "promote", "--json")[1])
         assert report["gap_records"] == 2
-        ba = properties(b.bootstrap, a.bootstrap, topics="orders", mirror_id="ba")
+        ba = parse_java_properties(run_cli(tmp_path, ab, "reverse", "--id", "ba")[1], "ba")
         with RunningMirror(ba):
             until(lambda: values(a.bootstrap, "orders")[-1] == "6", "the reverse mirror runs")
             with Admin(a.bootstrap) as admin:
@@ -91,13 +92,19 @@ def test_failover_and_failback_lose_nothing_that_was_mirrored_and_put_the_lost_t
         # Failback: end the reverse mirror, resume the first one.
         assert json.loads(run_cli(tmp_path, ba, "promote", "--json")[1])["gap_records"] == 0
         assert read_as(a.bootstrap, "billing", 1) == ["4"]
+        with Admin(b.bootstrap) as admin:
+            assert admin.list_group_offsets("billing")[FIRST].offset == 3
         send(a.bootstrap, "orders", "7")
         assert run_cli(tmp_path, ab, "resume")[1] == "mirror ab may run again\n"
         with RunningMirror(ab):
             until(lambda: values(b.bootstrap, "orders")[-1] == "7", "the first mirror runs again")
             send(a.bootstrap, "orders", "8")
             until(lambda: values(b.bootstrap, "orders")[-1] == "8", "and goes on")
-        assert values(b.bootstrap, "orders") == ["1", "2", "3", "4", "5", "6", "7", "8"]
+            run_cli(tmp_path, ab, "sync-groups")
+            send(a.bootstrap, "orders", "9")
+            until(lambda: values(b.bootstrap, "orders")[-1] == "9", "after a moment fenced, too")
+        assert read_as(b.bootstrap, "billing", 1) == ["5"]
+        assert values(b.bootstrap, "orders") == list("123456789")
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -151,6 +152,7 @@ def sites(tmp_path: Path) -> Iterator[tuple[LocalCluster, LocalCluster]]:
     """Site A, whose broker is killed, and site B."""
     a = LocalCluster(tmp_path / "a", 26000, brokers=1)
     b = LocalCluster(tmp_path / "b", 26400, brokers=1)
+    b.spec = replace(b.spec, cluster_id="hwTestClusterBBBBBBBBBB")
     try:
         for site in (a, b):
             site.start()
@@ -174,7 +176,7 @@ def test_site_a_killed_twenty_times_b_has_once_what_the_position_passed(
         with MirrorProcess(tmp_path, given, topic) as mirror:
             spool = Spool(a.bootstrap, topic)
             spool.start()
-            until(partial(b_has, b.bootstrap, topic), "the mirror runs")
+            until(partial(b_has, b.bootstrap, topic), f"the mirror runs: see {mirror.log}")
             time.sleep(chance.uniform(0.0, 1.5))
             a.kill_broker(0)
             spool.stop()

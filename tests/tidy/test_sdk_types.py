@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import headwater
+import headwater.serializers
 from headwater.exports import EXPORTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -125,6 +126,17 @@ def test_the_stub_declares_what_the_package_exports() -> None:
     (listed,) = (n for n in ast.walk(tree) if isinstance(n, ast.Assign))
     assert set(ast.literal_eval(listed.value)) == set(headwater.__all__)
     assert (PACKAGE / "py.typed").exists()
+
+
+def test_the_stub_of_the_serializers_declares_what_they_are() -> None:
+    tree = ast.parse((PACKAGE / "serializers.pyi").read_text())
+    declared = {
+        alias.name: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert declared == headwater.serializers.EXPORTS
 
 
 def test_each_exported_name_can_be_imported() -> None:

@@ -53,6 +53,8 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._in_flight = False
         self._received_meanwhile = bytearray()
         """What came while a thread used `_incoming`."""
+        self._is_held = False
+        """Nothing more is read from the socket while a thread uses `_incoming`."""
         self._handshake_bytes = 0
         self._is_client_hello = True
         """Whether the client's first byte is that of TLS."""
@@ -150,8 +152,9 @@ class TlsConnection(asyncio.BufferedProtocol):
             self._begin_flight()
             return
         self._received_meanwhile += received
-        if len(self._received_meanwhile) > HANDSHAKE_BYTES_MAX and self._below.is_reading():
-            self._below.pause_reading()  # a client may send requests right behind its last flight
+        if len(self._received_meanwhile) > HANDSHAKE_BYTES_MAX and not self._is_held:
+            self._is_held = True  # a client may send requests right behind its last flight
+            self._below.pause_reading()
 
     def _begin_flight(self) -> None:
         if self._below.is_closing():
@@ -172,8 +175,10 @@ class TlsConnection(asyncio.BufferedProtocol):
             self._handshake_bytes += len(self._received_meanwhile)
             self._incoming.write(self._received_meanwhile)
             self._received_meanwhile.clear()
-        if not self._below.is_closing() and not self._below.is_reading():
-            self._below.resume_reading()
+        if self._is_held:
+            self._is_held = False
+            if not self._below.is_closing():
+                self._below.resume_reading()
         if error is None:
             self._opened()
         elif not isinstance(error, ssl.SSLWantReadError):

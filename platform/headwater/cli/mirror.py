@@ -15,7 +15,8 @@ from headwater.cli.options import echo_json, json_option, within
 from headwater.cli.partition_arguments import name_of
 from headwater.errors import EXIT_FAILED, UsageError
 from headwater.extras import install_hint
-from headwater.mirror.config import MirrorConfig, load_config
+from headwater.mirror.config import MirrorConfig, load_config, reversed_properties
+from headwater.mirror.group_promotion import sync_groups
 from headwater.mirror.opening import partition_argument
 from headwater.mirror.operator import forget, resume, skip
 from headwater.mirror.parts import PromotedError
@@ -178,4 +179,30 @@ def resume_mirror(config: MirrorConfig) -> int:
     promoted_ms = asyncio.run(resume(config))
     state = "was not promoted" if promoted_ms is None else "may run again"
     click.echo(f"mirror {config.mirror_id} {state}")
+    return 0
+
+
+@mirror.command("sync-groups")
+@config_option
+def sync_groups_now(config: MirrorConfig) -> int:
+    """Translate the groups' offsets now.
+
+    A mirror that runs does so by itself every sync.group.offsets.interval.seconds, and so does
+    `promote`.
+    """
+    asyncio.run(sync_groups(config, click.echo))
+    return 0
+
+
+@mirror.command()
+@config_option
+@click.option("--id", "mirror_id", required=True, metavar="ID", help="mirror.id of that mirror.")
+def reverse(config: MirrorConfig, mirror_id: str) -> int:
+    """Print the file of the mirror in the other direction, for a failback.
+
+    It holds the secrets of this one.
+    """
+    for name, value in reversed_properties(config, mirror_id).items():
+        escaped = value.replace("\\", "\\\\").replace("\n", "\\n")
+        click.echo(f"{name}={escaped}")
     return 0

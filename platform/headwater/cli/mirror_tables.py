@@ -23,6 +23,8 @@ def print_status(found: MirrorStatus) -> None:
     for number, beat in sorted(found.state.heartbeats.items()):
         age_s = (found.now_ms - beat.time_ms) / 1000
         click.echo(f"bucket {number}: {beat.owner}, heartbeat {age_s:.1f} s ago")
+    for text in found.troubles:
+        click.echo(f"retried: {text}")
     if found.source_error:
         click.echo(f"the source's ends are those of the last heartbeats: {found.source_error}")
     for p in found.partitions:

@@ -38,7 +38,8 @@ class SendRecord(NamedTuple):
 
 class Interceptor:
     """The base of interceptors: override what is wanted. A producer calls the first two methods, a
-    consumer the others. `on_delivery` runs on the client's loop: it must not block."""
+    consumer the others. `on_delivery` runs on the client's loop: it must not block. `send_table`
+    and `poll_arrow`, which make no records, call nothing."""
 
     def on_send(self, record: SendRecord) -> SendRecord:
         """What is sent instead of `record`; on the task or thread that sends."""
@@ -50,8 +51,7 @@ class Interceptor:
         """The record is acknowledged, or was refused or has failed."""
 
     def on_records(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        """What a poll returns instead of these records of one partition. `poll_arrow`, which makes
-        no records, calls nothing."""
+        """What a poll returns instead of these records of one partition."""
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

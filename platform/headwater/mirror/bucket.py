@@ -48,6 +48,8 @@ REFUSALS = frozenset(
 )
 """A batch that the target refuses so is refused again: its partition stops."""
 FENCED_PAUSE_S = 3.0
+PROMOTION_S = 0.5
+"""A promotion that has fenced a bucket is stored after so long."""
 log = logging.getLogger(__name__)
 
 
@@ -159,6 +161,7 @@ class Bucket:
             # A new owner, which the group soon tells; or a promotion; or an operator's `skip`.
             pause_s = FENCED_PAUSE_S
             self.stopped.clear()
+            await self._check_promoted()
         try:
             async with asyncio.timeout(pause_s):
                 while not self._stopping:
@@ -170,6 +173,17 @@ class Bucket:
             await self._parts.target.refresh({tp.topic for tp in self.copies})
         except KafkaError as failure:
             self.trouble = str(failure)
+
+    async def _check_promoted(self) -> None:
+        """Raises PromotedError if that is why the bucket was fenced."""
+        await asyncio.sleep(PROMOTION_S)
+        try:
+            state = await read_state(self._parts.target, self._topic, [self.number])
+        except (KafkaError, OSError) as error:
+            self.trouble = str(error) or type(error).__name__
+            return
+        if state.promoted_ms is not None:
+            raise PromotedError(promoted_text(self._parts.config.mirror_id))
 
     async def _session(self) -> None:
         """From `init` on, until `stop` or an error."""
@@ -309,12 +323,18 @@ class Bucket:
         await self._producer.wait_for_room(0)
 
     def _heartbeat(self) -> Heartbeat:
+        troubles = [
+            f"{tp.topic}-{tp.partition}: {copy.trouble}"
+            for tp, copy in self.copies.items()
+            if copy.trouble
+        ]
         return Heartbeat(
             self._parts.target.clock.now_ms(),
             self._parts.owner,
             {tp: copy.end for tp, copy in self.copies.items()},
             {tp: copy.stopped for tp, copy in self.copies.items() if copy.stopped},
             self._parts.source.cache.cluster_id or "",
+            troubles + (self._parts.troubles if self.number == 0 else []),
         )
 
     def _committed(self, records: int, sent: int) -> None:

@@ -23,11 +23,12 @@ from headwater.security.client_security import credentials_of
 
 TOPIC_CONFIGS = (
     "cleanup.policy", "compression.type", "delete.retention.ms", "max.message.bytes",
-    "message.timestamp.type", "min.cleanable.dirty.ratio", "min.compaction.lag.ms",
+    "min.cleanable.dirty.ratio", "min.compaction.lag.ms",
     "max.compaction.lag.ms", "retention.bytes", "retention.ms", "segment.bytes", "segment.ms",
 )  # fmt: skip
 """The topic configs that are mirrored by default: what says how long and in which form records are
-kept. Those of replicas, tables and throttles belong to their cluster."""
+kept. Those of replicas, tables and throttles belong to their cluster; with LogAppendTime the target
+would replace the records' timestamps."""
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,100}")
 
 
@@ -148,8 +149,8 @@ class MirrorConfig:
     fetch_wait_ms: int = 500
     fetch_bytes: int = 16 << 20
     fetch_partition_bytes: int = 2 << 20
-    given: Mapping[str, str] = field(default_factory=dict)
-    """The properties as given, secrets included: not for printing."""
+    given: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The properties as given, secrets included."""
 
     @property
     def group_id(self) -> str:
@@ -303,3 +304,20 @@ def _parsed_in(side: str, key: ConfigKey, own: Mapping[str, str]) -> object:
 
 def _credentials(properties: Mapping[str, str]) -> Credentials:
     return credentials_of(properties) if properties else NO_CREDENTIALS
+
+
+def reversed_properties(config: MirrorConfig, mirror_id: str) -> dict[str, str]:
+    """The properties of the mirror in the other direction, secrets included. Raises UsageError."""
+    other = {"source": "target", "target": "source"}
+    found = {"mirror.id": mirror_id}
+    one_sided = {key.name for key in KEYS if key.name.startswith(("source.", "target."))}
+    for name, value in config.given.items():
+        side, _, rest = name.partition(".")
+        if name in ("mirror.id", "metrics.listen", "group.instance.id"):
+            continue
+        swapped = f"{other[side]}.{rest}" if side in other and name not in one_sided else name
+        found[swapped] = value
+    if mirror_id == config.mirror_id:
+        raise UsageError(f"--id {mirror_id} is this mirror's own: the other direction needs one")
+    parse_config(found)
+    return found

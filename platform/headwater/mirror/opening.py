@@ -6,6 +6,8 @@ mirror back to it copies them to `T.orphans` there, before it writes anything to
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 from headwater.client.admin.topics import TopicCalls, list_one_offset
@@ -24,6 +26,9 @@ from headwater.mirror.target_producer import TargetProducer
 from headwater.mirror.topic_sync import MirroredTopic
 
 IN_FLIGHT_BYTES = 4 << 20
+OPEN_TRANSACTIONS_S = 90.0
+"""Longer than the default of transaction.timeout.ms."""
+log = logging.getLogger(__name__)
 
 
 class PartitionOpener:
@@ -95,15 +100,28 @@ class PartitionOpener:
         known = state.orphans.get(tp)
         if known is not None and known.promoted_ms == promoted_ms:
             return known
-        target = self._parts.target
         start = reverse.positions[tp].next_offset
-        end = await offset_at(target, tp, LATEST, READ_COMMITTED)
+        end = await self._stable_end(tp)
         place = TopicPartition(tp.topic + ORPHANS_SUFFIX, tp.partition)
         count = await self._copy_tail(tp, start, end, place) if start < end else 0
         made = Orphans(end, promoted_ms, count)
         self._store([orphans_record(tp, made)])
         state.orphans[tp] = made
         return made
+
+    async def _stable_end(self, tp: TopicPartition) -> int:
+        """The end of the lost tail, once no transaction is open in it: the coordinator ends those
+        of the producers that went with the site."""
+        target = self._parts.target
+        deadline = target.clock.monotonic() + OPEN_TRANSACTIONS_S
+        while True:
+            end = await offset_at(target, tp, LATEST, READ_COMMITTED)
+            if end == await offset_at(target, tp, LATEST, READ_UNCOMMITTED):
+                return end
+            if target.clock.monotonic() > deadline:
+                log.warning("%s-%d: a transaction is open behind offset %d", *tp, end)
+                return end
+            await asyncio.sleep(1.0)
 
     async def _copy_tail(
         self, tp: TopicPartition, start: int, end: int, place: TopicPartition

@@ -29,6 +29,8 @@ class MirrorParts:
     buckets: int
     partitions: Mapping[TopicPartition, MirroredTopic] = field(default_factory=dict)
     """What is mirrored, by the last look at both clusters."""
+    troubles: list[str] = field(default_factory=list)
+    """Why topics could not be created or changed in the target."""
     reverse: MirrorState = field(default_factory=MirrorState)
     """What the mirror in the other direction stored in the source."""
 

@@ -8,11 +8,10 @@ from typing import Any
 
 from headwater.client.admin.acls import AclCalls
 from headwater.client.cluster import Cluster
-from headwater.client.values import OffsetAndMetadata, TopicPartition
+from headwater.client.values import TopicPartition
 from headwater.errors import KafkaError
 from headwater.mirror.acl_sync import replace_acls
 from headwater.mirror.config import MirrorConfig
-from headwater.mirror.core.offset_map import translated
 from headwater.mirror.core.state import (
     MirroredAcls,
     MirrorState,
@@ -21,8 +20,7 @@ from headwater.mirror.core.state import (
     positions_topic,
     promoted_record,
 )
-from headwater.mirror.group_sync import GroupSync
-from headwater.mirror.reverse import read_reverse
+from headwater.mirror.group_promotion import sync_known_groups
 from headwater.mirror.state_reader import READ_UNCOMMITTED, count_records, read_state
 from headwater.mirror.state_writer import write_state
 from headwater.mirror.status import (
@@ -104,7 +102,10 @@ async def promote(config: MirrorConfig, say: Callable[[str], object]) -> Promoti
         await _open_for_writing(target, config, state, say)
         made = await report(config, state, promoted_ms, target.clock.now_ms())
         if config.syncs_groups:
-            made.groups = await _sync_groups(target, config, state, say)
+            has_source = not made.source_error
+            made.groups = await sync_known_groups(
+                target, config, state, buckets, say, has_source=has_source
+            )
     return made
 
 
@@ -121,45 +122,6 @@ async def _open_for_writing(
         say(f"ACLs: {given} given, {taken} replaced; clients may write")
 
 
-async def _sync_groups(
-    target: Cluster, config: MirrorConfig, state: MirrorState, say: Callable[[str], object]
-) -> int:
-    """Translate the groups' last offsets with the final maps; how many groups. The source's now
-    if it can be read, else those of the last round."""
-    offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {
-        group: {tp: OffsetAndMetadata(at.source, at.metadata) for tp, at in rows.items()}
-        for group, rows in state.groups.items()
-    }
-    reverse = MirrorState()
-    try:
-        async with connected(config.source, reach_ms=REACH_MS) as source:
-            reverse = await read_reverse(source, target.cache.cluster_id)
-            reader = GroupSync(source, target, config)
-            offsets |= {g: await reader.source_offsets(g) for g in await reader.groups()}
-    except (KafkaError, OSError) as error:
-        say(f"the groups' offsets are those of the last round: {error}")
-    writer = GroupSync(target, target, config)
-
-    def translate(tp: TopicPartition, offset: int) -> int | None:
-        orphans = state.orphans.get(tp)
-        skipped = reverse.offset_map(tp) if orphans and tp in reverse.positions else None
-        if orphans and skipped is not None:
-            skipped.cut(orphans.end)
-        end = None if orphans is None else orphans.end
-        position = state.positions[tp].next_offset
-        return translated(offset, position, state.offset_map(tp), skipped, end)
-
-    for group, rows in sorted(offsets.items()):
-        mine = {tp: at for tp, at in rows.items() if tp in state.positions}
-        known = state.groups.get(group, {})
-        era = max((at.era for at in known.values()), default=0)
-        made = await writer.plan(group, mine, known, translate, era)
-        if made.writes:
-            await writer.write(group, made.writes)
-    say(f"translated the offsets of {len(offsets)} groups")
-    return len(offsets)
-
-
 async def report(
     config: MirrorConfig, state: MirrorState, promoted_ms: int, now_ms: int
 ) -> Promotion:
@@ -169,7 +131,7 @@ async def report(
     error, known_at_ms = "", now_ms
     try:
         async with connected(config.source, reach_ms=REACH_MS) as source:
-            ends = await source_ends(source, state)
+            ends = await source_ends(source, state, config)
             counts = await _counts(source, state, ends)
     except (KafkaError, OSError) as failure:
         error = str(failure)
@@ -190,7 +152,8 @@ async def _counts(
     """How many visible records follow each position."""
     found = {}
     for tp, end in ends.items():
-        first = max(state.positions[tp].next_offset, end.log_start_offset)
+        position = state.positions.get(tp)
+        first = max(0 if position is None else position.next_offset, end.log_start_offset)
         if first < end.last_stable_offset:
             found[tp] = await count_records(source, tp, first, end.last_stable_offset)
     return found

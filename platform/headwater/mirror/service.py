@@ -27,7 +27,11 @@ from headwater.mirror.topic_sync import TopicSync
 BOOTSTRAP_MS = 30_000
 TICK_S = 0.2
 SLOWEST_STOP_S = 10.0
-POSITIONS_CONFIGS = {"cleanup.policy": "compact"}
+POSITIONS_CONFIGS = {
+    "cleanup.policy": "compact", "segment.bytes": "16777216", "segment.ms": "600000",
+    "min.cleanable.dirty.ratio": "0.2",
+}  # fmt: skip
+"""Cleaned often: who takes over a bucket reads its whole partition."""
 log = logging.getLogger(__name__)
 
 
@@ -48,11 +52,6 @@ class MirrorService:
         self._parts = MirrorParts(config, self._source, self._target, owner, config.buckets)
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
-
-    @property
-    def topic_troubles(self) -> dict[str, str]:
-        """Topic -> why its counterpart in the target could not be changed."""
-        return dict(self._sync.trouble)
 
     @property
     def clusters(self) -> tuple[Cluster, ...]:
@@ -162,6 +161,7 @@ class MirrorService:
             try:
                 await self._sync.refresh(changes_target=0 in self.buckets)
                 self._parts.partitions = self._sync.partitions()
+                self._parts.troubles = [f"{t}: {why}" for t, why in self._sync.trouble.items()]
                 if self.config.syncs_acls and 0 in self.buckets:
                     await self._acls.sync(sorted(self._sync.topics), self.buckets[0])
                 trouble = ""

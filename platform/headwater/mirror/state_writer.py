@@ -14,6 +14,7 @@ from headwater.mirror.core.batches import Piece
 from headwater.mirror.core.state import StateRecord, positions_topic, transactional_id
 from headwater.mirror.target_producer import FENCED, ProduceError, TargetProducer
 from headwater.records.builder import BatchBuilder
+from headwater.records.compression import Compression
 
 TRIES = 5
 
@@ -23,7 +24,7 @@ def state_piece(rows: list[StateRecord], now_ms: int) -> Piece:
     builder = BatchBuilder()
     for key, value in rows:
         builder.append(now_ms, key, value)
-    return Piece(0, -1, builder.count, rebuilt=builder)
+    return Piece(0, -1, builder.count, rebuilt=builder, codec=Compression.ZSTD)
 
 
 async def write_state(

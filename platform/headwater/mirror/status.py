@@ -13,13 +13,15 @@ from headwater.client.cluster import Cluster
 from headwater.client.values import TopicPartition
 from headwater.errors import KafkaError, UsageError
 from headwater.mirror.config import MirrorConfig, Side
+from headwater.mirror.core.selection import mirrored_topics
 from headwater.mirror.core.state import MirrorState, Position, SourceEnd, positions_topic
 from headwater.mirror.source_reader import EARLIEST, LATEST, READ_COMMITTED
 from headwater.mirror.state_reader import READ_UNCOMMITTED, read_state
 
 ALIVE_S = 15.0
 """A bucket without a heartbeat for so long has no owner."""
-REACH_MS = 5_000
+REACH_MS = 2_000
+"""A source that refuses connections for so long is gone."""
 API_TIMEOUT_MS = 15_000
 
 
@@ -56,6 +58,11 @@ class MirrorStatus:
     partitions: list[PartitionStatus] = field(default_factory=list)
 
     @property
+    def troubles(self) -> list[str]:
+        """What is retried, by the last heartbeats."""
+        return [text for _, beat in sorted(self.state.heartbeats.items()) for text in beat.troubles]
+
+    @property
     def is_running(self) -> bool:
         """True while every bucket has an owner that lives."""
         beats = self.state.heartbeats
@@ -88,6 +95,7 @@ class MirrorStatus:
                 for number, b in sorted(self.state.heartbeats.items())
             ],
             "partitions": [_row(p) for p in self.partitions],
+            "troubles": self.troubles,
             "groups": [
                 {"group": group, "topic": tp.topic, "partition": tp.partition, "source": at.source,
                  "target": at.target}
@@ -146,7 +154,7 @@ async def mirror_status(config: MirrorConfig) -> MirrorStatus:
         found = MirrorStatus(config, state, buckets, target.clock.now_ms())
     try:
         async with connected(config.source, reach_ms=REACH_MS) as source:
-            ends = await source_ends(source, state)
+            ends = await source_ends(source, state, config)
     except (KafkaError, OSError) as error:
         found.source_error = str(error)
         ends = {}
@@ -169,25 +177,35 @@ def partition_rows(
     told = {tp: end for b in state.heartbeats.values() for tp, end in b.source_ends.items()}
     stopped = {tp: why for b in state.heartbeats.values() for tp, why in b.stopped.items()}
     rows = []
-    for tp in sorted(state.positions.keys() | stopped.keys()):
+    for tp in sorted(state.positions.keys() | stopped.keys() | ends.keys()):
         last = state.offset_map(tp).last
+        end = ends.get(tp) or told.get(tp)
+        begins = 0 if end is None else max(end.log_start_offset, 0)
         rows.append(
             PartitionStatus(
                 tp,
-                state.positions.get(tp) or Position(0, "", ""),
+                state.positions.get(tp) or Position(begins, "", ""),
                 0 if last is None else last.target_end,
-                ends.get(tp) or told.get(tp),
+                end,
                 stopped.get(tp, ""),
             )
         )
     return rows
 
 
-async def source_ends(source: Cluster, state: MirrorState) -> dict[TopicPartition, SourceEnd]:
-    """Where each mirrored partition ends in the source now, of those that exist there."""
+async def source_ends(
+    source: Cluster, state: MirrorState, config: MirrorConfig
+) -> dict[TopicPartition, SourceEnd]:
+    """Where each partition ends in the source now that is mirrored, or is to be."""
     await source.refresh(None)
     known = {t.name: len(t.partitions) for t in source.cache.topics.values()}
-    wanted = [tp for tp in state.positions if tp.partition < known.get(tp.topic, 0)]
+    every = {
+        TopicPartition(name, p)
+        for name in mirrored_topics(known, config.topics)
+        for p in range(known[name])
+    }
+    every |= {tp for tp in state.positions if tp.partition < known.get(tp.topic, 0)}
+    wanted = sorted(every)
 
     async def one(tp: TopicPartition) -> SourceEnd:
         end = await list_one_offset(source, tp, LATEST, READ_COMMITTED)

@@ -70,7 +70,7 @@ class GatewayApp:
         """ASGI."""
         scope["state"] = {**scope.get("state", {})}
         scope["app"] = self  # routers raise what they do not find, instead of a reply of their own
-        is_page = self._is_page(scope["path"])
+        is_page = self._is_page(scope)
         is_tls = self._services.settings.is_tls
         reply = Reply(with_security_headers(send, is_page=is_page, is_tls=is_tls))
         request = _Request(scope, BodyHold(self._bodies), is_page=is_page)
@@ -91,9 +91,11 @@ class GatewayApp:
             request.body.set(0)
             self._audit(request, reply)
 
-    def _is_page(self, path: str) -> bool:
-        is_root = path == "/" and self._has_pages
-        return is_root or path == PAGES or path.startswith(f"{PAGES}/")
+    def _is_page(self, scope: Scope) -> bool:
+        path: str = scope["path"]
+        if path == "/":  # of both: a browser asks for HTML
+            return self._has_pages and "text/html" in Headers(scope=scope).get("accept", "")
+        return path == PAGES or path.startswith(f"{PAGES}/")
 
     async def _answer(self, request: _Request, receive: Receive, reply: Reply) -> None:
         headers, method = request.headers, request.method

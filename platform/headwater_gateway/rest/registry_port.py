@@ -10,7 +10,7 @@ from headwater_gateway.app.errors import GatewayError
 from headwater_gateway.app.login import Login
 from headwater_gateway.rest.documents import shown, unprocessable
 from headwater_gateway.rest.kafka_errors import INVALID_SCHEMA, SERIALIZATION
-from headwater_gateway.rest.serdes.port import RegisteredSchema
+from headwater_tier.typed.decoding import RegisteredSchema
 
 REFERENCES_MAX = 1_000
 DEPTH_MAX = 50

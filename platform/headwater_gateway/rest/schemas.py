@@ -12,17 +12,17 @@ from headwater.clock import Clock
 from headwater_gateway.app.login import Login
 from headwater_gateway.rest.documents import unprocessable
 from headwater_gateway.rest.formats import Format, decode_plain, encode_plain
-from headwater_gateway.rest.kafka_errors import INVALID_SCHEMA, SERIALIZATION
+from headwater_gateway.rest.kafka_errors import INVALID_SCHEMA, JSON_CONVERSION, SERIALIZATION
 from headwater_gateway.rest.registry_port import (
     SchemaRegistry,
     registered,
     schema_by_id,
     schema_of_version,
 )
-from headwater_gateway.rest.serdes.port import RegisteredSchema, Serde, SerdeError
+from headwater_gateway.rest.serdes.port import Serde, SerdeError
+from headwater_tier.serializers.framing import framed, unframed
+from headwater_tier.typed.decoding import RegisteredSchema
 
-MAGIC = 0
-ID_BYTES = 4
 SERDES_MAX = 1_000
 SEEN_S = 60.0
 """For so long a user may go on with a schema that the registry let it see."""
@@ -94,7 +94,7 @@ class SchemaCodec:
 
     def __init__(self, schema: RegisteredSchema, serde: Serde) -> None:
         self.schema_id: int | None = schema.schema_id
-        self._prefix = bytes((MAGIC,)) + schema.schema_id.to_bytes(ID_BYTES)
+        self._id = schema.schema_id
         self._serde = serde
 
     async def encode(self, value: Any, where: str) -> bytes | None:
@@ -102,10 +102,10 @@ class SchemaCodec:
         if value is None:
             return None
         try:
-            return self._prefix + self._serde.encode(value)
+            return framed(self._id, self._serde.encode(value))
         except SerdeError as error:
             raise unprocessable(
-                f"Conversion of JSON to Object failed: {where}: {error}", 42203
+                f"Conversion of JSON to Object failed: {where}: {error}", JSON_CONVERSION
             ) from error
 
 
@@ -124,10 +124,10 @@ class Codecs:
         if not asked.form.has_schema:
             return PlainCodec(asked.form)
         schema = await self._schema(login, asked)
-        if schema.kind != asked.form.schema_type:
+        if schema.schema_type != asked.form.schema_type:
             raise unprocessable(
-                f"schema {schema.schema_id} is {schema.kind}, but the {asked.where} is sent as "
-                f"{asked.form.schema_type}",
+                f"schema {schema.schema_id} is {schema.schema_type}, but the {asked.where} is sent "
+                f"as {asked.form.schema_type}",
                 SERIALIZATION,
             )
         return SchemaCodec(schema, await self._serde(schema))
@@ -143,23 +143,22 @@ class Codecs:
     async def codec_of_named(self, login: Login, asked: Asked) -> tuple[Codec, str]:
         """By the schema that the request names, in whatever language; and its language."""
         schema = await self._schema(login, asked)
-        kind = Format.JSONSCHEMA.name if schema.kind == "JSON" else schema.kind
+        kind = Format.JSONSCHEMA.name if schema.schema_type == "JSON" else schema.schema_type
         return SchemaCodec(schema, await self._serde(schema)), kind
 
     async def decode(self, login: Login, form: Format, blob: bytes | None, where: str) -> Any:
         """A key or value for a client. Raises GatewayError (422) that says where it stands."""
         if not form.has_schema or blob is None:
             return decode_plain(form, blob, where)
-        if len(blob) < 1 + ID_BYTES or blob[0] != MAGIC:
-            raise unprocessable(
-                f"{where}: {len(blob)} bytes without a schema's id: read it as binary", 42203
-            )
-        schema_id = int.from_bytes(blob[1 : 1 + ID_BYTES])
+        try:
+            schema_id, payload = unframed(blob)
+        except ValueError as error:
+            raise unprocessable(f"{where}: {error}: read it as binary", JSON_CONVERSION) from error
         schema = await self._by_id(login, schema_id)
         try:
-            return (await self._serde(schema)).decode(blob[1 + ID_BYTES :])
+            return (await self._serde(schema)).decode(payload)
         except SerdeError as error:
-            raise unprocessable(f"{where}: schema {schema_id}: {error}", 42203) from error
+            raise unprocessable(f"{where}: schema {schema_id}: {error}", JSON_CONVERSION) from error
 
     async def _by_id(self, login: Login, schema_id: int) -> RegisteredSchema:
         key, now = (login, schema_id), self._clock.monotonic()
@@ -188,9 +187,9 @@ class Codecs:
 
 def new_serde(schema: RegisteredSchema) -> Serde:
     """The serde of a schema; its language is loaded when it is first used. Raises SerdeError."""
-    if schema.kind not in _SERDES:
-        raise SerdeError(f"schemas of type {schema.kind} are not known here")
-    module, name = _SERDES[schema.kind]
+    if schema.schema_type not in _SERDES:
+        raise SerdeError(f"schemas of type {schema.schema_type} are not known here")
+    module, name = _SERDES[schema.schema_type]
     make = getattr(importlib.import_module(f"{_PACKAGE}.{module}"), name)
     serde: Serde = make(schema)
     return serde

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -30,6 +31,9 @@ from headwater_gateway.rest.schemas import Codecs
 
 TIMEOUT_MS_MAX = 60_000
 NAME_CHARS_MAX = 255
+REPEATS_MAX = 3
+_REPEAT = re.compile(r"[*+{]")
+_REPEATED_GROUP = re.compile(r"\)[*+?{]")
 INSTANCE = "/consumers/{group}/instances/{instance}"
 
 
@@ -89,7 +93,7 @@ class Consuming:
     async def subscribe(self, request: RestRequest) -> Any:
         """Topics, or a pattern of them."""
         document = await request.document()
-        pattern = document.text("topic_pattern", "")
+        pattern = safe_pattern(document)
         topics = document.texts("topics") if document.has("topics") or not pattern else []
         if topics and pattern:
             raise GatewayError(409, ALREADY_SUBSCRIBED, "give topics or topic_pattern, not both")
@@ -205,6 +209,23 @@ class Consuming:
                 raise GatewayError(404, PARTITION_NOT_FOUND, "Partition not found: name some")
             found = await instance.committed(wanted)
             return {"offsets": [_offset(tp, row) for tp, row in sorted(found.items())]}
+
+
+def safe_pattern(document: Document) -> str:
+    """The pattern of topics; this process matches it. Raises GatewayError for one that could take
+    for ever: a repeated group, or many repeats."""
+    pattern = document.text("topic_pattern", "")
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError):
+        raise document.wrong("topic_pattern", "a regular expression") from None
+    repeats = len(_REPEAT.findall(pattern))
+    if repeats > REPEATS_MAX or _REPEATED_GROUP.search(pattern) or len(pattern) > NAME_CHARS_MAX:
+        raise document.wrong(
+            "topic_pattern",
+            f"up to {REPEATS_MAX} of * + {{, no repeated group, {NAME_CHARS_MAX} characters",
+        )
+    return pattern
 
 
 def instance_settings(

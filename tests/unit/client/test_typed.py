@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -243,6 +244,37 @@ def test_the_same_with_asyncio(c: ServedCluster) -> None:
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(work, 2 * LIMIT_S))
+
+
+def test_serializers_that_ask_somebody_leave_the_loop_free(c: ServedCluster) -> None:
+    make(c, "asking", [])
+    threads: set[int] = set()
+
+    class Asking(StringSerializer):
+        may_block = True
+
+        def dumps(self, value: str, at: Context) -> bytes:
+            threads.add(threading.get_ident())
+            return super().dumps(value, at)
+
+        def loads(self, data: bytes | None, at: Context) -> str:
+            threads.add(threading.get_ident())
+            return super().loads(data, at)
+
+    async def work() -> None:
+        topic = Topic("asking", Asking())
+        async with AsyncProducer(c.bootstrap) as producer:
+            for word in ("a", "b"):
+                await producer.send(topic, word)
+        async with AsyncConsumer(
+            bootstrap_servers=c.bootstrap, auto_offset_reset="earliest"
+        ) as consumer:
+            await consumer.assign([("asking", 0)])
+            reader = await consumer.typed(topic)
+            assert [(await anext(reader)).value for _ in range(2)] == ["a", "b"]
+
+    run(work())
+    assert threads and threading.get_ident() not in threads
 
 
 def test_a_serializer_of_ones_own(c: ServedCluster) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 from headwater.client.values import ConsumerRecord, TopicPartition
@@ -45,6 +46,9 @@ class FakeConsumer:
 
     def resume(self, *names: TopicPartition) -> None:
         self._paused -= {tp.partition for tp in names}
+
+    def statistics(self) -> SimpleNamespace:
+        return SimpleNamespace(fetches=self.polls)
 
     async def position(self, tp: TopicPartition) -> int:
         return self._at[tp.partition]

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from headwater.client.errors import UnknownTopicOrPartitionError
+from headwater.client.errors import (
+    AuthorizationError,
+    KafkaTimeoutError,
+    UnknownTopicOrPartitionError,
+)
 from headwater.client.values import ConsumerRecord, RecordMetadata
+from headwater_gateway.console.history.table_source import TableSource
+from headwater_gateway.console.messages.topic_reader import TopicReader
 from unit.console.consoles import Console, FakeAdmin, FakeClients, topic
 from unit.console_messages.memory_logs import FakeConsumer
 
@@ -133,6 +141,44 @@ def test_read_only_has_no_way_to_produce() -> None:
     assert "Produce" not in closed.get("/topics/t/messages/0/0")
     assert closed.browser.get("/console/topics/t/produce").status_code == 404
     assert closed.browser.post("/console/topics/t/produce", data={}).status_code == 404
+
+
+class ClosedConsumer(FakeConsumer):
+    """Of a user who may describe the topic and not read it."""
+
+    async def getmany(self, timeout_ms: int, max_records: int) -> list[ConsumerRecord]:
+        raise AuthorizationError("ann may not read t")
+
+
+class SilentConsumer(FakeConsumer):
+    """Of brokers whose answers do not come."""
+
+    def statistics(self) -> SimpleNamespace:
+        return SimpleNamespace(fetches=0)
+
+
+def test_a_table_stays_closed_until_the_brokers_have_answered() -> None:
+    reader = TopicReader(SilentConsumer({0: RECORDS}, {0: len(RECORDS)}), "t")
+    with pytest.raises(KafkaTimeoutError, match="stays closed"):
+        asyncio.run(reader.check_read([0]))
+
+
+@pytest.mark.parametrize("source", ["table", "log"])
+@pytest.mark.parametrize("path", ["stream?from=oldest", "export?from=oldest"])
+def test_who_may_not_read_the_topic_reads_no_table_of_it(
+    page: Console, monkeypatch: pytest.MonkeyPatch, source: str, path: str
+) -> None:
+    def closed(_clients: LogClients, *topics: str, **options: Any) -> FakeConsumer:
+        return ClosedConsumer({0: RECORDS}, {0: len(RECORDS)})
+
+    def opened(*_: Any) -> None:
+        raise AssertionError("the table is opened")
+
+    monkeypatch.setattr(LogClients, "consumer", closed)
+    monkeypatch.setattr(TableSource, "open", opened)
+    reply = page.browser.get(f"/console/topics/t/messages/{path}&src={source}")
+    assert "ann may not read t" in reply.text
+    assert "event: rows" not in reply.text
 
 
 def test_a_topic_without_a_table_says_what_to_do(page: Console) -> None:

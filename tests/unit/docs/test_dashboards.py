@@ -11,6 +11,7 @@ from docs_pages import DOCS, ROOT, families_of_a_broker
 from grafana_dashboard import FILE, dashboard, text
 from headwater.operations.lag_exporter.collector import families
 from headwater.operations.lag_exporter.facts import ClusterFacts
+from headwater.operations.mirror_metrics import families as mirror_families
 
 RULES = ROOT / "conf" / "prometheus" / "headwater.rules.yml"
 NAME = re.compile(r"\b(?:headwater|kafka|process)_[a-z_]+")
@@ -21,7 +22,8 @@ def known() -> set[str]:
     """Names of families, without the endings of their samples."""
     found = {family.name for family in families_of_a_broker()}
     exporter = {family.name for family in families(ClusterFacts())}
-    return found | exporter | {"headwater_lag_exporter_up"}
+    mirror = {family.name for family in mirror_families("1", {})}
+    return found | exporter | mirror | {"headwater_lag_exporter_up"}
 
 
 def rules() -> list[dict[str, str]]:

@@ -252,7 +252,9 @@ def test_a_page_of_an_open_cluster_begins_a_session() -> None:
     assert cookie.startswith("headwater-session=")
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
-    assert asked("GET", "/").headers["location"] == "/console/"
+    browser = {"Accept": "text/html,application/xhtml+xml"}
+    assert asked("GET", "/", headers=browser).headers["location"] == "/console/"
+    assert asked("GET", "/").status_code == 404  # a program's: there is no REST in this test
 
 
 def test_the_cookie_over_tls() -> None:

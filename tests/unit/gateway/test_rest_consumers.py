@@ -193,6 +193,26 @@ def test_settings_that_cannot_be(body: Any, answer: list[int]) -> None:
     assert with_rest(work) == answer
 
 
+@pytest.mark.parametrize(
+    ("pattern", "answer"),
+    [
+        ("flight.*", 204),
+        ("(flights|delays)-[0-9]+", 204),
+        ("(", [422, 422]),
+        ("(a+)+", [422, 422]),
+        ("(a|a)*b", [422, 422]),
+        (".*.*.*.*x", [422, 422]),
+        ("a" * 300, [422, 422]),
+    ],
+)
+def test_a_pattern_cannot_keep_the_process(pattern: str, answer: Any) -> None:
+    async def work(rest: Rest) -> Any:
+        await make(rest)
+        return await rest.ask("POST", f"{ONE}/subscription", {"topic_pattern": pattern}, V2)
+
+    assert with_rest(work) == answer
+
+
 def test_a_consumer_that_reads_nothing_says_so() -> None:
     async def work(rest: Rest) -> Any:
         await make(rest)

@@ -125,6 +125,20 @@ def test_v3_names_a_schema_in_any_way() -> None:
     with_rest(work, registry=registry)
 
 
+def test_a_schema_cannot_keep_the_process() -> None:
+    schema = json.dumps({"type": "string", "pattern": "^(a+)+$"})
+
+    async def work(rest: Rest) -> Any:
+        body = {"value_schema": schema, "records": [{"value": "a" * 60 + "!"}]}
+        refused = await rest.send("POST", "/topics/flights", body, kind_of("jsonschema"))
+        assert "0.5 s" in refused.json()["message"]
+        body["records"] = [{"value": "a"}]
+        again = await rest.send("POST", "/topics/flights", body, kind_of("jsonschema"))
+        return [refused.status_code, again.status_code]
+
+    assert with_rest(work, registry=SpiedRegistry()) == [422, 422]
+
+
 def test_the_registry_is_asked_as_the_user() -> None:
     registry = SpiedRegistry()
 

@@ -72,6 +72,21 @@ def test_a_request_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(run())
 
 
+def test_a_head_without_end() -> None:
+    async def run() -> None:
+        async with listening() as (port, state):
+            _reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
+            with pytest.raises(ConnectionError):
+                while True:
+                    writer.write(b"x" * 65_536)
+                    await writer.drain()
+            await until_closed(state)
+            writer.close()
+
+    asyncio.run(run())
+
+
 def test_a_reply_that_is_read_slowly_arrives_whole() -> None:
     async def run() -> int:
         async with listening() as (port, _state):

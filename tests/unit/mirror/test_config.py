@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.errors import UsageError
-from headwater.mirror.config import parse_config
+from headwater.mirror.config import parse_config, reversed_properties
 
 BOTH = {"source.bootstrap.servers": "a:1", "target.bootstrap.servers": "b:2"}
 
@@ -33,7 +33,7 @@ def test_options_go_to_the_side_that_they_name() -> None:
     assert config.source.options.request_timeout_ms == 5
     assert config.target.options.request_timeout_ms == 30_000
     assert "PLAIN" in repr(config.target.options.credentials)
-    assert "secret" not in repr(config.target)
+    assert "secret" not in repr(config)
     assert (config.commit_s, config.fetch_bytes) == (0.05, 9)
     assert config.starts_latest and config.appends
 
@@ -46,6 +46,25 @@ def test_names_of_mirror_maker_are_understood() -> None:
     assert "x1" not in config.topics and "y" in config.topics
     old = parse_config({**BOTH, "num.producers": "2", "whitelist": "a,b"})
     assert old.buckets == 2 and "a" in old.topics and "c" not in old.topics
+
+
+def test_the_other_direction_swaps_the_sides_and_keeps_the_rest() -> None:
+    given = {
+        **BOTH, "mirror.id": "ab", "topics": "t", "metrics.listen": "127.0.0.1:1",
+        "target.sasl.username": "u", "target.security.protocol": "SASL_PLAINTEXT",
+        "target.sasl.mechanism": "PLAIN", "target.sasl.password": "p",
+        "source.auto.offset.reset": "latest",
+    }  # fmt: skip
+    config = parse_config(given)
+    back = reversed_properties(config, "ba")
+    assert back["source.bootstrap.servers"] == "b:2" and back["target.bootstrap.servers"] == "a:1"
+    assert back["source.sasl.username"] == "u" and back["source.auto.offset.reset"] == "latest"
+    assert back["mirror.id"] == "ba" and back["topics"] == "t" and "metrics.listen" not in back
+    assert reversed_properties(parse_config(back), "ab") == {
+        k: v for k, v in given.items() if k != "metrics.listen"
+    }
+    with pytest.raises(UsageError, match="needs one"):
+        reversed_properties(config, "ab")
 
 
 @pytest.mark.parametrize(

@@ -32,13 +32,12 @@ def test_a_translation_names_the_next_record_or_the_end(
 ) -> None:
     made = built(gaps)
     records = pairs(made)
-    for translate, rows in (
-        (made.to_target, records),
-        (made.to_source, [(target, source) for source, target in records]),
-    ):
-        following = [other for own, other in rows if own >= offset]
-        end = rows[-1][1] + 1 if rows else None
-        assert translate(offset) == (following[0] if following else end)
+    swapped = [(target, source) for source, target in records]
+    for find, rows in ((made.next_from_source, records), (made.next_from_target, swapped)):
+        assert find(offset) == next((row for row in rows if row[0] >= offset), None)
+    following = [target for source, target in records if source >= offset]
+    end = records[-1][1] + 1 if records else None
+    assert made.to_target(offset) == (following[0] if following else end)
 
 
 @given(Gaps, st.integers(0, 300))
@@ -120,4 +119,17 @@ def test_a_mirror_back_uses_the_first_mirrors_map_and_passes_the_lost_tail() -> 
     own.add([Run(5, 21, 3)])
     assert translated(4, 99, own, reverse, 20) == 21
     assert translated(6, 99, own, reverse, 20) == 22
-    assert translated(2, 99, own, None, 20) is None  # the first mirror's map cannot be read
+    assert translated(99, 99, own, reverse, 20) == 24
+    # The first mirror's map cannot be read: only what is known for certain.
+    assert translated(2, 99, own, None, 20) is None
+    assert translated(6, 99, own, None, 20) == 22
+    assert translated(9, 99, own, None, 20) is None
+
+
+def test_the_first_mirror_goes_on_after_a_failback_over_what_the_other_one_wrote() -> None:
+    """Source: 0 to 3 mirrored, 4 and 5 the lost tail, 6 and 7 from the target's 5 and 6, then 8."""
+    own, reverse = OffsetMap(), OffsetMap()
+    own.add([Run(0, 0, 4), Run(8, 8, 1)])
+    reverse.add([Run(5, 6, 2)])
+    found = [translated(offset, 9, own, reverse) for offset in range(10)]
+    assert found == [0, 1, 2, 3, 5, 5, 5, 6, 8, 9]

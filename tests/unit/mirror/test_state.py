@@ -91,6 +91,16 @@ def test_a_record_that_another_version_or_program_wrote_is_refused_by_its_key(
     assert (key or b"").decode() in str(caught.value)
 
 
+def test_what_a_newer_release_adds_is_skipped() -> None:
+    added = MirrorState()
+    position = b'{"version":1,"next_offset":5,"source_topic_id":"s","target_topic_id":"t","new":1}'
+    added.apply(b"position/t/0", position)
+    added.apply(b"group/g", b'{"version":1,"offsets":[["t",0,1,2,3,"m",4,"new"]],"new":1}')
+    tp = TopicPartition("t", 0)
+    assert added.positions[tp] == Position(5, "s", "t")
+    assert added.groups["g"][tp] == GroupOffset(1, 2, 3, "m", 4)
+
+
 def test_a_topics_partitions_share_the_buckets_evenly() -> None:
     for topic in ("t", "vehicles", "x" * 249):
         found = [bucket_of(TopicPartition(topic, p), 4) for p in range(8)]

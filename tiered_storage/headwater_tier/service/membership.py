@@ -234,7 +234,7 @@ class TierMember:
             generation_id_or_member_epoch=self._member.generation,
             member_id=self._member.member_id,
             group_instance_id=self._member.group_instance_id,
-            topics=tuple(map(_offsets_of, reports)),
+            topics=tuple(map(offsets_of, reports)),
         )
         reply = self._call(request, OffsetCommitResponse)
         failures = {row.error_code for topic in reply.topics for row in topic.partitions} - {0}
@@ -260,8 +260,11 @@ def _check(reply: Message) -> None:
         raise kafka_error(code, f"group {TIER_GROUP}")
 
 
-def _offsets_of(report: TopicReport) -> OffsetCommitRequestTopic:
+def offsets_of(report: TopicReport) -> OffsetCommitRequestTopic:
+    """What is committed for a report: the status is the metadata of STATUS_PARTITION, also while
+    that partition has no row in the table."""
     metadata = report.status.to_metadata()
+    ends = {STATUS_PARTITION: 0, **report.ends}
     return OffsetCommitRequestTopic(
         name=report.status.topic,
         partitions=tuple(
@@ -270,6 +273,6 @@ def _offsets_of(report: TopicReport) -> OffsetCommitRequestTopic:
                 committed_offset=end,
                 committed_metadata=metadata if partition == STATUS_PARTITION else "",
             )
-            for partition, end in sorted(report.ends.items())
+            for partition, end in sorted(ends.items())
         ),
     )

@@ -108,6 +108,6 @@ class Reporter:
                 maintenance_error=problem,
                 damage=damage,
             )
-            due.append(TopicReport(status, state.ends or {0: 0}))
+            due.append(TopicReport(status, state.ends))
         if due:
             self._send(due)

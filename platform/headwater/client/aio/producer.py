@@ -40,6 +40,7 @@ from headwater.client.serializers.values import Topic
 from headwater.client.topic_routes import RouteNotLoadedError, TopicRoute, check_partition
 from headwater.client.transactional import GroupMember, TransactionVerbs, group_offsets
 from headwater.client.values import ConsumerGroupMetadata, ProducerStatistics, Unacked
+from headwater.errors import HeadwaterError
 from headwater.system import SystemClock
 
 if TYPE_CHECKING:
@@ -53,6 +54,10 @@ CLOSE_TIMEOUT_MS = 30_000
 METADATA_MARGIN_S = 5.0
 
 log = logging.getLogger("headwater.client.producer")
+
+
+class NotQueuedError(HeadwaterError):
+    """What interceptors hear of a record whose task was cancelled while it waited for room."""
 
 
 class AsyncProducer(RecordSending[Delivery]):
@@ -175,12 +180,23 @@ class AsyncProducer(RecordSending[Delivery]):
             row = await asyncio.to_thread(self._prepared, topic, *arguments)
         else:
             row = self._prepared(topic, *arguments)
+        if not self._tasks.is_contended:
+            try:
+                return self._queue_row(row)
+            except (BufferFullError, RouteNotLoadedError):
+                pass  # below it waits for what is missing
+            except Exception as error:
+                self._refused(row, error)
+                raise
         try:
             return await self._send_in_turn(
                 lambda partition: self._queue_row(row._replace(partition=partition)),
                 row.topic,
                 row.partition,
             )
+        except asyncio.CancelledError:
+            self._refused(row, NotQueuedError("the task was cancelled before it had room"))
+            raise
         except Exception as error:
             self._refused(row, error)
             raise

@@ -64,7 +64,8 @@ class TaskSteps:
         task = self._whole
         if task is not None:
             await asyncio.wait([task])
-            self._whole = None
+            if self._whole is task:  # another caller may have begun the next one
+                self._whole = None
             task.result()
 
     async def _pause(self, seconds: float) -> None:

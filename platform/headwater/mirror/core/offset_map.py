@@ -10,11 +10,12 @@ record per chunk.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-CHUNK_RUNS = 64
+CHUNK_RUNS = 32
 
 
 class Run(NamedTuple):
@@ -36,31 +37,39 @@ class Run(NamedTuple):
 
 
 class OffsetMap:
-    """The runs of one partition, in the order of both offsets."""
+    """The runs of one partition, in the order of both offsets: 24 bytes each."""
 
-    __slots__ = ("_first_chunk", "_runs", "_sources", "_targets")
+    __slots__ = ("_first_chunk", "_lengths", "_sources", "_targets")
 
     def __init__(self) -> None:
-        self._runs: list[Run] = []
-        self._sources: list[int] = []
-        self._targets: list[int] = []
+        self._sources = array("q")
+        self._targets = array("q")
+        self._lengths = array("q")
         self._first_chunk = 0
 
     def __iter__(self) -> Iterator[Run]:
-        return iter(self._runs)
+        return map(Run, self._sources, self._targets, self._lengths)
 
     def __len__(self) -> int:
-        return len(self._runs)
+        return len(self._lengths)
+
+    def _run(self, at: int) -> Run:
+        return Run(self._sources[at], self._targets[at], self._lengths[at])
 
     @property
     def first(self) -> Run | None:
         """The first run, None without any."""
-        return self._runs[0] if self._runs else None
+        return self._run(0) if self._lengths else None
 
     @property
     def last(self) -> Run | None:
         """The last run, None without any."""
-        return self._runs[-1] if self._runs else None
+        return self._run(-1) if self._lengths else None
+
+    def _append(self, run: Run) -> None:
+        self._sources.append(run.source)
+        self._targets.append(run.target)
+        self._lengths.append(run.length)
 
     def add(self, runs: Iterable[Run]) -> set[int]:
         """Append runs; the chunks that changed. Raises ValueError for one that is not after the
@@ -71,12 +80,10 @@ class OffsetMap:
             if last is not None and (run.source < last.source_end or run.target < last.target_end):
                 raise ValueError(f"{run} is not after {last}")
             if last is not None and run[:2] == (last.source_end, last.target_end):
-                self._runs[-1] = last._replace(length=last.length + run.length)
+                self._lengths[-1] += run.length
             else:
-                self._runs.append(run)
-                self._sources.append(run.source)
-                self._targets.append(run.target)
-            changed.add(self._first_chunk + (len(self._runs) - 1) // CHUNK_RUNS)
+                self._append(run)
+            changed.add(self._first_chunk + (len(self) - 1) // CHUNK_RUNS)
         return changed
 
     def to_target(self, offset: int) -> int | None:
@@ -85,27 +92,24 @@ class OffsetMap:
         Between runs it is the next record. After the last run it is the end of that run: what
         follows is not mirrored yet. None without runs.
         """
-        return self._translated(offset, self._sources, lambda run: (run[0], run[1]))
+        found, last = self.next_from_source(offset), self.last
+        if found is not None:
+            return found[1]
+        return None if last is None else last.target_end
 
-    def to_source(self, offset: int) -> int | None:
-        """The same from the target to the source."""
-        return self._translated(offset, self._targets, lambda run: (run[1], run[0]))
+    def next_from_source(self, offset: int) -> tuple[int, int] | None:
+        """(source offset, target offset) of the first record at or after a source offset."""
+        return self._next(offset, self._sources, self._targets)
 
-    def _translated(
-        self, offset: int, starts: list[int], sides: Callable[[Run], tuple[int, int]]
-    ) -> int | None:
-        if not starts:
-            return None
-        at = bisect_right(starts, offset) - 1
-        if at < 0:
-            return sides(self._runs[0])[1]
-        start, other = sides(self._runs[at])
-        within = offset - start
-        if within < self._runs[at].length:
-            return other + within
-        if at + 1 < len(self._runs):
-            return sides(self._runs[at + 1])[1]
-        return other + self._runs[at].length
+    def next_from_target(self, offset: int) -> tuple[int, int] | None:
+        """(target offset, source offset) of the first record at or after a target offset."""
+        return self._next(offset, self._targets, self._sources)
+
+    def _next(self, offset: int, own: array[int], other: array[int]) -> tuple[int, int] | None:
+        at = bisect_right(own, offset) - 1
+        if at >= 0 and offset - own[at] < self._lengths[at]:
+            return offset, other[at] + offset - own[at]
+        return (own[at + 1], other[at + 1]) if at + 1 < len(own) else None
 
     def after_target(self, offset: int) -> int:
         """The first target offset from `offset` on that no run has: what another producer wrote.
@@ -115,32 +119,28 @@ class OffsetMap:
         at = bisect_right(self._targets, offset) - 1
         if at < 0:
             return self.after_target(self._targets[0]) if self._targets else offset
-        run = self._runs[at]
-        while run.target_end > offset:
-            offset = run.target_end
+        while at < len(self) and self._targets[at] <= offset < self._run(at).target_end:
+            offset = self._run(at).target_end
             at += 1
-            if at == len(self._runs) or self._runs[at].target > offset:
-                break
-            run = self._runs[at]
         return offset
 
     def chunk(self, index: int) -> list[Run]:
         """The runs of one chunk."""
         at = (index - self._first_chunk) * CHUNK_RUNS
-        return self._runs[max(at, 0) : at + CHUNK_RUNS] if at >= 0 else []
+        return [self._run(n) for n in range(max(at, 0), min(at + CHUNK_RUNS, len(self)))]
 
     def prune(self, source_offset: int) -> list[int]:
         """Forget the chunks that end at or before `source_offset`; which ones. The last stays."""
         dropped = 0
         while True:
             end = (dropped + 1) * CHUNK_RUNS
-            if end >= len(self._runs) or self._runs[end - 1].source_end > source_offset:
+            if end >= len(self) or self._run(end - 1).source_end > source_offset:
                 break
             dropped += 1
         first = self._first_chunk
         if dropped:
             gone = dropped * CHUNK_RUNS
-            del self._runs[:gone], self._sources[:gone], self._targets[:gone]
+            del self._sources[:gone], self._targets[:gone], self._lengths[:gone]
             self._first_chunk += dropped
         return list(range(first, first + dropped))
 
@@ -156,22 +156,20 @@ class OffsetMap:
         made._first_chunk = first
         for index in range(first, last + 1):
             for run in chunks[index]:
-                made._runs.append(run)
-                made._sources.append(run.source)
-                made._targets.append(run.target)
+                made._append(run)
         return made
 
     def cut(self, source_offset: int) -> tuple[set[int], set[int]]:
         """Forget what is from `source_offset` on, as the source lost it: (chunks that changed,
         chunks that are gone)."""
-        before = self._first_chunk + -(-len(self._runs) // CHUNK_RUNS)
-        while self._runs and self._runs[-1].source >= source_offset:
-            del self._runs[-1], self._sources[-1], self._targets[-1]
+        before = self._first_chunk + -(-len(self) // CHUNK_RUNS)
+        kept = bisect_left(self._sources, source_offset)
+        del self._sources[kept:], self._targets[kept:], self._lengths[kept:]
         last = self.last
         if last is not None and last.source_end > source_offset:
-            self._runs[-1] = last._replace(length=source_offset - last.source)
-        after = self._first_chunk + -(-len(self._runs) // CHUNK_RUNS)
-        changed = {after - 1} if self._runs else set()
+            self._lengths[-1] = source_offset - last.source
+        after = self._first_chunk + -(-len(self) // CHUNK_RUNS)
+        changed = {after - 1} if len(self) else set()
         return changed, set(range(after, before))
 
 
@@ -185,17 +183,19 @@ def translated(
     """Where a consumer at source `offset` goes on in the target; None: nothing is known.
 
     `position`: how far the source is mirrored. `reverse`: the map of the mirror in the other
-    direction, which wrote the source's first records; `orphans_end`: where the target's lost tail
+    direction, which wrote some of the source's records; `orphans_end`: where the target's lost tail
     ends, which comes between those and what this mirror wrote.
     """
     offset = min(offset, position)
-    is_ours = own.first is not None and offset >= own.first.source
-    if is_ours or (reverse is None and orphans_end is None):
+    if reverse is None and orphans_end is None:
         return own.to_target(offset)
-    if reverse is None:
-        return None  # from before the lost tail, and the map of that time cannot be read
-    last = reverse.last
-    if last is not None and offset < last.target_end:
-        return reverse.to_source(offset)
-    found = own.to_target(offset)
-    return orphans_end if found is None else found
+    mine = own.next_from_source(offset)
+    if reverse is None:  # the map of the time before cannot be read
+        return mine[1] if mine is not None and mine[0] == offset else None
+    found = [place for place in (mine, reverse.next_from_target(offset)) if place is not None]
+    if found:
+        return min(found)[1]
+    ends = [orphans_end or 0]
+    ends += [own.last.target_end] if own.last is not None else []
+    ends += [reverse.last.source_end] if reverse.last is not None else []
+    return max(ends)

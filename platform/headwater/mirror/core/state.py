@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 from headwater.client.values import TopicPartition
 from headwater.errors import ErrorCode, KafkaError
@@ -19,6 +19,7 @@ from headwater.mirror.core.acls import acl_of, acl_row
 from headwater.mirror.core.offset_map import OffsetMap, Run
 from headwater.security.acl import AclBinding
 
+T = TypeVar("T")
 VERSION = 1
 POSITION, MAP, HEARTBEAT, GROUP, PROMOTED = "position", "map", "heartbeat", "group", "promoted"
 ORPHANS, ACLS = "orphans", "acls"
@@ -68,6 +69,8 @@ class Heartbeat:
     stopped: dict[TopicPartition, str] = field(default_factory=dict)
     """Partition -> why it is not mirrored any more, and the remedy."""
     source_cluster_id: str = ""
+    troubles: list[str] = field(default_factory=list)
+    """What is retried: partitions that cannot be read, topics that cannot be created."""
 
 
 def _record(key: str, value: Mapping[str, Any] | None) -> StateRecord:
@@ -116,6 +119,7 @@ def heartbeat_record(bucket: int, beat: Heartbeat) -> StateRecord:
             "source_cluster_id": beat.source_cluster_id,
             "source_ends": ends,
             "stopped": stopped,
+            "troubles": beat.troubles,
         },
     )
 
@@ -208,14 +212,14 @@ class MirrorState:
             self.heartbeats[int(rest)] = _heartbeat(value)
         elif kind == GROUP:
             rows = [] if value is None else value["offsets"]
-            found = {TopicPartition(t, p): GroupOffset(*row) for t, p, *row in rows}
+            found = {TopicPartition(t, p): _row(GroupOffset, row) for t, p, *row in rows}
             self.groups.setdefault(rest, {}).update(found)  # each bucket has its partitions
         elif kind == POSITION and value is None:
             self.positions.pop(_partition(rest), None)
         elif kind == POSITION and value is not None:
-            self.positions[_partition(rest)] = Position(**value)
+            self.positions[_partition(rest)] = _known(Position, value)
         elif kind == ORPHANS and value is not None:
-            self.orphans[_partition(rest)] = Orphans(**value)
+            self.orphans[_partition(rest)] = _known(Orphans, value)
         elif kind == MAP:
             name, _, chunk = rest.rpartition("/")
             chunks = self.chunks.setdefault(_partition(name), {})
@@ -229,9 +233,23 @@ class MirrorState:
 
 def _object(value: bytes) -> dict[str, Any]:
     found = json.loads(value)
-    if not isinstance(found, dict) or found.pop("version", None) != VERSION:
-        raise ValueError(f"it is not of version {VERSION}")
-    return found
+    version = found.pop("version", None) if isinstance(found, dict) else None
+    if version != VERSION:
+        raise ValueError(
+            f"it has version {version}, and this Headwater reads {VERSION}: upgrade it"
+        )
+    return cast(dict[str, Any], found)
+
+
+def _known(kind: type[T], value: dict[str, Any]) -> T:
+    """A tuple of these fields; a newer writer may have added others."""
+    fields = cast(Any, kind)._fields
+    return kind(**{name: value[name] for name in fields if name in value})
+
+
+def _row(kind: type[T], row: list[Any]) -> T:
+    """The same of a list, whose additions are at its end."""
+    return kind(*row[: len(cast(Any, kind)._fields)])
 
 
 def _partition(text: str) -> TopicPartition:
@@ -243,7 +261,8 @@ def _heartbeat(value: dict[str, Any]) -> Heartbeat:
     return Heartbeat(
         int(value["time_ms"]),
         str(value["owner"]),
-        {TopicPartition(t, p): SourceEnd(*row) for t, p, *row in value["source_ends"]},
+        {TopicPartition(t, p): _row(SourceEnd, row) for t, p, *row in value["source_ends"]},
         {TopicPartition(t, p): reason for t, p, reason in value["stopped"]},
         str(value["source_cluster_id"]),
+        [str(text) for text in value.get("troubles", ())],
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from headwater.client.errors import AuthorizationError
-from headwater.errors import UsageError
+from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater_tier.locate import BROKER_URI_KEY, TOPIC_URI_KEY
 from headwater_tier.plan import TableLocation
 from headwater_tier.table_names import table_uri
+
+DENIED = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+"""DescribeConfigs is not allowed, of a topic or of the brokers."""
 
 
 async def locate_table(admin: Any, topic: str) -> TableLocation:
@@ -30,6 +32,8 @@ async def locate_table(admin: Any, topic: str) -> TableLocation:
 async def _config(admin: Any, kind: str, name: str, key: str) -> str | None:
     try:
         entry = (await admin.describe_configs(kind, name)).get(key)
-    except AuthorizationError:
+    except KafkaError as error:
+        if error.code not in DENIED:
+            raise
         return None
     return None if entry is None else entry.value

@@ -9,12 +9,11 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.client.errors import AuthorizationError
 from headwater.client.values import ConsumerRecord
 from headwater.clock import Clock
-from headwater.errors import HeadwaterError, UsageError
+from headwater.errors import HeadwaterError, KafkaError, UsageError
 from headwater_gateway.app.parts import Clients, Login
-from headwater_gateway.console.history.table_place import locate_table
+from headwater_gateway.console.history.table_place import DENIED, locate_table
 from headwater_gateway.console.history.table_source import TableSource
 from headwater_gateway.console.history.versions import ends_after
 from headwater_gateway.console.messages.address import Address, From, Source
@@ -95,7 +94,9 @@ class Browser:
         """The declared formats; none for a user who may not see the topic's configs."""
         try:
             found = await viewer.clients.admin.describe_configs("topic", viewer.topic)
-        except AuthorizationError:
+        except KafkaError as error:
+            if error.code not in DENIED:
+                raise
             return Formats()
         configs = {name: entry.value for name, entry in found.items() if entry.value is not None}
         tables = declared_tables(viewer.topic, configs)
@@ -275,7 +276,8 @@ class Browser:
     async def _opened(
         self, viewer: Viewer, address: Address
     ) -> AsyncIterator[TopicReader | TableSource]:
-        options = consumer_options(is_committed=address.is_committed)
+        is_tail = address.start is From.LIVE
+        options = consumer_options(is_committed=address.is_committed, is_tail=is_tail)
         async with viewer.clients.consumer(**options) as consumer:
             reader = TopicReader(consumer, viewer.topic)
             if address.source is Source.LOG:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Any
 
+from headwater.client.errors import KafkaTimeoutError
 from headwater.client.values import ConsumerRecord, TopicPartition
 from headwater.errors import UsageError
 from headwater_gateway.console.offset_spans import Span
 
 POLL_MS = 500
 POLL_RECORDS_MAX = 4_000
+CHECK_POLLS_MAX = 20
 CONSUMER_OPTIONS: Mapping[str, Any] = {
-    "auto_offset_reset": "earliest",
     "fetch_max_bytes": 16 * 1024 * 1024,
     "fetch_max_wait_ms": 100,
     "client_id": "headwater-console",
@@ -20,10 +21,14 @@ CONSUMER_OPTIONS: Mapping[str, Any] = {
 """No group, ever: a look at messages must not move anybody's partitions."""
 
 
-def consumer_options(*, is_committed: bool) -> dict[str, Any]:
-    """The keywords of the consumer."""
-    isolation = "read_committed" if is_committed else "read_uncommitted"
-    return {**CONSUMER_OPTIONS, "isolation_level": isolation}
+def consumer_options(*, is_committed: bool, is_tail: bool = False) -> dict[str, Any]:
+    """The keywords of the consumer. When what it stands before is deleted, a tail goes on at the
+    end, any other reader at the log's new start."""
+    return {
+        **CONSUMER_OPTIONS,
+        "isolation_level": "read_committed" if is_committed else "read_uncommitted",
+        "auto_offset_reset": "latest" if is_tail else "earliest",
+    }
 
 
 class TopicReader:
@@ -87,11 +92,19 @@ class TopicReader:
         raise UsageError(f"{where} has no record, and none follows it")
 
     async def check_read(self, partitions: Sequence[int]) -> None:
-        """Raises TopicAuthorizationError where the brokers do not let the user read the topic: one
-        fetch asks them."""
+        """Raises AuthorizationError where the brokers do not let the user read the topic, and
+        KafkaTimeoutError where they do not answer: a fetch asks them."""
         end = (await self.bounds(partitions[:1]))[partitions[0]][1]
+        answered = self._consumer.statistics().fetches
         await self._begin({partitions[0]: end})
-        await self._poll()
+        for _ in range(CHECK_POLLS_MAX):
+            await self._poll()
+            if self._consumer.statistics().fetches > answered:
+                await self._poll()  # it raises what the answer had
+                return
+        raise KafkaTimeoutError(
+            f"no broker answers whether {self.topic} may be read: its table stays closed"
+        )
 
     async def _begin(self, starts: Mapping[int, int]) -> None:
         names = [TopicPartition(self.topic, partition) for partition in starts]

@@ -54,16 +54,52 @@ function leaf(kind, text, cut) {
   return parts;
 }
 
+/** The path of a field in a filter; null where an escape hides what the name is. */
+function below(path, name) {
+  if (path === null || name.includes("\\")) {
+    return null;
+  }
+  return /^[A-Za-z_][A-Za-z0-9_]*$/.test(name) ? `${path}.${name}` : `${path}[${JSON.stringify(name)}]`;
+}
+
+/** The value of a leaf as a filter writes it; null where that is not known to the letter. */
+function literal([kind, content, cut]) {
+  if (kind === "s" && cut === 0 && !content.includes("\\") && content.length < 200) {
+    return JSON.stringify(content);
+  }
+  return (kind === "n" && content.length < 18) || kind === "w" ? content : null;
+}
+
+/** The name of a field; on the browser's page a click narrows the filter to its value. */
+function nameOf(name, path, node) {
+  const field = document.querySelector(".expression input");
+  const value = path === null ? null : literal(node);
+  if (field === null || value === null) {
+    return make("span", { class: "field-name" }, name);
+  }
+  const button = make("button", { class: "field-name", type: "button", title: "Put it into the filter" }, name);
+  button.addEventListener("click", () => {
+    const now = field.value.trim();
+    const more = `${path} == ${value}`;
+    field.value = now ? `${now} && ${more}` : more;
+    field.focus();
+  });
+  return button;
+}
+
 /** The nodes of `shown_text.tree_of` as elements. */
-function branch(node, name, depth) {
-  const label = name === null ? [] : [make("span", { class: "name" }, name), ": "];
+function branch(node, name, depth, path) {
+  const label = name === null ? [] : [nameOf(name, path, node), ": "];
   const [kind, content, cut] = node;
   if (kind === "o" || kind === "a") {
     const marks = kind === "o" ? ["{", "}"] : ["[", "]"];
     const total = content.length + cut;
     const inside = make("div");
     content.forEach((one, at) => {
-      const child = kind === "o" ? branch(one[1], one[0], depth + 1) : branch(one, String(at), depth + 1);
+      const child =
+        kind === "o"
+          ? branch(one[1], one[0], depth + 1, below(path, one[0]))
+          : branch(one, String(at), depth + 1, null);
       inside.append(child);
     });
     if (cut > 0) {
@@ -146,7 +182,7 @@ function sideOf(name, side, address) {
   head.append(make("span", { class: "muted" }, bytes(side.size)));
   const views = {};
   if (side.tree !== null) {
-    views.Tree = () => make("div", { class: "tree" }, branch(side.tree, null, 0));
+    views.Tree = () => make("div", { class: "tree" }, branch(side.tree, null, 0, name));
   }
   views.Text = () => pieces(side.text, `${address}/piece?side=${name}&as=text`);
   views.Hex = () => pieces(side.hex, `${address}/piece?side=${name}&as=hex`);
@@ -365,6 +401,7 @@ class Browser {
       const more = this.section.querySelector("[data-more]");
       more.hidden = false;
       more.firstElementChild.href = `?${told.more}`;
+      more.firstElementChild.textContent = new URLSearchParams(told.more).has("from") ? "Next" : "Older";
     }
   }
 

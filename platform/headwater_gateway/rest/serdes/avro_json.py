@@ -9,7 +9,8 @@ from typing import Any
 import fastavro
 from fastavro.schema import SchemaParseException, UnknownType
 
-from headwater_gateway.rest.serdes.port import RegisteredSchema, SerdeError
+from headwater_gateway.rest.serdes.port import SerdeError
+from headwater_tier.typed.decoding import RegisteredSchema
 
 SHOWN_CHARS = 200
 

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from headwater.errors import HeadwaterError
-
-
-@dataclass(frozen=True, slots=True)
-class RegisteredSchema:
-    """A schema of a registry, with the texts that it refers to: (name, text), inner ones first."""
-
-    schema_id: int
-    kind: str
-    """AVRO, JSON or PROTOBUF."""
-    text: str
-    references: tuple[tuple[str, str], ...] = ()
 
 
 class SerdeError(HeadwaterError):

@@ -7,7 +7,8 @@ from typing import Any
 from google.protobuf import descriptor_pool, json_format, message_factory
 from google.protobuf.message import DecodeError
 
-from headwater_gateway.rest.serdes.port import RegisteredSchema, SerdeError
+from headwater_gateway.rest.serdes.port import SerdeError
+from headwater_tier.typed.decoding import RegisteredSchema
 from headwater_tier.typed.formats.confluent import message_indexes
 from headwater_tier.typed.formats.misfit import NotFittingError, UnsupportedSchemaError
 from headwater_tier.typed.formats.protobuf_compiler import SCHEMA_FILE

@@ -10,10 +10,11 @@ from headwater.client.core.assignors import Subscription
 from headwater.client.values import OffsetAndMetadata, TopicPartition
 from headwater_tier.cli.status import NO_SERVICE, SILENT_AFTER_MS, status_rows
 from headwater_tier.plan import Limits, TableLocation
-from headwater_tier.service.membership import assign_topics
+from headwater_tier.service.membership import assign_topics, offsets_of
 from headwater_tier.service.status import (
     METADATA_BYTES_MAX,
     DerivedStatus,
+    TopicReport,
     TopicStatus,
     from_metadata,
 )
@@ -56,6 +57,12 @@ def test_a_long_error_is_cut_so_that_brokers_take_it() -> None:
     assert len(text) <= METADATA_BYTES_MAX
     found = from_metadata(text)
     assert found is not None and found.error.startswith("xxx")
+
+
+def test_a_topic_without_rows_in_partition_0_has_a_status() -> None:
+    sent = offsets_of(TopicReport(STATUS, {2: 500}))
+    rows = {p.partition_index: (p.committed_offset, p.committed_metadata) for p in sent.partitions}
+    assert rows == {0: (0, STATUS.to_metadata()), 2: (500, "")}
 
 
 def test_other_metadata_is_no_status() -> None:

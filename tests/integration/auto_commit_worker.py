@@ -9,6 +9,7 @@ nothing is written. `after-write`: it dies when the lines are written, and nothi
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -45,11 +46,11 @@ def main(servers: str, topic: str, file: str, when: str) -> None:
                 consumer.pause(*consumer.assignment())
                 while not any(consumer.committed(p) for p in consumer.assignment()):
                     consumer.poll(timeout_ms=50)
-                os._exit(9)
+                os.kill(os.getpid(), signal.SIGKILL)
             lines.write(b"".join(r.value + b"\n" for r in found))
             lines.flush()
             if found and when == "after-write":
-                os._exit(9)
+                os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PATHS = os.pathsep.join(str(ROOT / name) for name in ("jobs", "tests"))
 WAIT_S = 120
+KILLED = -signal.SIGKILL
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -82,7 +83,7 @@ def consumed(cluster: LocalCluster, file: Path, when: str) -> Counter[bytes]:
         for value in sent:
             producer.send(VEHICLES, value)
     worker = "auto_commit_worker.py"
-    assert run(worker, cluster.bootstrap, VEHICLES, str(file), when) == -signal.SIGKILL
+    assert run(worker, cluster.bootstrap, VEHICLES, str(file), when) == KILLED
     assert run(worker, cluster.bootstrap, VEHICLES, str(file), "never") == 0
     found = Counter(file.read_bytes().splitlines())
     assert set(found) <= set(sent)

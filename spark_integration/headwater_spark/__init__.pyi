@@ -1,3 +1,5 @@
+"""The names of `headwater_spark` for type checkers; `__init__.py` loads them lazily."""
+
 from headwater_spark.cluster.cluster import Cluster as Cluster
 from headwater_spark.executor_check import check as check
 from headwater_spark.registration import register as register

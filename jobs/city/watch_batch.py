@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from city.arrivals import Arrivals
+from city.clock import at_hour
 from city.fields import (
     ABNORMAL,
     FACE_WIRE,
@@ -27,6 +28,7 @@ from city.fields import (
 from city.flows import City, Figure, Site
 from city.instructions import WatchInstruction, parse_instruction
 from city.queries import abandon, started
+from city.sites import LOST_AT_H
 from city.watch import WatchList
 from city.watch_oracle import LATE, watched
 from headwater import Consumer
@@ -150,7 +152,7 @@ class WatchBatch:
 
     def _leave(self, _site: Site) -> None:
         """The comparison ends with its site."""
-        self._lost_ms = self._city.clock.real_now_ms()
+        self._lost_ms = self._city.clock.real_ms(at_hour(LOST_AT_H))
         query, self._query = self._query, None
         if query is not None:
             abandon(query)

@@ -100,7 +100,6 @@ class Video:
     def start(self, city: City) -> None:
         """Put the videos into storage, start the service, plan the operators' instructions."""
         self._city = city
-        self._site_name = city.site.name
         self._table = str(city.out / "tables" / "video_objects")
         city.spark.sql(f"CREATE TABLE IF NOT EXISTS delta.`{self._table}` ({ROWS}) USING delta")
         videos = city.world.videos
@@ -167,10 +166,10 @@ class Video:
         self._city.spark.sql(MERGE.replace("{table}", self._table), found=found)
 
     def stop(self) -> None:
-        """End the service. Raises its error, unless its site was lost."""
+        """End the service. Raises its error, unless its site was lost: that is why it ended."""
         self._stopping.set()
         self._thread.join()
-        if self._error is not None and self._city.site.name == self._site_name:
+        if self._error is not None and len(self._city.sites) == 1:
             raise self._error
 
     def figures(self) -> Sequence[Figure]:

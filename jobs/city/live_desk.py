@@ -13,7 +13,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from city.fields import STATISTICS, TRACKS
-from city.instructions import CountInstruction, Instruction, StopInstruction
+from city.instructions import (
+    CountInstruction,
+    Instruction,
+    StopInstruction,
+    WatchInstruction,
+)
 from city.sightings import Sighting
 from city.statistics import PassageCounts
 from city.watch import WatchList, track_point
@@ -96,11 +101,15 @@ class LiveDesk:
         """Count a record, and report it to each watch that it matches and that holds for it. A
         record that is read a second time is neither counted nor reported again."""
         for counting in self.passages.active.values():
+            if _is_before(counting, sent_ms):
+                continue
             uncounted = self._uncounted[counting.instruction_id]
             if offset >= uncounted.get(place, 0):
                 uncounted[place] = offset + 1
                 self.passages.add(sighting, counting)
         for one in self.watch_list.matches(sighting):
+            if _is_before(one, sent_ms):
+                continue
             identity = one.instruction_id
             point = f"{identity}/{sighting.record_id}"
             if offset >= self.taken[identity].get(place, 0) and point not in self.reported:
@@ -111,6 +120,12 @@ class LiveDesk:
         """The intervals whose counts have changed since the last call."""
         for identity, value in self.passages.take_changes():
             yield STATISTICS, identity, value
+
+
+def _is_before(instruction: WatchInstruction | CountInstruction, sent_ms: int) -> bool:
+    """True for a record that was sent before the time from which the instruction holds. A look-up
+    by time may lead to an earlier offset: a transaction's marker has the time of its writing."""
+    return instruction.since_ms is not None and sent_ms < instruction.since_ms
 
 
 def _event(kind: str, identity: str, positions: Mapping[Place, int]) -> bytes:

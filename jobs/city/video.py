@@ -1,7 +1,8 @@
 """Flow 2, video ingest: an instruction, a batch job, records of what moves, a table, a short clip.
 
 Instructions and records carry URLs; the video itself goes from its storage to the job. The service
-reads both topics: an instruction becomes a Spark job, a data record a row of the table.
+reads both topics: an instruction becomes a Spark job, a data record a row of the table. When
+another site takes over, the service starts there, and operators ask again for what is missing.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ ASK_HOURS = (9.5, 13.5)
 """The operators send the first half of their instructions, then the other."""
 URL_TIMEOUT_S = 30
 SEND_TIMEOUT_S = 30.0
+MOVE_TIMEOUT_S = 15.0
 CLIP_SCALE = 4
 CLIP_FRAME_MS = 60
 BOXES = "frame INT, x INT, y INT, width INT, height INT"
@@ -94,8 +96,13 @@ class Video:
 
     def __init__(self) -> None:
         self._stopping = threading.Event()
-        self._error: BaseException | None = None
-        self._jobs = 0
+        self._errors: dict[str, BaseException] = {}
+        """Site -> what ended the service there."""
+        self._asked: list[str] = []
+        self._jobs: set[str] = set()
+        self._sizes: dict[str, int] = {}
+        """Video -> objects found in it."""
+        self._stored: set[str] = set()
 
     def start(self, city: City) -> None:
         """Put the videos into storage, start the service, plan the operators' instructions."""
@@ -108,12 +115,28 @@ class Video:
         for hour, chosen in zip(ASK_HOURS, (videos[:half], videos[half:]), strict=True):
             names = [video.video_id for video in chosen]
             city.schedule.at(hour, f"{len(names)} videos", partial(self._ask, names))
+        self._begin(city.site)
+        city.on_switch.append(self._move)
+
+    def _begin(self, site: Site) -> None:
         self._thread = threading.Thread(
-            target=self._run, args=(city.site,), name="city-video", daemon=True
+            target=self._run, args=(site,), name=f"city-video-{site.name}", daemon=True
         )
         self._thread.start()
 
+    def _move(self, site: Site) -> None:
+        """Go on at another site: what was asked and is not stored is asked again."""
+        former = self._thread
+        former.join(MOVE_TIMEOUT_S)
+        self._begin(site)
+        self._ask([name for name in dict.fromkeys(self._asked) if not self._is_stored(name)])
+
+    def _is_stored(self, video: str) -> bool:
+        size = self._sizes.get(video)
+        return size is not None and all(f"{video}/{n}" in self._stored for n in range(size))
+
     def _ask(self, names: Sequence[str]) -> None:
+        self._asked += names
         with Producer(self._city.site.servers) as producer:
             for name in names:
                 asked = VideoInstruction(f"ask-{name}", name, self._urls[name], "operator")
@@ -129,7 +152,7 @@ class Video:
                 parts = partitions_of(consumer, (VIDEO_INSTRUCTIONS, VIDEO_OBJECTS))
                 consumer.assign(parts)
                 consumer.seek_to_beginning(*parts)
-                while not self._stopping.is_set() and self._city.site.name == site.name:
+                while self._goes_on(site, consumer):
                     for part, records in consumer.poll(POLL_MS).items():
                         values = [record.value or b"" for record in records]
                         if part.topic == VIDEO_OBJECTS:
@@ -138,11 +161,21 @@ class Video:
                         for value in values:
                             self._analyse(VideoInstruction.from_wire(value), producer)
         except Exception as e:  # noqa: BLE001 - the end of the thread: `stop` raises it
-            self._error = e
+            self._errors[site.name] = e
+
+    def _goes_on(self, site: Site, consumer: Consumer) -> bool:
+        """Until another site works; after the day, until everything is read."""
+        if self._city.site.name != site.name:
+            return False
+        if not self._stopping.is_set():
+            return True
+        ends = consumer.end_offsets(consumer.assignment())
+        return any(consumer.position(part) < end for part, end in ends.items())
 
     def _analyse(self, asked: VideoInstruction, producer: Producer) -> None:
-        self._jobs += 1
         found = analyse(self._city.spark, asked.video_url)
+        self._jobs.add(asked.video_id)
+        self._sizes[asked.video_id] = len(found)
         clip = self._city.out / "storage" / "clips" / f"{asked.video_id}.gif"
         save_clip(asked.video_url, found, clip)
         for number, moving in enumerate(found):
@@ -161,16 +194,19 @@ class Video:
 
     def _store(self, objects: Sequence[VideoObject]) -> None:
         columns = [name.split()[0] for name in ROWS.split(", ")]
-        rows = [tuple(getattr(one, name) for name in columns) for one in objects]
+        once = {one.object_id: one for one in objects}.values()
+        rows = [tuple(getattr(one, name) for name in columns) for one in once]
         found = self._city.spark.createDataFrame(rows, ROWS)
         self._city.spark.sql(MERGE.replace("{table}", self._table), found=found)
+        self._stored |= {one.object_id for one in objects}
 
     def stop(self) -> None:
-        """End the service. Raises its error, unless its site was lost: that is why it ended."""
+        """Let the service read all that is there. Raises what ended it at the last site."""
         self._stopping.set()
         self._thread.join()
-        if self._error is not None and len(self._city.sites) == 1:
-            raise self._error
+        error = self._errors.get(self._city.site.name)
+        if error is not None:
+            raise error
 
     def figures(self) -> Sequence[Figure]:
         """Every object of every video: kind, times, and the track, frame by frame."""
@@ -188,7 +224,7 @@ class Video:
         return [
             Figure(FLOW, name, f"{len(truth):,} objects", said, found == truth),
             Figure.same(FLOW, "clips", len(videos), len(clips)),
-            Figure.same(FLOW, "jobs, an instruction each", len(videos), self._jobs),
+            Figure.same(FLOW, "videos analysed", len(videos), len(self._jobs)),
         ]
 
 

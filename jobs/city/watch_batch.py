@@ -15,11 +15,11 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from city.arrivals import Arrivals
-from city.clock import at_hour
 from city.fields import (
     ABNORMAL,
     FACE_WIRE,
     FACES,
+    TRACKS,
     TRACKS_BATCH,
     VEHICLE_WIRE,
     VEHICLES,
@@ -28,17 +28,15 @@ from city.fields import (
 from city.flows import City, Figure, Site
 from city.instructions import WatchInstruction, parse_instruction
 from city.queries import abandon, started
-from city.sites import LOST_AT_H
 from city.watch import WatchList
 from city.watch_oracle import LATE, watched
 from headwater import Consumer
 from headwater.errors import UsageError
+from headwater_spark.source.progress import source_offsets
 
 FLOW = "watch-list, micro-batch"
 TRIGGER = "2 seconds"
 WRITERS = 2
-SETTLED_MS = 20_000
-"""Matches that were sent so long before a site is lost must be in its topic, in real time."""
 _TEXTS = ("record_id", "checkpoint_id", "capture_time", "picture_url")
 
 
@@ -101,7 +99,8 @@ class WatchBatch:
         self._first_reader = first_reader
         self._list = WatchList()
         self._query: StreamingQuery | None = None
-        self._lost_ms = float("inf")
+        self._ends: dict[str, int] = {}
+        """"topic-partition" -> where the last completed micro-batch ended."""
         self._failed: list[Exception] = []
 
     def start(self, city: City) -> None:
@@ -152,15 +151,16 @@ class WatchBatch:
 
     def _leave(self, _site: Site) -> None:
         """The comparison ends with its site."""
-        self._lost_ms = self._city.clock.real_ms(at_hour(LOST_AT_H))
         query, self._query = self._query, None
         if query is not None:
+            self._ends = ends_of(query)
             abandon(query)
 
     def stop(self) -> None:
         """Match what is left."""
         if self._query is not None:
             self._query.processAllAvailable()
+            self._ends = ends_of(self._query)
             self._query.stop()
             if self._failed:
                 raise self._failed[0]
@@ -179,14 +179,30 @@ class WatchBatch:
         }
 
     def _figure(self, found: set[tuple[str, int]]) -> Figure:
-        must, may = set(), set()
-        for one in watched(self._city.world):
-            if one.name == LATE:
-                continue
-            sent_ms = self._city.ledger.real_sent_ms(one.topic)
-            may |= {(one.name, row) for row in one.rows.tolist()}
-            settled = sent_ms[one.rows] < self._lost_ms - SETTLED_MS
-            must |= {(one.name, row) for row in one.rows[settled].tolist()}
-        oracle = f"{len(must):,} to {len(may):,} points"
+        """Up to the last micro-batch the same points as those of the live service, which are
+        compared with the truth; and none that the truth has not."""
+        live = self._first_reader().points(TRACKS)
+        must = {
+            (a.told["instruction_id"], a.row)
+            for a in live
+            if a.told["instruction_id"] != LATE
+            and a.told["offset"] < self._ends.get(a.told["partition"], 0)
+        }
+        may = {
+            (one.name, row)
+            for one in watched(self._city.world)
+            if one.name != LATE
+            for row in one.rows.tolist()
+        }
+        oracle = f"{len(must):,} points until its last batch"
         said = f"{len(found):,} points, {len(must - found):,} missing"
         return Figure(FLOW, "the same tracks", oracle, said, must <= found <= may)
+
+
+def ends_of(query: StreamingQuery) -> dict[str, int]:
+    """Where the last completed micro-batch of a query ended: "topic-partition" -> offset."""
+    last = query.lastProgress
+    if last is None:
+        return {}
+    ((ends, _latest),) = source_offsets(last)
+    return {f"{topic}-{partition}": end for (topic, partition), end in ends.items()}

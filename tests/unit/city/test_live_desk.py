@@ -113,10 +113,19 @@ def test_a_record_that_is_read_again_is_neither_counted_nor_reported_again() -> 
     desk.take(EVERY, {PLACE: 0})
     values = [vehicle(n, "浙A00017", at_s=n) for n in range(3)]
     assert len([r for n in range(3) for r in see(desk, n, values[n])]) == 3
-    desk.take(CountInstruction("c2", "vehicle", since_ms=DAY_START_MS), {PLACE: 1})
-    assert [r for n in (1, 2) for r in see(desk, n, values[n])] == []
+    desk.take(CountInstruction("c2", "vehicle", since_ms=1_001), {PLACE: 0})
+    assert [r for n in range(3) for r in see(desk, n, values[n])] == []
     counts = {r["instruction_id"]: r["counts"] for r in told(desk.changed_counts())}
     assert counts == {"c1": {HERE: 3}, "c2": {HERE: 2}}
+
+
+def test_records_that_were_sent_before_an_instructions_time_are_left_out() -> None:
+    """Also when the look-up by time leads to an earlier offset (`see` sends them at 1,000 + n)."""
+    desk = LiveDesk()
+    desk.take(WatchInstruction("w", traits=WANTED.traits, since_ms=1_002), {PLACE: 0})
+    values = [vehicle(n, "浙A00017", at_s=n) for n in range(4)]
+    points = told([r for n in range(4) for r in see(desk, n, values[n])])
+    assert [p["record_id"] for p in points] == ["v2", "v3"]
 
 
 def test_a_restarted_service_goes_back_and_reports_only_what_is_missing() -> None:

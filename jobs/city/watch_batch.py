@@ -31,12 +31,14 @@ from city.queries import abandon, started
 from city.watch import WatchList
 from city.watch_oracle import LATE, watched
 from headwater import Consumer
-from headwater.errors import UsageError
+from headwater.errors import HeadwaterError, UsageError
 from headwater_spark.source.progress import source_offsets
 
 FLOW = "watch-list, micro-batch"
 TRIGGER = "2 seconds"
 WRITERS = 2
+POLL_MS = 100
+INSTRUCTIONS_TIMEOUT_S = 10.0
 _TEXTS = ("record_id", "checkpoint_id", "capture_time", "picture_url")
 
 
@@ -101,7 +103,8 @@ class WatchBatch:
         self._query: StreamingQuery | None = None
         self._ends: dict[str, int] = {}
         """"topic-partition" -> where the last completed micro-batch ended."""
-        self._failed: list[Exception] = []
+        self._failed: dict[int, Exception] = {}
+        """Micro-batch -> why its points were not written."""
 
     def start(self, city: City) -> None:
         """Start the query."""
@@ -129,19 +132,32 @@ class WatchBatch:
             self._query = started(query, city.clock.clock)
         city.on_switch.append(self._leave)
 
-    def _match(self, records: DataFrame, _epoch_id: int) -> None:
-        for found in self._consumer.poll(0).values():
-            for record in found:
-                try:
-                    self._list.apply(parse_instruction(record.value))
-                except UsageError:
-                    continue  # the live service names it
+    def _match(self, records: DataFrame, epoch_id: int) -> None:
+        self._take_instructions()
         if not self._list.active:
             return
         try:
             self._report(records)
         except Exception as e:  # noqa: BLE001 - of a site that is lost: `stop` raises others
-            self._failed.append(e)
+            self._failed[epoch_id] = e
+
+    def _take_instructions(self) -> None:
+        """All that are in the topic now; nothing of a site that is lost."""
+        consumer = self._consumer
+        try:
+            ends = consumer.end_offsets(consumer.assignment())
+        except HeadwaterError:
+            return  # the write of the batch fails, too, and is noted
+        deadline_s = self._city.clock.clock.monotonic() + INSTRUCTIONS_TIMEOUT_S
+        while any(consumer.position(part) < end for part, end in ends.items()):
+            for found in consumer.poll(POLL_MS).values():
+                for record in found:
+                    try:
+                        self._list.apply(parse_instruction(record.value))
+                    except UsageError:
+                        continue  # the live service names it
+            if self._city.clock.clock.monotonic() > deadline_s:
+                return
 
     def _report(self, records: DataFrame) -> None:
         # A handful of points: few tasks read, match and write them.
@@ -153,17 +169,17 @@ class WatchBatch:
         """The comparison ends with its site."""
         query, self._query = self._query, None
         if query is not None:
-            self._ends = ends_of(query)
+            self._ends = ends_of(query, min(self._failed, default=None))
             abandon(query)
 
     def stop(self) -> None:
         """Match what is left."""
         if self._query is not None:
             self._query.processAllAvailable()
-            self._ends = ends_of(self._query)
+            self._ends = ends_of(self._query, None)
             self._query.stop()
             if self._failed:
-                raise self._failed[0]
+                raise self._failed[min(self._failed)]
         self._consumer.close()
 
     def figures(self) -> Sequence[Figure]:
@@ -199,10 +215,10 @@ class WatchBatch:
         return Figure(FLOW, "the same tracks", oracle, said, must <= found <= may)
 
 
-def ends_of(query: StreamingQuery) -> dict[str, int]:
-    """Where the last completed micro-batch of a query ended: "topic-partition" -> offset."""
-    last = query.lastProgress
-    if last is None:
+def ends_of(query: StreamingQuery, failed: int | None) -> dict[str, int]:
+    """Where the last micro-batch before the failed one ended: "topic-partition" -> offset."""
+    done = [p for p in query.recentProgress if failed is None or p["batchId"] < failed]
+    if not done:
         return {}
-    ((ends, _latest),) = source_offsets(last)
+    ((ends, _latest),) = source_offsets(done[-1])
     return {f"{topic}-{partition}": end for (topic, partition), end in ends.items()}

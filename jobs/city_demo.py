@@ -53,4 +53,6 @@ def _extend_pythonpath() -> None:
 if __name__ == "__main__":
     _extend_pythonpath()
     logging.basicConfig(level=logging.ERROR)
+    # What a callback of Spark raises when its site is lost: its query tells it, too.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     sys.exit(run_command(city))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from city.clock import DAY_START_MS, CityClock
 from city.fields import ABNORMAL, FACE_WIRE, FACES, VEHICLE_WIRE, VEHICLES
 from city.flows import City, Figure, Site
-from city.queries import first_batch, save_progress, started
+from city.queries import abandon, first_batch, save_progress, started
 from headwater_spark import exactly_once
 
 FLOW = "picture ingest"
@@ -79,8 +79,7 @@ def store(
         else:
             tx.delta(rows)
 
-    write = exactly_once(batch, table=site.table(topic), options=site.spark_options)
-    return cast("Callable[[DataFrame, int], None]", write)
+    return exactly_once(batch, table=site.table(topic), options=site.spark_options)
 
 
 def start_query(
@@ -166,14 +165,19 @@ class Ingest:
 
     def _move(self, site: Site) -> None:
         """Go on at another site, from the begin of its topics, with MERGE."""
-        self._end()
+        for topic, query in self._queries.items():
+            self._note(topic, query)
+            abandon(query)
         self._begin(site, merge=True)
 
     def _end(self) -> None:
         for topic, query in self._queries.items():
             query.stop()
-            if query.exception() is not None and self._city.site.name in query.name:
+            if query.exception() is not None:
                 raise query.exception()
-            # The first batch of a run waits for neither limit.
-            self._batches[topic] += [p.numInputRows for p in query.recentProgress][1:]
-            save_progress(query, self._city.out / "progress")
+            self._note(topic, query)
+
+    def _note(self, topic: str, query: StreamingQuery) -> None:
+        # The first batch of a run waits for neither limit.
+        self._batches[topic] += [p.numInputRows for p in query.recentProgress][1:]
+        save_progress(query, self._city.out / "progress")

@@ -114,6 +114,7 @@ class Fleet:
                 released_s = self._clock.clock.monotonic()
                 self._spool.release(self._safe_positions(site))
             if self._is_done():
+                self._spool.release(self._safe_positions(site))
                 return None
         return None
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater.clock import Clock
+
+logger = logging.getLogger(__name__)
 
 STARTING = ("Initializing sources", "Initializing StreamExecution")
 START_TIMEOUT_S = 60.0
@@ -40,3 +45,17 @@ def save_progress(query: StreamingQuery, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     lines = [progress.json.replace("\n", "") + "\n" for progress in query.recentProgress]
     (folder / f"{query.name}.jsonl").write_text("".join(lines))
+
+
+def abandon(query: StreamingQuery) -> None:
+    """Stop a query whose site is lost, without waiting: a micro-batch that was being committed
+    waits for its coordinator to tell the outcome, and may do so for good."""
+    name = f"city-abandon-{query.name}"
+    threading.Thread(target=_stop_quietly, args=(query,), name=name, daemon=True).start()
+
+
+def _stop_quietly(query: StreamingQuery) -> None:
+    try:
+        query.stop()
+    except (Py4JError, PySparkException) as e:
+        logger.info("%s ended with %r", query.name, e)  # its site is lost, or Spark has ended

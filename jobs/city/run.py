@@ -30,6 +30,7 @@ from city.notify import FileNotifier, Notifier, Notify, TopicNotifier, load
 from city.pages import Pages
 from city.producers import Producers
 from city.quality import Quality
+from city.queries import abandon
 from city.rows import Rows
 from city.sites import Sites
 from city.skew import Skew
@@ -177,7 +178,7 @@ class Run:
         if self._producers is not None:
             self._producers.stop()
         for query in self._city.spark.streams.active:
-            query.stop()
+            abandon(query)
         self._city.notifier.stop()
 
 

@@ -5,7 +5,6 @@ The instructions are read anew for each micro-batch, so they take effect at run 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from operator import and_
@@ -16,6 +15,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from city.arrivals import Arrivals
+from city.clock import at_hour
 from city.fields import (
     ABNORMAL,
     FACE_WIRE,
@@ -27,7 +27,8 @@ from city.fields import (
 )
 from city.flows import City, Figure, Site
 from city.instructions import WatchInstruction, parse_instruction
-from city.queries import started
+from city.queries import abandon, started
+from city.sites import LOST_AT_H
 from city.watch import WatchList
 from city.watch_oracle import LATE, watched
 from headwater import Consumer
@@ -102,7 +103,6 @@ class WatchBatch:
         self._query: StreamingQuery | None = None
         self._lost_ms = float("inf")
         self._failed: list[Exception] = []
-        self._leaving: threading.Thread | None = None
 
     def start(self, city: City) -> None:
         """Start the query."""
@@ -151,24 +151,20 @@ class WatchBatch:
         writer.option("topic", TRACKS_BATCH).mode("append").save()
 
     def _leave(self, _site: Site) -> None:
-        """The comparison ends with its site. A query of a lost site takes seconds to stop: the
-        flows that go on do not wait for it."""
-        self._lost_ms = self._city.clock.real_now_ms()
+        """The comparison ends with its site."""
+        self._lost_ms = self._city.clock.real_ms(at_hour(LOST_AT_H))
         query, self._query = self._query, None
         if query is not None:
-            self._leaving = threading.Thread(target=query.stop, name="city-watch-batch-ends")
-            self._leaving.start()
+            abandon(query)
 
     def stop(self) -> None:
         """Match what is left."""
         if self._query is not None:
             self._query.processAllAvailable()
             self._query.stop()
+            if self._failed:
+                raise self._failed[0]
         self._consumer.close()
-        if self._leaving is not None:
-            self._leaving.join()
-        elif self._failed:
-            raise self._failed[0]
 
     def figures(self) -> Sequence[Figure]:
         """The same points as the truth's, up to the loss of the site."""

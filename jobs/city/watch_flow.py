@@ -12,6 +12,7 @@ import numpy as np
 
 from city.arrivals import Arrival, Arrivals
 from city.child import Child
+from city.clock import at_hour
 from city.fields import (
     FACES,
     STATISTICS,
@@ -23,6 +24,7 @@ from city.fields import (
 )
 from city.flows import City, Figure, Site
 from city.instructions import CountInstruction, WatchInstruction
+from city.sites import LOST_AT_H
 from city.watch_oracle import LATE, Watched, counts_differ, watched
 from headwater import Producer
 
@@ -30,8 +32,9 @@ FLOW = "watch-list"
 CITY_FLOW = "city-flow"
 """Counts every camera, for the map."""
 LATE_HOUR = 12.0
-BACK_MS = 1_800_000
-"""Instructions are given again for so long before the switch, in city time."""
+BACK_H = 2.0
+"""Instructions are given again for so long before the loss, in city time: what the service had read
+by then, it has reported."""
 EVENT_P99_MAX_S = 1.0
 BATCH_P99_MAX_S = 60.0
 COUNTED_UNTIL_H = 20.0
@@ -83,8 +86,8 @@ class Watch:
     def _move(self, site: Site) -> None:
         """The service ends with its site; it goes on at the other one."""
         clock = self._city.clock
-        self._switched_ms = clock.real_now_ms()
-        since_ms = clock.now_ms() - BACK_MS
+        self._switched_ms = clock.real_ms(at_hour(LOST_AT_H))
+        since_ms = at_hour(LOST_AT_H - BACK_H)
         self._child.kill()
         self._readers[-1].stop()
         self._begin(site)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-_HOMES = {
+HOMES = {
     "Cluster": "headwater_spark.cluster.cluster",
     "check": "headwater_spark.executor_check",
     "commit_progress": "headwater_spark.source.group_commits",
@@ -23,7 +23,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
+    home = HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'headwater_spark' has no attribute {name!r}")
     value = getattr(importlib.import_module(home), name)

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ from headwater import Admin, Consumer, NewTopic, Producer
 from headwater.mirror.config import load_config
 from headwater.system import SystemClock
 from integration.cluster import LocalCluster
-from integration.conftest import Start
+from integration.conftest import Start, next_base_port
 from mirror_pair import MirrorProcess, properties
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(120)]
@@ -54,6 +55,15 @@ def live(cluster: LocalCluster) -> Iterator[LiveService]:
     finally:
         service.stopping.set()
         thread.join(WAIT_S)
+
+
+@contextmanager
+def site_b(folder: Path) -> Iterator[LocalCluster]:
+    """The other site: a broker of a cluster with an id of its own."""
+    cluster = LocalCluster(folder, next_base_port(folder), 1)
+    cluster.spec = replace(cluster.spec, cluster_id="hwTestClusterBBBBBBBBBB")
+    with cluster:
+        yield cluster
 
 
 def has_topics(cluster: LocalCluster) -> bool:
@@ -90,16 +100,21 @@ def instruct(cluster: LocalCluster, world: World, since_ms: int) -> set[str]:
 
 
 def test_every_record_is_at_the_site_that_takes_over(start_cluster: Start, tmp_path: Path) -> None:
+    with site_b(tmp_path / "other") as other:
+        lose_a_site(start_cluster(1), other, tmp_path)
+
+
+def lose_a_site(lost: LocalCluster, other: LocalCluster, tmp_path: Path) -> None:
+    """A day of the city, and the loss of its site before the evening."""
     world = make_world(WorldPlan(vehicles=6_000, faces=1_500))
-    lost, other = start_cluster(1), start_cluster(1)
     create_all(lost)
     create_own_topics(other.bootstrap)
     topics = ",".join(DATA_TOPICS)
     given = properties(lost.bootstrap, other.bootstrap, topics=topics, replication_factor="1")
     clock = CityClock(CLOCK, DAY_S)
     ledger = Ledger({feed.topic: len(feed.truth) for feed in feeds_of(world)})
-    site_a = Site("A", lost.bootstrap, tmp_path / "a", is_mirrored=True)
-    site_b = Site("B", other.bootstrap, tmp_path / "b", is_successor=True)
+    first = Site("A", lost.bootstrap, tmp_path / "a", is_mirrored=True)
+    second = Site("B", other.bootstrap, tmp_path / "b", is_successor=True)
     with MirrorProcess(tmp_path, given) as mirror:
         config = load_config(str(mirror.file))
         try:
@@ -117,13 +132,13 @@ def test_every_record_is_at_the_site_that_takes_over(start_cluster: Start, tmp_p
         with live(lost):
             expected = instruct(lost, world, 0)
             clock.begin()
-            producers.start(site_a)
+            producers.start(first)
             threading.Event().wait(LOST_AFTER_S)
             reported_until_ms = clock.now_ms()
         at_a = points_at(lost)
         lost.kill_broker(0)
     passed = {t: sum(p.values()) for t, p in read_positions(config).items()}
-    producers.move(site_b)
+    producers.move(second)
     with live(other) as service:
         instruct(other, world, max(0, reported_until_ms - 3_600_000))
         assert producers.join() == []

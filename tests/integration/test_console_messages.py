@@ -177,6 +177,15 @@ def test_sql_over_a_topic(url: str, page: BrowserPage) -> None:
     assert page.problems == []
 
 
+def test_a_stream_that_does_not_open_says_why(url: str, page: BrowserPage) -> None:
+    page.go(f"{url}/topics/delays/messages")
+    page.wait(ENDED)
+    told = "import('/console/static/parts.js').then((parts) => parts.why"
+    bad = f"{told}('/console/topics/delays/messages/stream?from=soon'))"
+    assert "use newest, oldest" in page.run(bad)
+    page.problems.clear()  # the browser notes the answer 400
+
+
 def tiered_table(cluster: LocalCluster, folder: Path) -> None:
     """A Delta table of two versions for the topic `tabled`, whose log at the brokers is empty."""
     configs = {"headwater.table.uri": str(folder)}

@@ -15,7 +15,9 @@ from typing import Any
 import httpx
 import pytest
 
+from headwater.config.java_properties import read_java_properties
 from headwater.local import processes
+from headwater.security.jaas import parse_jaas
 from integration.registry_process import http_process
 from self_signed import CERTIFICATE, KEY
 
@@ -128,9 +130,9 @@ def read_as_alice(run: Run, client: httpx.Client) -> str:
 
 def admin_login(folder: Path) -> tuple[str, str]:
     """The admin's user and password, of the file for commands."""
-    text = (folder / "security" / "client.properties").read_text()
-    rows = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    return rows["sasl.username"], rows["sasl.password"]
+    rows = read_java_properties(str(folder / "security" / "client.properties"), "file")
+    options = parse_jaas(rows["sasl.jaas.config"]).options
+    return options["username"], options["password"]
 
 
 def test_off_loopback_with_tls(run: Run, folder: Path, free_base_port: int, tmp_path: Path) -> None:

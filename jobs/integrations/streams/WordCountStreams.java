@@ -18,7 +18,8 @@ import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 
 /**
- * A running count of each word of streams-plaintext-input, into streams-wordcount-output.
+ * A running count of each word of streams-plaintext-input, into streams-wordcount-output: the word
+ * is the key, the count (as text) the value.
  *
  *     java WordCountStreams streams.properties
  *
@@ -40,7 +41,8 @@ public class WordCountStreams {
                 .groupBy((unused, word) -> word, Grouped.with(Serdes.String(), Serdes.String()))
                 .count(Materialized.as(STORE))
                 .toStream()
-                .to(OUTPUT, Produced.with(Serdes.String(), Serdes.Long()));
+                .mapValues(count -> String.valueOf(count))
+                .to(OUTPUT, Produced.with(Serdes.String(), Serdes.String()));
         return builder.build();
     }
 

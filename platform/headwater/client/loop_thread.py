@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
+        self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -42,8 +44,14 @@ class LoopThread:
         """Run `work` on the loop and wait for its result.
 
         Raises its error, KafkaTimeoutError when the time is up, ClosedError after `stop`, and
-        IllegalStateError on the loop's own thread, which would wait for itself.
+        IllegalStateError on the loop's own thread, which would wait for itself, and in a process
+        that was forked.
         """
+        try:
+            check_process(self._process)
+        except IllegalStateError:
+            work.close()
+            raise
         if self.loop.is_closed() or not self._thread.is_alive():
             work.close()
             raise ClosedError("the client is closed")
@@ -91,3 +99,13 @@ class LoopThread:
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join(STOP_TIMEOUT_S)
+
+
+def check_process(maker: int) -> None:
+    """Raises IllegalStateError in another process than `maker`: threads and connections of a client
+    do not come along with a fork."""
+    if os.getpid() != maker:
+        raise IllegalStateError(
+            f"this client belongs to process {maker}, which forked this one: make one in each "
+            "process, after the fork"
+        )

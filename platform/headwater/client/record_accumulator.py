@@ -9,6 +9,7 @@ partitions' queues too.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from headwater.client.core.partition_queue import PartitionQueue, ProducerBatch
 from headwater.client.engine_host import EngineHost
 from headwater.client.errors import BufferExhaustedError, ClosedError, MessageTooLargeError
 from headwater.client.futures import BatchCompletion
+from headwater.client.loop_thread import check_process
 from headwater.client.outages import OutageLog, summary
 from headwater.client.producer_options import ProducerOptions
 from headwater.clock import Clock
@@ -55,6 +57,7 @@ class RecordAccumulator:
         self.check_send: Callable[[], None] | None = None
         """Raises when no record may be added now: outside a transaction. It is called once per
         batch: a transaction's end seals every batch, so that the next record needs a new one."""
+        self._process = os.getpid()
         self._options = parts.options
         self._clock = parts.clock
         self._completion = parts.completion
@@ -125,6 +128,8 @@ class RecordAccumulator:
             self._reserve(batch, held + size)
 
     def _check_open(self) -> None:
+        """Called once per batch."""
+        check_process(self._process)
         if self.is_closed:
             raise ClosedError("the producer is closed")
         if self.check_send is not None:

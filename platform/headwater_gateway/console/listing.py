@@ -10,6 +10,7 @@ from headwater_gateway.console.addresses import address
 
 R = TypeVar("R")
 ROWS_MAX = 1_000
+ROWS_TICKING_MAX = 300
 ROWS_AT_FIRST = 100
 """Of a page that is being opened: it paints at once, then asks for the others itself."""
 Key = Callable[[Any], Any]
@@ -61,6 +62,11 @@ class Listing(Generic[R]):
     def sort(self) -> str:
         """The column and order, as the address has them."""
         return self.query.get("sort", "")
+
+    @property
+    def tick(self) -> str:
+        """The event at which the page asks for the list anew: long ones more rarely."""
+        return "tick" if len(self.rows) <= ROWS_TICKING_MAX else "slow-tick"
 
     @property
     def left_out(self) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar, cast
@@ -16,6 +17,7 @@ from headwater.errors import HeadwaterError
 
 T = TypeVar("T")
 FRESH_S = 4.0
+STALE_S = 60.0
 WAIT_S = 0.1
 KEYS_MAX = 500
 
@@ -38,20 +40,28 @@ class Snapshots:
         fresh_s: float = FRESH_S,
         wait_s: float = WAIT_S,
     ) -> T | None:
-        """The answer: a fresh one, else one that comes in `wait_s`, else the last one, else None.
+        """The last answer, while a new one is asked for when it is older than `fresh_s`; without
+        one that is younger than `STALE_S`, what comes in `wait_s`, else None.
 
         None, too, if the brokers refuse it: who may not see it sees the page without it.
         """
-        known = self._values.get(key)
-        if known is not None and self._clock.monotonic() - known[0] < fresh_s:
-            return cast("T | None", known[1])
+        at_s, value = self._values.get(key, (-math.inf, None))
+        age_s = self._clock.monotonic() - at_s
+        if age_s >= fresh_s:
+            task = self._asked(key, load)
+            if age_s >= STALE_S:
+                await asyncio.wait([task], timeout=wait_s)
+                value = self._value(key)
+        return cast("T | None", value)
+
+    def _asked(self, key: Hashable, load: Callable[[], Awaitable[Any]]) -> asyncio.Task[None]:
+        """The task that asks: one per key."""
         task = self._tasks.get(key)
         if task is None:
             task = asyncio.create_task(self._load(key, load), name="console-snapshot")
             self._tasks[key] = task
             task.add_done_callback(lambda _task: self._tasks.pop(key, None))
-        await asyncio.wait([task], timeout=wait_s)
-        return cast("T | None", self._value(key))
+        return task
 
     def _value(self, key: Hashable) -> Any:
         known = self._values.get(key)

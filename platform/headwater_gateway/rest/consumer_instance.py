@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from headwater.aio import AsyncConsumer
 from headwater.client.partition_names import Offsets
@@ -33,8 +32,8 @@ class InstanceSettings:
     """A read returns once it has so many bytes of keys and values."""
 
 
-Decode = Callable[[ConsumerRecord], Awaitable[Any]]
-"""A record as the client gets it. Raises GatewayError where it cannot be decoded."""
+Decode = Callable[[ConsumerRecord], Awaitable[bytes]]
+"""A record as the client gets it, in JSON. Raises GatewayError where it cannot be decoded."""
 
 
 class ConsumerInstance:
@@ -109,11 +108,11 @@ class ConsumerInstance:
         found = await self._consumer.committed(*partitions)
         return found
 
-    async def read(self, decode: Decode, timeout_ms: int, bytes_max: int) -> list[Any]:
+    async def read(self, decode: Decode, timeout_ms: int, bytes_max: int) -> list[bytes]:
         """The next records: those that are there once `fetch_min_bytes` have come or the time is
         over. What exceeds `bytes_max`, but for a first record, comes with the next read."""
         deadline = self._clock.monotonic() + timeout_ms / 1000
-        out: list[Any] = []
+        out: list[bytes] = []
         size = 0
         while True:
             left_ms = max(deadline - self._clock.monotonic(), 0.0) * 1000

@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
+from starlette.responses import Response
+
 from headwater.aio import AsyncConsumer
 from headwater.client.partition_names import Offsets
 from headwater.client.values import ConsumerRecord, OffsetAndMetadata, TopicPartition
@@ -164,10 +166,11 @@ class Consuming:
             )
             bytes_max = request.query_number("max_bytes", BYTES_MAX, BYTES_MAX) or BYTES_MAX
             decode = partial(self._decoded, request, form)
-            rows = await instance.read(decode, timeout_ms, bytes_max)
-            return Reply(rows, 200, form.media_type)
+            rows: list[bytes] = await instance.read(decode, timeout_ms, bytes_max)
+            return Response(b"[" + b",".join(rows) + b"]", media_type=form.media_type)
 
-    async def _decoded(self, request: RestRequest, form: Format, record: ConsumerRecord) -> Any:
+    async def _decoded(self, request: RestRequest, form: Format, record: ConsumerRecord) -> bytes:
+        """The record as JSON; text that UTF-8 cannot hold is told of with its place."""
         where = f"{record.topic}-{record.partition} offset {record.offset}"
         codecs, login = self._codecs(), request.login
         row = {
@@ -177,8 +180,10 @@ class Consuming:
             "partition": record.partition,
             "offset": record.offset,
         }
-        encoded(row)  # text that UTF-8 cannot hold is told of here, with its place
-        return row
+        try:
+            return encoded(row)
+        except GatewayError as error:
+            raise unprocessable(f"{where}: {error}", error.code) from error
 
     async def commit(self, request: RestRequest) -> Any:
         """Offsets of the body, else what was read."""

@@ -51,6 +51,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedCluster]:
 def admin(served: ServedCluster) -> Iterator[Admin]:
     with Admin(served.bootstrap) as admin:
         yield admin
+        admin.delete_acls([AclFilter()])  # the next test begins without
 
 
 def test_acls_are_created_described_and_deleted(admin: Admin) -> None:

@@ -89,6 +89,30 @@ def test_a_cancelled_read_loses_no_record(c: ServedCluster, engine: Any) -> None
     run(work())
 
 
+def test_a_task_that_only_reads_leaves_the_loop_to_others(c: ServedCluster) -> None:
+    async def work() -> None:
+        await make(c, "fair", 2000)
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with reader(c, "fair", max_poll_records=100) as consumer:
+            consumer.seek_to_beginning()
+            await anext(consumer)
+            task = asyncio.create_task(other())
+            before = turns
+            for _ in range(1999):
+                await anext(consumer)
+            task.cancel()
+            assert turns - before >= 15
+
+    run(work())
+
+
 def test_what_an_iteration_has_left_is_not_committed(c: ServedCluster) -> None:
     async def work() -> None:
         await make(c, "left", 10)

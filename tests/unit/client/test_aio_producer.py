@@ -157,6 +157,18 @@ def test_room_is_waited_for_up_to_max_block_ms(served: ServedBroker) -> None:
     run(work())
 
 
+def test_a_task_that_only_sends_leaves_the_loop_to_the_sender(served: ServedBroker) -> None:
+    async def work() -> None:
+        async with AsyncProducer(served.bootstrap, batch_size=10_000) as producer:
+            await (await producer.send("t", b"first"))
+            before = producer.statistics().requests_sent
+            for _ in range(100):
+                await producer.send("t", bytes(1000))
+            assert producer.statistics().requests_sent > before
+
+    run(work())
+
+
 def test_try_send_never_waits(served: ServedBroker) -> None:
     async def work() -> None:
         async with AsyncProducer(served.bootstrap) as producer:

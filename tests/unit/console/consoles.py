@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from typing import Any
@@ -91,6 +92,10 @@ class FakePools:
 
     def of(self, login: Any) -> FakeClients:
         return self.clients
+
+    @asynccontextmanager
+    async def lease(self, login: Any) -> AsyncIterator[FakeClients]:
+        yield self.clients
 
 
 @dataclass

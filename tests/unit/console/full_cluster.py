@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from headwater.client.errors import kafka_error
 from headwater.client.transaction_values import (
     MarkerFailure,
     TransactionBlocker,
@@ -24,6 +25,7 @@ from headwater.client.values import (
     ReplicaInfo,
     TopicPartition,
 )
+from headwater.errors import ErrorCode
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater.security.acl import AclBinding, PatternType, PermissionType
 from unit.console.consoles import FakeAdmin, topic
@@ -54,7 +56,15 @@ def topics(names: Iterable[str] | None = None, **_options: Any) -> dict[str, Any
     """`flights` with three partitions, one without leader and one under-replicated topic."""
     rows = (topic("flights"), topic("lost", 1, leader=-1), topic("behind", 2, isr=(0,)))
     known = {row.name: row for row in rows}
-    return known if names is None else {name: known[name] for name in names}
+    return known if names is None else only(known, names, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def only(known: Mapping[str, Any], names: Iterable[str], code: ErrorCode) -> dict[str, Any]:
+    """The named ones; the error that brokers give when there is no such."""
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise kafka_error(code, f"{missing[0]} does not exist")
+    return {name: known[name] for name in names}
 
 
 def config(name: str, value: str | None, **more: Any) -> ConfigEntry:
@@ -98,14 +108,19 @@ def full_admin(**answers: Any) -> FakeAdmin:
         "list_topics": ["flights"],
         "list_offsets": offsets,
         "list_groups": [GroupListing(HOSTILE, "consumer", "Stable", "classic")],
-        "describe_groups": {HOSTILE: group},
+        "describe_groups": lambda names: {
+            name: group if name == HOSTILE else GroupDescription(name, "Dead", "", "", ())
+            for name in names
+        },
         "list_group_offsets": {TP: OffsetAndMetadata(900)},
         "describe_configs": CONFIGS,
         "describe_log_dirs": {0: [LogDirDescription(HOSTILE, None, 10**9, 10**8, replica)], 1: []},
         "list_partition_reassignments": {TP: PartitionReassignment((0, 1), (1,), (0,))},
         "transaction_blockers": [blocker],
         "list_transactions": [TransactionListing(HOSTILE, 7, "Ongoing", 0)],
-        "describe_transactions": {HOSTILE: transaction},
+        "describe_transactions": lambda names: only(
+            {HOSTILE: transaction}, names, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        ),
         "describe_acls": [ACL],
         "describe_user_scram_credentials": {HOSTILE: {"SCRAM-SHA-512": 8192}},
         "describe_client_quotas": [

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+
+import pytest
 
 from headwater.client.errors import kafka_error
 from headwater.client.values import (
@@ -16,7 +17,7 @@ from headwater.client.values import (
     ReplicaInfo,
     TopicPartition,
 )
-from headwater.errors import ErrorCode
+from headwater.errors import ErrorCode, KafkaError
 from headwater.testing.clocks import ManualClock
 from headwater_gateway.app.login import Login
 from headwater_gateway.console.lag.sampler import GROUPS_MAX, GroupSamples, LagSampler
@@ -159,24 +160,61 @@ def test_a_reader_at_its_quota_is_starved() -> None:
     assert throttled_verdict({"client-id": "other"}, 1_050.0) is Verdict.FINE
 
 
+def sampler_of(admin: FakeAdmin) -> LagSampler:
+    return LagSampler(services_over(FakeClients(admin), SETTINGS))
+
+
 def test_sampling_begins_with_the_first_look_and_is_shared() -> None:
     async def looks() -> int:
         admin = full_admin()
-        services = services_over(FakeClients(admin), SETTINGS)
-        sampler = LagSampler(services)
-        clients: Any = FakeClients(admin)
-        first = await sampler.of(Login("ann"), clients)
-        assert await sampler.of(Login("ann"), clients) is first
-        assert await sampler.of(Login("bob"), clients) is not first
+        sampler = sampler_of(admin)
+        first = await sampler.of(Login("ann"))
+        assert first.has_round
+        assert await sampler.of(Login("ann")) is first
+        assert await sampler.of(Login("bob")) is not first
+        sampler.forget(Login("ann"))
+        assert await sampler.of(Login("ann")) is not first
         await sampler.close()
         return len(admin.named("list_groups"))
 
-    assert asyncio.run(looks()) == 2
+    assert asyncio.run(looks()) == 3
+
+
+def test_a_page_need_not_wait_for_the_first_round() -> None:
+    class SlowAdmin(FakeAdmin):
+        async def list_groups(self) -> list[GroupListing]:
+            await gate.wait()
+            return []
+
+    async def look() -> None:
+        sampler = sampler_of(SlowAdmin(describe_client_quotas=[]))
+        samples = await sampler.of(Login("ann"), wait_s=0.0)
+        assert not samples.has_round
+        gate.set()
+        assert (await sampler.of(Login("ann"))).has_round
+        await sampler.close()
+
+    gate = asyncio.Event()
+    asyncio.run(look())
+
+
+def test_a_first_round_that_is_refused_is_told_and_tried_again() -> None:
+    async def look() -> None:
+        admin = full_admin(list_groups=kafka_error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no"))
+        sampler = sampler_of(admin)
+        with pytest.raises(KafkaError, match="no"):
+            await sampler.of(Login("ann"))
+        admin.answers["list_groups"] = []
+        assert (await sampler.of(Login("ann"))).has_round
+        await sampler.close()
+
+    asyncio.run(look())
 
 
 def test_snapshots_come_late_rather_than_hold_a_page() -> None:
     async def run() -> None:
-        snapshots = Snapshots(ManualClock())
+        clock = ManualClock()
+        snapshots = Snapshots(clock)
         gate = asyncio.Event()
 
         async def load() -> int:
@@ -187,7 +225,12 @@ def test_snapshots_come_late_rather_than_hold_a_page() -> None:
         gate.set()
         assert await snapshots.get("k", load, wait_s=5.0) == 7
         assert await snapshots.get("k", fail, wait_s=5.0) == 7  # fresh
+        clock.advance(10_000)
+        assert await snapshots.get("k", fail, wait_s=5.0) == 7  # asked for behind the page
         assert await snapshots.get("refused", fail, wait_s=5.0) is None
+        assert await snapshots.get("k", load, wait_s=5.0) is None  # what was asked came
+        clock.advance(70_000)
+        assert await snapshots.get("k", load, wait_s=5.0) == 7
         await snapshots.close()
 
     async def fail() -> int:

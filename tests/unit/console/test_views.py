@@ -149,6 +149,7 @@ def test_a_long_list_begins_with_some_rows_and_asks_for_the_others() -> None:
     assert reply.text.count("<tr>") == 1 + 1_000
     assert "200 more topics match: narrow the filter" in reply.text
     assert 'hx-trigger="load"' not in reply.text
+    assert 'hx-trigger="tick from' in first and 'hx-trigger="slow-tick from' in reply.text
 
 
 def test_a_topic_shows_what_is_cold_and_what_is_hot() -> None:

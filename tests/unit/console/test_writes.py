@@ -206,6 +206,15 @@ def test_abort_a_transaction_fences_its_producer() -> None:
     assert write(console(), path, {}, "fence_producers") == ([HOSTILE],)
 
 
+def test_a_transaction_whose_end_is_decided_is_not_aborted() -> None:
+    [found] = full_admin().answers["describe_transactions"]([HOSTILE]).values()
+    page = console(describe_transactions={HOSTILE: found._replace(state="CompleteAbort")})
+    path = address("transaction", "abort", id=HOSTILE)
+    reply = page.browser.post(path)
+    assert reply.status_code == 400 and "nothing is left to abort" in reply.text
+    assert "hx-post" not in page.get("/transaction", id=HOSTILE)
+
+
 def test_a_hanging_transaction_gets_an_abort_marker() -> None:
     [blocker] = full_admin().answers["transaction_blockers"]
     hanging = blocker._replace(is_hanging=True, transactional_id=None)

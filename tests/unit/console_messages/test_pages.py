@@ -119,6 +119,11 @@ def test_what_the_script_asks_in_vain_is_told_as_json(page: Console, path: str, 
     assert reply.status_code == 400 and told in reply.json()["problem"]
 
 
+def test_a_query_with_bad_rows_is_told_as_json(page: Console) -> None:
+    reply = page.browser.get("/console/sql/run?q=SELECT+1&rows=many")
+    assert reply.status_code == 400 and "rows is 'many'" in reply.json()["problem"]
+
+
 def test_a_record_is_sent_again_byte_for_byte(page: Console) -> None:
     fields = {"resend": "0:1", "as_it_is": "1", "target": "t", "partition": ""}
     plan = page.plan("/topics/t/produce", fields)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import httpx
@@ -109,6 +110,20 @@ def test_a_record_that_is_no_json_is_named_and_not_skipped() -> None:
         assert await values(rest) == [3]
 
     with_rest(work)
+
+
+@pytest.mark.parametrize("blob", [b'"\\ud800"', b"1e999", b"NaN", b"9" * 5_000, b"[" * 100_000])
+def test_json_that_no_reply_can_hold_is_named(blob: bytes) -> None:
+    async def work(rest: Rest) -> Any:
+        body = {"records": [{"value": base64.b64encode(blob).decode()}]}
+        await rest.ask("POST", "/topics/flights", body, BINARY_V2)
+        await make(rest)
+        await rest.ask("POST", f"{ONE}/subscription", {"topics": ["flights"]}, V2)
+        refused = await rest.send("GET", f"{ONE}/records?timeout=0")
+        assert "flights-0 offset 0" in refused.json()["message"]
+        return [refused.status_code, refused.json()["error_code"]]
+
+    assert with_rest(work) == [422, 42203]
 
 
 def test_a_name_is_taken_once() -> None:

@@ -129,7 +129,10 @@ def test_protobuf_both_ways(served: ServedRegistry) -> None:
 
 def test_what_was_asked_once_is_not_asked_again(served: ServedRegistry) -> None:
     serializer = AvroSerializer(SchemaRegistry(served.url), SCHEMA)
+    topic = Topic("t", serializer)
+    assert topic.may_block_at_send
     data = serializer.dumps(ROW, AT)
+    assert not topic.may_block_at_send and topic.may_block
     serializer.loads(data, AT)
     before = served.requests
     for _ in range(3):

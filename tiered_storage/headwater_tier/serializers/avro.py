@@ -65,6 +65,10 @@ class AvroSerializer(Generic[T]):
         self._register = register
         self._writers: dict[int, Any] = {}
 
+    def is_warm(self, at: Context) -> bool:
+        """True once the schema's id is known: `dumps` asks nobody."""
+        return self._registry.is_known(self._subject(at), KIND, self._text, register=self._register)
+
     def dumps(self, value: T, at: Context) -> bytes:
         """See Serializer."""
         schema_id = self._registry.id_of(

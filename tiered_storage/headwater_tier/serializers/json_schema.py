@@ -69,6 +69,10 @@ class JsonSchemaSerializer(Generic[T]):
         self._subject = subject
         self._register = register
 
+    def is_warm(self, at: Context) -> bool:
+        """True once the schema's id is known: `dumps` asks nobody."""
+        return self._registry.is_known(self._subject(at), KIND, self._text, register=self._register)
+
     def dumps(self, value: T, at: Context) -> bytes:
         """See Serializer."""
         plain = value if self._model is None else self._model.to_json_value(value)

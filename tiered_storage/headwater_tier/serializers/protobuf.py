@@ -51,6 +51,10 @@ class ProtobufSerializer(Generic[T]):
         self._indexes = encoded_indexes(_path(descriptor))
         self._references: tuple[Reference, ...] | None = None
 
+    def is_warm(self, at: Context) -> bool:
+        """True once the schema's id is known: `dumps` asks nobody."""
+        return self._registry.is_known(self._subject(at), KIND, self._text, register=self._register)
+
     def dumps(self, value: T, at: Context) -> bytes:
         """See Serializer."""
         if type(value) is not self._message:

@@ -211,6 +211,7 @@ class AsyncConsumer:
                 if timeout_ms is not None:
                     left = timeout_ms - (clock.monotonic() - began) * 1000
                 wait = ITERATE_POLL_MS if left is None else max(0.0, min(left, ITERATE_POLL_MS))
+                await asyncio.sleep(0)  # once per poll: buffered records keep the loop for long
                 polled = await self._steps.run(self._engine.poll(wait, None))
                 for rows in polled.values():
                     self._state.pending.extend(rows)
@@ -232,6 +233,7 @@ class AsyncConsumer:
         async with self._turn:
             if self._state.pending:
                 return self._take_pending(max_records)
+            await asyncio.sleep(0)
             polled = await self._steps.run(self._engine.poll(timeout_ms, max_records))
             return [row for rows in polled.values() for row in rows]
 

@@ -165,7 +165,8 @@ class AsyncProducer(RecordSending[Delivery]):
         """
         if type(topic) is not str or self._chain is not None:
             return await self._send_prepared(topic, value, key, headers, timestamp, partition)
-        if not self._tasks.is_contended:
+        tasks = self._tasks
+        if not (tasks.blocked_senders or tasks.is_pausing):
             try:
                 return self._append(topic, value, key, headers, timestamp, partition)
             except (BufferFullError, RouteNotLoadedError):
@@ -176,11 +177,12 @@ class AsyncProducer(RecordSending[Delivery]):
 
     async def _send_prepared(self, topic: str | Topic[Any, Any], *arguments: Any) -> Delivery:
         """Serializers and interceptors have their turn once, before any wait for room."""
-        if isinstance(topic, Topic) and topic.may_block:
+        if isinstance(topic, Topic) and topic.may_block_at_send:
             row = await asyncio.to_thread(self._prepared, topic, *arguments)
         else:
             row = self._prepared(topic, *arguments)
-        if not self._tasks.is_contended:
+        tasks = self._tasks
+        if not (tasks.blocked_senders or tasks.is_pausing):
             try:
                 return self._queue_row(row)
             except (BufferFullError, RouteNotLoadedError):

@@ -31,11 +31,12 @@ class TaskAccumulator(RecordAccumulator):
         self._callers_host = host
         self._turn = asyncio.Lock()
         self._room: asyncio.Future[None] | None = None
+        self.is_pausing = False
+        """True after a batch was sealed: the next task lets the loop send it first. A task that
+        only sends would fill the memory before anything leaves."""
 
-    @property
-    def is_contended(self) -> bool:
-        """True while a task waits for room: later ones wait behind it."""
-        return self.blocked_senders > 0
+    def _pause(self) -> None:
+        self.is_pausing = True
 
     def _wait_for_room(self, size: int) -> None:
         self._wake_sender()
@@ -61,6 +62,9 @@ class TaskAccumulator(RecordAccumulator):
         try:
             async with asyncio.timeout(self._options.max_block_ms / 1000) as limit:
                 async with self._turn:
+                    if self.is_pausing:
+                        self.is_pausing = False
+                        await asyncio.sleep(0)
                     while True:
                         room = self._room = asyncio.get_running_loop().create_future()
                         try:

@@ -26,7 +26,8 @@ class Serializer(Protocol[T]):
     """Values to bytes and back. It raises for what it cannot do; the client names the record.
 
     One whose attribute `may_block` is true asks another machine at times: the asyncio clients run
-    it on a thread.
+    it on a thread, a poll at a time. Where it has `is_warm(at)`, and that is true, `dumps` asks
+    nobody: it runs on the loop.
     """
 
     def dumps(self, value: T, at: Context) -> bytes | None:
@@ -92,6 +93,22 @@ class Topic(Generic[K, V]):
         """True when a serializer may ask another machine."""
         return any(getattr(s, "may_block", False) for s in (self.key, self.value))
 
+    @property
+    def may_block_at_send(self) -> bool:
+        """True when `dumps` may ask another machine now."""
+        return not (
+            _is_warm(self.key, Context(self.name, "key"))
+            and _is_warm(self.value, Context(self.name, "value"))
+        )
+
+
+def _is_warm(serializer: Any, at: Context) -> bool:
+    """True when `dumps` asks nobody."""
+    if not getattr(serializer, "may_block", False):
+        return True
+    is_warm = getattr(serializer, "is_warm", None)
+    return is_warm is not None and bool(is_warm(at))
+
 
 def _dumped(serializer: Serializer[Any], value: Any, at: Context) -> bytes | None:
     try:
@@ -110,6 +127,10 @@ class OptionalSerializer(Generic[T]):
     def __init__(self, inner: Serializer[T]) -> None:
         self._inner = inner
         self.may_block = bool(getattr(inner, "may_block", False))
+
+    def is_warm(self, at: Context) -> bool:
+        """See Serializer."""
+        return _is_warm(self._inner, at)
 
     def dumps(self, value: T | None, at: Context) -> bytes | None:
         """See Serializer."""

@@ -11,11 +11,14 @@ from typing import Any
 from headwater.client.admin.client import EARLIEST, LATEST
 from headwater.client.values import GroupDescription, GroupListing, TopicPartition
 from headwater.errors import HeadwaterError, KafkaError
-from headwater_gateway.app.parts import Clients, Login, Services
+from headwater_gateway.app.parts import Login, Services
 from headwater_gateway.console.lag.throttles import Throttles
 from headwater_gateway.console.lag.verdict import SAMPLE_S
 from headwater_gateway.console.lag.window import GroupWindow, LogEnds
 
+WAIT_S = 10.0
+BRIEF_WAIT_S = 0.2
+"""Of pages that are about something else."""
 IDLE_S = 600.0
 """Sampling ends so long after the last look."""
 GROUPS_MAX = 500
@@ -35,10 +38,19 @@ class GroupSamples:
         self.windows: dict[str, GroupWindow] = {}
         self.left_out = 0
         """Groups over `GROUPS_MAX`."""
-        self.problem = ""
+        self.error: HeadwaterError | None = None
         """Why the last round failed."""
+        self.has_round = False
+        """True once there is a sample."""
+        self.first = asyncio.Event()
+        """Set after the first round, whatever came of it."""
         self.looked_s = 0.0
         self._throttles = Throttles()
+
+    @property
+    def problem(self) -> str:
+        """Why the last round failed; empty if it did not."""
+        return "" if self.error is None else str(self.error)
 
     async def take(self, admin: Any, now_s: float, wall_s: float) -> None:
         """One round of samples. Raises KafkaError."""
@@ -59,6 +71,7 @@ class GroupSamples:
             window = self.windows.setdefault(name, GroupWindow())
             rows = throttled.get(name, frozenset())
             window.add(now_s, wall_s, described[name], committed[name], ends, rows)
+        self.has_round = True
 
 
 async def _nothing() -> dict[str, Any]:
@@ -108,22 +121,33 @@ class LagSampler:
         self._samples: OrderedDict[Login, GroupSamples] = OrderedDict()
         self._tasks: dict[Login, asyncio.Task[None]] = {}
 
-    async def of(self, login: Login, clients: Clients) -> GroupSamples:
-        """What is sampled for a principal, with at least one sample; sampling goes on.
+    async def of(self, login: Login, *, wait_s: float = WAIT_S) -> GroupSamples:
+        """What is sampled for a principal; sampling goes on. A first look waits for the first
+        round, but no longer than `wait_s`: `has_round` tells whether it has come.
 
         Raises KafkaError if the first round fails.
         """
         now_s = self._services.clock.monotonic()
         samples = self._samples.get(login)
         if samples is None or now_s - samples.looked_s > IDLE_S:
-            samples = GroupSamples()
-            await samples.take(clients.admin, now_s, self._services.clock.now_ms() / 1000)
-            self._samples[login] = samples
-        samples.looked_s = now_s
-        if login not in self._tasks:
+            self.forget(login)
             self._make_room()
-            self._tasks[login] = asyncio.create_task(self._run(login), name="console-lag-sampler")
+            samples = self._samples[login] = GroupSamples()
+            task = asyncio.create_task(self._run(login, samples), name="console-lag-sampler")
+            self._tasks[login] = task
+        samples.looked_s = now_s
+        if not samples.has_round:
+            await self._first_round(login, samples, wait_s)
         return samples
+
+    async def _first_round(self, login: Login, samples: GroupSamples, wait_s: float) -> None:
+        try:
+            await asyncio.wait_for(samples.first.wait(), wait_s)
+        except TimeoutError:
+            return
+        if samples.error is not None and not samples.has_round:
+            self.forget(login)
+            raise samples.error
 
     def forget(self, login: Login) -> None:
         """End the sampling for a principal: it has logged out."""
@@ -136,29 +160,28 @@ class LagSampler:
         while len(self._samples) > LOGINS_MAX:
             self.forget(next(iter(self._samples)))
 
-    async def _run(self, login: Login) -> None:
+    async def _run(self, login: Login, samples: GroupSamples) -> None:
         clock = self._services.clock
         try:
-            while True:
-                await asyncio.sleep(SAMPLE_S)
-                samples = self._samples[login]
-                if clock.monotonic() - samples.looked_s > IDLE_S:
-                    return
+            while clock.monotonic() - samples.looked_s <= IDLE_S or not samples.first.is_set():
                 await self._round(login, samples)
+                await asyncio.sleep(SAMPLE_S)
         finally:
-            if self._tasks.get(login) is asyncio.current_task():
-                del self._tasks[login]
-                self._samples.pop(login, None)
+            if self._samples.get(login) is samples:
+                del self._samples[login]
+                self._tasks.pop(login, None)
 
     async def _round(self, login: Login, samples: GroupSamples) -> None:
         clock = self._services.clock
         try:
             async with self._services.clients.lease(login) as clients:
                 await samples.take(clients.admin, clock.monotonic(), clock.now_ms() / 1000)
-            samples.problem = ""
+            samples.error = None
         except HeadwaterError as error:
-            samples.problem = str(error)
+            samples.error = error
             log.info("samples of groups: %s", error)
+        finally:
+            samples.first.set()
 
     async def close(self) -> None:
         """End all sampling."""

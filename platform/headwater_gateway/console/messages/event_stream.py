@@ -87,6 +87,14 @@ class EventStream(Response):
         """ASGI."""
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
+        try:
+            await self._send_events(receive, send)
+        except asyncio.CancelledError:
+            pass  # the server stops, and says so to whoever reads by the end of the reply
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send_events(self, receive: Receive, send: Send) -> None:
+        """Until they end or the browser has gone."""
         async with anyio.create_task_group() as tasks:
 
             async def watch() -> None:
@@ -98,5 +106,4 @@ class EventStream(Response):
             async with aclosing(self._events()) as events:
                 async for data in events:
                     await send({"type": "http.response.body", "body": data, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
             tasks.cancel_scope.cancel()

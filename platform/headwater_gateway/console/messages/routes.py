@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
 from urllib.parse import quote
@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from headwater.client.values import ConsumerRecord
-from headwater.errors import HeadwaterError, UsageError
+from headwater.errors import UsageError
 from headwater_gateway.app.parts import Services
 from headwater_gateway.console.addresses import address
 from headwater_gateway.console.messages.address import Address, From, parse_address
@@ -25,12 +25,11 @@ from headwater_gateway.console.messages.rows import CSV_COLUMNS, csv_line, piece
 from headwater_gateway.console.messages.schema_lookup import SchemaLookup
 from headwater_gateway.console.messages.shown_text import time_of
 from headwater_gateway.console.messages.worker_pool import WorkerPool
-from headwater_gateway.console.shell import Shell, status_of
-from headwater_gateway.console.shown import visible
+from headwater_gateway.console.script_answers import told
+from headwater_gateway.console.shell import Shell
 
 EXPORTS = {"ndjson": Render.NDJSON, "csv": Render.CSV}
 SIDES = ("key", "value")
-Answer = Callable[[Request], Awaitable[Response]]
 
 
 class Messages:
@@ -63,11 +62,11 @@ class Messages:
         return [
             self._shell.view(root, self.browse),
             self._shell.view(one, self.record),
-            Route(root + "/stream", _told(self.stream), methods=["GET"]),
-            Route(root + "/export", _told(self.export), methods=["GET"]),
-            Route(one + "/detail", _told(self.detail), methods=["GET"]),
-            Route(one + "/piece", _told(self.piece), methods=["GET"]),
-            Route(one + "/raw", _told(self.raw), methods=["GET"]),
+            Route(root + "/stream", told(self.stream), methods=["GET"]),
+            Route(root + "/export", told(self.export), methods=["GET"]),
+            Route(one + "/detail", told(self.detail), methods=["GET"]),
+            Route(one + "/piece", told(self.piece), methods=["GET"]),
+            Route(one + "/raw", told(self.raw), methods=["GET"]),
             *ProducePages(self._shell, lambda: self.browser).routes(),
         ]
 
@@ -184,18 +183,6 @@ def _at_text(state: Address) -> str:
     if state.start is From.TIME:
         return time_of(state.at)
     return str(state.at) if state.start in (From.OFFSET, From.VERSION) else ""
-
-
-def _told(answer: Answer) -> Answer:
-    """Errors as JSON: these routes are asked by the page's script."""
-
-    async def told(request: Request) -> Response:
-        try:
-            return await answer(request)
-        except HeadwaterError as error:
-            return JSONResponse({"problem": visible(str(error))}, status_of(error))
-
-    return told
 
 
 def _place(request: Request) -> tuple[int, int]:

@@ -57,6 +57,16 @@ class Found:
     """Where the next page begins, at the end."""
 
 
+@dataclass(slots=True)
+class _Window:
+    """What is read of a window: down to `starts`, unless it was cut."""
+
+    starts: dict[int, int]
+    size: int
+    rows: list[Rendered] = field(default_factory=list)
+    is_cut: bool = False
+
+
 class Source(Protocol):
     """What is read: a topic at the brokers, or its Delta table."""
 
@@ -117,46 +127,54 @@ class Scan:
         self, reader: Source, bounds: Mapping[int, tuple[int, int]], rows: int
     ) -> AsyncGenerator[Found, None]:
         """From the ends back to the starts, until there are enough rows."""
-        has_filter = bool(self._job.filter)
         ends = {p: end for p, (start, end) in bounds.items() if end > start}
-        left, size = rows, FILTERED_WINDOW_OFFSETS if has_filter else rows * len(ends)
+        left = rows
+        size = FILTERED_WINDOW_OFFSETS if self._job.filter else rows * len(ends)
         total = sum(end - start for start, end in bounds.values())
         while ends:
-            starts, todo = dict(ends), window(ends, bounds, size)
-            found: list[Rendered] = []
-            size_bytes = 0
-            while todo:
-                async with aclosing(self._judged(reader, todo)) as judged:
-                    async for _, part in judged:
-                        found.extend(part.rows)
-                        size_bytes += sum(len(row.text) for row in part.rows)
-                        if size_bytes > WINDOW_BYTES_MAX:
-                            raise UsageError(
-                                f"the newest rows are more than {WINDOW_BYTES_MAX >> 20} MiB: take"
-                                " fewer of them, or from=oldest"
-                            )
-                        yield Found([], _left_of(ends, bounds, total), total)
-                        if self._end():
-                            break
-                if self._end():
-                    break
-                starts |= {span.partition: span.start for span in todo}
-                short = {} if has_filter else short_of(starts, bounds, found, left)
-                size *= GROWTH
-                todo = window(short, bounds, size)
-            ordered = list(newest_first(found))
-            shown = ordered[:left]
-            is_whole = len(ordered) <= left and not todo
-            spans = [Span(p, starts[p], end) for p, end in ends.items()]
+            seen = _Window(dict(ends), size)
+            async with aclosing(self._read_window(reader, seen, bounds, left)) as parts:
+                async for _ in parts:
+                    yield Found([], _left_of(ends, bounds, total), total)
+            size = seen.size * GROWTH
+            shown = list(newest_first(seen.rows))[:left]
+            is_whole = len(seen.rows) <= left and not seen.is_cut
+            spans = [Span(p, seen.starts[p], end) for p, end in ends.items()]
             cursor = cursor_before(spans, shown, is_whole=is_whole)
             left -= len(shown)
             end = self._end() or ("rows" if left <= 0 else "")
-            ends = {p: at for p, at in starts.items() if at > bounds[p][0]}
+            ends = {p: at for p, at in seen.starts.items() if at > bounds[p][0]}
             passed = _left_of(ends, bounds, total)
             yield Found(shown, passed, total, end, _with_rest(cursor, bounds) if end else {})
             if end:
                 return
         yield Found([], total, total, "log", {})
+
+    async def _read_window(
+        self, reader: Source, seen: _Window, bounds: Mapping[int, tuple[int, int]], rows: int
+    ) -> AsyncGenerator[None, None]:
+        """Read the offsets before `seen.starts`, further where a gap may hide rows; yields after
+        each chunk."""
+        todo, size_bytes = window(seen.starts, bounds, seen.size), 0
+        while todo:
+            async with aclosing(self._judged(reader, todo)) as judged:
+                async for _, part in judged:
+                    seen.rows.extend(part.rows)
+                    size_bytes += sum(len(row.text) for row in part.rows)
+                    if size_bytes > WINDOW_BYTES_MAX:
+                        raise UsageError(
+                            f"the newest rows are more than {WINDOW_BYTES_MAX >> 20} MiB: take"
+                            " fewer of them, or from=oldest"
+                        )
+                    yield
+                    if self._end():
+                        seen.is_cut = True
+                        return
+            seen.starts |= {span.partition: span.start for span in todo}
+            if self._job.filter:
+                return
+            seen.size *= GROWTH
+            todo = window(short_of(seen.starts, bounds, seen.rows, rows), bounds, seen.size)
 
     async def tail(self, reader: Source, starts: Mapping[int, int]) -> AsyncGenerator[Found, None]:
         """What comes from now on, for as long as somebody looks."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from headwater_tier.typed.decoding import RegisteredSchema, SchemaUnavailableError
 
-NICENESS = 10
+NICENESS = 5
 STATM = Path("/proc/self/statm")
 OUT_OF_MEMORY = 75
 """The exit code."""

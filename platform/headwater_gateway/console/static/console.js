@@ -3,6 +3,7 @@
 import { drawCharts } from "./charts.js";
 
 const TICK_MS = 5000;
+const SLOW_TICKS = 6;
 const GO_MS = 1500;
 
 /** True while letters are meant for a field. */
@@ -40,6 +41,7 @@ function moveRow(step) {
 }
 
 let goingUntil = 0;
+let ticks = 0;
 
 function follow(key) {
   for (const link of document.querySelectorAll("nav a[data-key]")) {
@@ -111,6 +113,10 @@ function tick() {
   const isBusy = document.activeElement?.closest("#live input, #live select, #live textarea");
   if (document.visibilityState === "visible" && !isBusy) {
     document.body.dispatchEvent(new CustomEvent("tick"));
+    ticks += 1;
+    if (ticks % SLOW_TICKS === 0) {
+      document.body.dispatchEvent(new CustomEvent("slow-tick"));
+    }
     drawCharts();
   }
 }

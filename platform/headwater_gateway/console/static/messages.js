@@ -2,22 +2,12 @@
 // page as text only, never as HTML; offsets and other 64-bit numbers stay texts, as numbers of
 // JavaScript would round them.
 
+import { count, make, why } from "./parts.js";
+
 const FRESH_ROWS_MAX = 1000;
 
-/** An element with text or children. */
-function make(name, attributes = {}, ...children) {
-  const element = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (value !== null && value !== undefined && value !== false) {
-      element.setAttribute(key, value === true ? "" : value);
-    }
-  }
-  element.append(...children.filter((child) => child !== null && child !== undefined));
-  return element;
-}
-
-function bytes(count) {
-  const size = Number(count);
+function bytes(number) {
+  const size = Number(number);
   if (size < 1024) {
     return `${size} B`;
   }
@@ -29,10 +19,6 @@ function bytes(count) {
     unit += 1;
   }
   return `${value < 10 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
-}
-
-function count(number) {
-  return String(number).replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f");
 }
 
 async function asked(address) {
@@ -330,9 +316,10 @@ class Browser {
     on("progress", (told) => this.progress(told));
     on("done", (told) => this.done(told));
     on("problem", (told) => this.problem(told.text));
-    this.source.addEventListener("error", () => {
+    this.source.addEventListener("error", async () => {
       if (!this.isDone) {
-        this.problem("the gateway does not answer: read again");
+        this.source.close();
+        this.problem(await why(this.address));
       }
     });
   }

@@ -1,17 +1,6 @@
 // One SQL query: steps, then its result. Cells are put into the page as text only.
 
-function make(name, attributes, ...children) {
-  const element = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) {
-    element.setAttribute(key, value);
-  }
-  element.append(...children);
-  return element;
-}
-
-function grouped(number) {
-  return String(number).replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f");
-}
+import { count, make, why } from "./parts.js";
 
 class Query {
   constructor(section) {
@@ -27,16 +16,17 @@ class Query {
     on("table", (told) => this.table(told));
     on("result", (told) => this.result(told));
     on("problem", (told) => this.problem(told.text));
-    this.source.addEventListener("error", () => {
+    this.source.addEventListener("error", async () => {
       if (!this.isDone) {
-        this.problem("the gateway does not answer: run it again");
+        this.source.close();
+        this.problem(await why(section.dataset.run));
       }
     });
   }
 
   table(told) {
     const columns = told.columns.map(([name, type]) => `${name} ${type}`).join("\n");
-    this.part("tables").append(make("span", { class: "badge", title: columns }, `${told.name}: ${grouped(told.rows)} rows`));
+    this.part("tables").append(make("span", { class: "badge", title: columns }, `${told.name}: ${count(told.rows)} rows`));
     if (told.note) {
       this.part("notes").append(make("p", { class: "notice warn" }, `${told.name}: ${told.note}`));
     }
@@ -62,7 +52,7 @@ class Query {
     }
     this.part("result").replaceChildren(make("thead", {}, head), body);
     const more = told.more ? ", of more" : "";
-    this.end(`${grouped(told.rows.length)} ${told.rows.length === 1 ? "row" : "rows"}${more} in ${(told.ms / 1000).toFixed(1)} s`);
+    this.end(`${count(told.rows.length)} ${told.rows.length === 1 ? "row" : "rows"}${more} in ${(told.ms / 1000).toFixed(1)} s`);
   }
 
   problem(text) {

@@ -15,7 +15,8 @@ from headwater.client.values import Broker
 from headwater.errors import HeadwaterError
 from headwater_gateway.console.shell import Shell
 
-FRESH_S = 8.0
+FRESH_S = 15.0
+"""The document names every topic: it is not asked for at each tick."""
 BROKERS_MAX = 30
 """More brokers are listed without."""
 

@@ -72,8 +72,7 @@ class GroupPages:
         self._shell = shell
 
     async def _samples(self, request: Request) -> GroupSamples:
-        clients = self._shell.clients(request)
-        return await self._shell.sampler.of(request.state.login, clients)
+        return await self._shell.sampler.of(request.state.login)
 
     async def show_all(self, request: Request) -> Response:
         """All groups."""

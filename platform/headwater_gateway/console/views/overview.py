@@ -12,6 +12,7 @@ from starlette.routing import Route
 from headwater.client.values import GroupListing, TopicDescription
 from headwater.errors import HeadwaterError
 from headwater_gateway.console.addresses import address
+from headwater_gateway.console.lag.sampler import BRIEF_WAIT_S
 from headwater_gateway.console.lag.verdict import Finding, Verdict
 from headwater_gateway.console.shell import Shell
 
@@ -80,9 +81,7 @@ class Overview:
         if not groups:
             return []
         try:
-            samples = await self._shell.sampler.of(
-                request.state.login, self._shell.clients(request)
-            )
+            samples = await self._shell.sampler.of(request.state.login, wait_s=BRIEF_WAIT_S)
         except HeadwaterError:
             return []  # the page of the groups says why
         found = [(name, window.worst()) for name, window in sorted(samples.windows.items())]

@@ -19,6 +19,7 @@ from headwater.client.values import (
 )
 from headwater.errors import KafkaError
 from headwater_gateway.console import shown
+from headwater_gateway.console.lag.sampler import BRIEF_WAIT_S, WAIT_S
 from headwater_gateway.console.lag.throttles import sizes_of
 from headwater_gateway.console.lag.window import PartitionLag
 from headwater_gateway.console.shell import Shell
@@ -118,7 +119,8 @@ class TopicPage:
         configs: Mapping[str, ConfigEntry] = known or {}
         is_tiered = TIERED in configs and configs[TIERED].value == "true"
         rows, readers = await asyncio.gather(
-            self._rows(request, admin, topic, is_tiered=is_tiered), self._readers(request, name)
+            self._rows(request, admin, topic, is_tiered=is_tiered),
+            self._readers(request, name, BRIEF_WAIT_S),
         )
         return self._shell.page(
             request,
@@ -140,9 +142,8 @@ class TopicPage:
         readers = await self._readers(request, name)
         return self._shell.page(request, "topic_readers.html", name=name, readers=readers)
 
-    async def _readers(self, request: Request, name: str) -> list[Reader]:
-        clients = self._shell.clients(request)
-        samples = await self._shell.sampler.of(request.state.login, clients)
+    async def _readers(self, request: Request, name: str, wait_s: float = WAIT_S) -> list[Reader]:
+        samples = await self._shell.sampler.of(request.state.login, wait_s=wait_s)
         found = []
         for group, window in sorted(samples.windows.items()):
             rows = [row for row in window.partitions() if row.partition.topic == name]

@@ -15,6 +15,7 @@ from headwater.client.values import TopicPartition
 from headwater.errors import UsageError
 from headwater_gateway.console.addresses import address
 from headwater_gateway.console.fields import Fields
+from headwater_gateway.console.lag.sampler import BRIEF_WAIT_S
 from headwater_gateway.console.listing import Column, listing
 from headwater_gateway.console.plans import Change, Plan
 from headwater_gateway.console.shell import Shell, is_part
@@ -26,6 +27,8 @@ COLUMNS = (
     Column("coordinator", "Coordinator", lambda r: r.coordinator, is_number=True),
 )
 BLOCKERS_WAIT_S = 2.0
+ONGOING = "Ongoing"
+"""The state in which a transaction's end is not decided."""
 
 
 class Held(NamedTuple):
@@ -81,7 +84,7 @@ class TransactionPages:
 
     async def _waiting(self, request: Request, blocker: TransactionBlocker) -> list[str]:
         """The groups whose position is at the blocked offset."""
-        samples = await self._shell.sampler.of(request.state.login, self._shell.clients(request))
+        samples = await self._shell.sampler.of(request.state.login, wait_s=BRIEF_WAIT_S)
         tp = TopicPartition(blocker.topic, blocker.partition)
         return sorted(
             name
@@ -104,8 +107,10 @@ class TransactionPages:
         name = request.query_params.get("id", "")
         admin = self._shell.clients(request).admin
         it = (await admin.describe_transactions([name]))[name]
-        if it.start_ms is None:
-            raise UsageError(f"transactional id {name!r} has no open transaction")
+        if it.state != ONGOING:
+            raise UsageError(
+                f"transactional id {name!r} is in state {it.state}: nothing is left to abort"
+            )
 
         async def apply(_secrets: Mapping[str, str]) -> str:
             await admin.fence_producers([name])

@@ -166,10 +166,10 @@ class Video:
         self._city.spark.sql(MERGE.replace("{table}", self._table), found=found)
 
     def stop(self) -> None:
-        """End the service. Raises its error."""
+        """End the service. Raises its error, unless its site was lost: that is why it ended."""
         self._stopping.set()
         self._thread.join()
-        if self._error is not None:
+        if self._error is not None and len(self._city.sites) == 1:
             raise self._error
 
     def figures(self) -> Sequence[Figure]:

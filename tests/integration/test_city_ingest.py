@@ -25,7 +25,7 @@ from integration.conftest import Start
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-PATHS = os.pathsep.join(str(ROOT / name) for name in ("jobs", "tests"))
+PATHS = os.pathsep.join(str(ROOT / name) for name in ("jobs", "tests", "bench"))
 WAIT_S = 120
 KILLED = -signal.SIGKILL
 

@@ -10,8 +10,8 @@ import fastavro
 import pytest
 
 from headwater_gateway.rest.schemas import new_serde
-from headwater_gateway.rest.serdes.avro_bounds import AvroBounds
 from headwater_gateway.rest.serdes.port import Serde, SerdeError
+from headwater_tier.serializers.avro_bounds import AvroBounds
 from headwater_tier.typed.decoding import RegisteredSchema
 from unit.gateway.rest_gateways import CLUSTER, Rest, SpiedRegistry, with_rest
 

@@ -9,8 +9,8 @@ from typing import Any
 import fastavro
 from fastavro.schema import SchemaParseException, UnknownType
 
-from headwater_tier.serializers.avro_bounds import AvroBounds
 from headwater_gateway.rest.serdes.port import SerdeError
+from headwater_tier.serializers.avro_bounds import AvroBounds
 from headwater_tier.typed.decoding import RegisteredSchema
 
 SHOWN_CHARS = 200

@@ -90,6 +90,7 @@ def consumed(cluster: LocalCluster, file: Path, when: str) -> Counter[bytes]:
     return Counter({value: found[value] for value in sent})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("when", "copies"), [("before-write", 0), ("after-write", 2)])
 def test_a_consumer_with_auto_commit_loses_or_doubles(
     start_cluster: Start, tmp_path: Path, when: str, copies: int

@@ -174,6 +174,25 @@ def test_a_topic_created_again_stops_until_it_is_forgotten(
     assert values(target, "fresh") == ["new"]
 
 
+def test_a_topic_deleted_in_the_target_is_not_filled_from_the_middle(
+    pair: tuple[str, str], tmp_path: Path
+) -> None:
+    source, target = pair
+    with Admin(source) as admin:
+        admin.create_topics([NewTopic("gone", 1, 1)])
+    given = properties(source, target, topics="gone", mirror_id="gone")
+    send(source, "gone", "1", "2")
+    with RunningMirror(given), Admin(target) as here:
+        until(lambda: mirrored(source, target, "gone"), "mirrored")
+        here.delete_topics(["gone"])
+        send(source, "gone", "3")
+        found = until(lambda: stopped(tmp_path, given), "it stops")
+        assert "created again in the target" in found[0]
+        assert values(target, "gone") == []
+        run_cli(tmp_path, given, "forget", "gone")
+        until(lambda: values(target, "gone") == ["1", "2", "3"], "it begins anew")
+
+
 def test_partitions_grow_in_the_target_and_configs_follow(pair: tuple[str, str]) -> None:
     source, target = pair
     with Admin(source) as there, Admin(target) as here:

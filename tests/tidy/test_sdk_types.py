@@ -139,21 +139,6 @@ def test_the_stub_of_the_serializers_declares_what_they_are() -> None:
     assert declared == headwater.serializers.EXPORTS
 
 
-def test_the_stub_of_headwater_spark_declares_what_it_loads() -> None:
-    folder = ROOT / "spark_integration" / "headwater_spark"
-    loaded = next(
-        ast.literal_eval(node.value)
-        for node in ast.parse((folder / "__init__.py").read_text()).body
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
-    )
-    declared = {
-        node.names[0].name: node.module
-        for node in ast.parse((folder / "__init__.pyi").read_text()).body
-        if isinstance(node, ast.ImportFrom)
-    }
-    assert declared == loaded
-
-
 def test_each_exported_name_can_be_imported() -> None:
     for name, module in EXPORTS.items():
         assert getattr(headwater, name) is getattr(importlib.import_module(module), name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 
 from headwater.client.values import TopicPartition
 from headwater.errors import ErrorCode, KafkaError
@@ -24,12 +25,13 @@ from headwater.mirror.core.state import (
     positions_topic,
     transactional_id,
 )
-from headwater.mirror.opening import PartitionOpener
+from headwater.mirror.opening import PartitionOpener, created_again
 from headwater.mirror.parts import MirrorParts, PromotedError, promoted_text
 from headwater.mirror.source_reader import SourceReader
 from headwater.mirror.state_reader import READ_UNCOMMITTED, read_state
 from headwater.mirror.state_writer import state_piece
 from headwater.mirror.target_producer import FENCED, ProduceError, TargetProducer, Written
+from headwater.mirror.topic_sync import MirroredTopic
 from headwater.wire.schema import SchemaError
 
 IN_FLIGHT_BYTES = 4 << 20
@@ -69,6 +71,8 @@ class Bucket:
         self._work = asyncio.Event()
         self._stopping = False
         self._beat_at = 0.0
+        self._adopted: Mapping[TopicPartition, MirroredTopic] | None = None
+        """The look at both clusters that `copies` come from."""
         self._appended: list[StateRecord] = []
         self._append_waits: list[asyncio.Future[bool]] = []
         self._storing_waits: list[asyncio.Future[bool]] = []
@@ -194,6 +198,7 @@ class Bucket:
         if self.state.promoted_ms is not None:
             raise PromotedError(promoted_text(self._parts.config.mirror_id))
         self.copies.clear()
+        self._adopted = None
         self._reader = self._new_reader()
         await self.adopt()
         self.trouble = ""
@@ -208,13 +213,17 @@ class Bucket:
 
     async def adopt(self) -> None:
         """Begin with the partitions that are new, drop those that are mirrored no longer."""
+        partitions = self._parts.partitions
+        if partitions is self._adopted:
+            return
         mine = {
             tp: topic
-            for tp, topic in self._parts.partitions.items()
+            for tp, topic in partitions.items()
             if bucket_of(tp, self._parts.buckets) == self.number
         }
-        if mine.keys() == self.copies.keys():
-            return
+        for tp, copy in self.copies.items():
+            if tp in mine and mine[tp].target_id != copy.target_topic_id:
+                copy.stop(created_again(tp.topic, "target"), drops_fetched=True)
         fresh = mine.keys() - self.copies.keys()
         if fresh:
             await self._parts.source.refresh({tp.topic for tp in fresh})
@@ -226,6 +235,7 @@ class Bucket:
             if tp in self.stopped:
                 copy.stop(self.stopped[tp])
             self.copies[tp] = copy
+        self._adopted = partitions
         self._reader.wake()
 
     async def _wait_for_work(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import quote
@@ -72,8 +72,11 @@ class GatewayApp:
         scope["app"] = self  # routers raise what they do not find, instead of a reply of their own
         is_page = self._is_page(scope)
         is_tls = self._services.settings.is_tls
-        reply = Reply(with_security_headers(send, is_page=is_page, is_tls=is_tls))
         request = _Request(scope, BodyHold(self._bodies), is_page=is_page)
+        reply = Reply(
+            with_security_headers(send, is_page=is_page, is_tls=is_tls),
+            lambda status: self._audit(request, f"HTTP {status}"),
+        )
         try:
             await self._answer(request, receive, reply)
         except GatewayError as error:
@@ -89,7 +92,8 @@ class GatewayApp:
             await self._refuse(request, refused, receive, reply)
         finally:
             request.body.set(0)
-            self._audit(request, reply)
+            if not reply.status:
+                self._audit(request, "no reply")
 
     def _is_page(self, scope: Scope) -> bool:
         path: str = scope["path"]
@@ -186,12 +190,12 @@ class GatewayApp:
             response = error_response(error)
         await response(request.scope, receive, reply)
 
-    def _audit(self, request: _Request, reply: Reply) -> None:
-        """A write by a program; the console notes its own changes, by what they were."""
+    def _audit(self, request: _Request, outcome: str) -> None:
+        """A write by a program, before it sees the reply; the console notes its own changes, by
+        what they were."""
         if request.method in SAFE_METHODS or request.login is None or request.is_page:
             return
         what = f"{request.method} {request.path}"
-        outcome = f"HTTP {reply.status}" if reply.status else "no reply"
         self._services.audit.wrote(request.login, request.host, what, outcome)
 
 
@@ -213,8 +217,10 @@ class _Request:
 class Reply:
     """`send`, with the status once it is sent."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, on_start: Callable[[int], None]) -> None:
+        """`on_start` is told the status before it is sent."""
         self._send = send
+        self._on_start = on_start
         self._cookie: tuple[bytes, bytes] | None = None
         self.status = 0
 
@@ -229,6 +235,7 @@ class Reply:
         """ASGI's send."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            self._on_start(self.status)
             if self._cookie is not None:
                 message["headers"] = [*message.get("headers", ()), self._cookie]
         await self._send(message)

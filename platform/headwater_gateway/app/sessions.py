@@ -15,10 +15,12 @@ from starlette.responses import Response
 
 from headwater.clock import Clock
 from headwater.entropy import Entropy
-from headwater_gateway.app.login import Login
+from headwater_gateway.app.login import Login, LoginKind
 
 SESSION_S = 30 * 60
 SESSIONS_MAX = 1_000
+SESSIONS_OF_ONE_MAX = 50
+"""Of one user: one that logs in again and again ends its own sessions, not those of others."""
 COOKIE = "headwater-session"
 SECURE_COOKIE = f"__Host-{COOKIE}"
 
@@ -54,11 +56,14 @@ class Sessions:
         return SECURE_COOKIE if self._is_secure else COOKIE
 
     def begin(self, login: Login) -> Session:
-        """A new session; the oldest ends when there are too many. The caller has checked the
-        login, as by `ClientPools.lease`."""
+        """A new session; the oldest ends when there are too many, or too many of this user. The
+        caller has checked the login, as by `ClientPools.lease`."""
         cookie, csrf = self._entropy.randbytes(32).hex(), self._entropy.randbytes(32).hex()
         until_s = self._clock.monotonic() + SESSION_S
         session = self._sessions[_key(cookie)] = Session(login, csrf, cookie, until_s)
+        own = [key for key, known in self._sessions.items() if known.login.name == login.name]
+        if len(own) > SESSIONS_OF_ONE_MAX and login.kind is not LoginKind.ANONYMOUS:
+            del self._sessions[own[0]]
         if len(self._sessions) > SESSIONS_MAX:
             self._sessions.popitem(last=False)
         return session

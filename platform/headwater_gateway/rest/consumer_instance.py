@@ -10,6 +10,7 @@ from headwater.aio import AsyncConsumer
 from headwater.client.partition_names import Offsets
 from headwater.client.values import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from headwater.clock import Clock
+from headwater.errors import HeadwaterError
 from headwater_gateway.app.login import Login
 from headwater_gateway.rest.formats import Format
 
@@ -116,7 +117,12 @@ class ConsumerInstance:
         size = 0
         while True:
             left_ms = max(deadline - self._clock.monotonic(), 0.0) * 1000
-            rows = await self._consumer.getmany(timeout_ms=left_ms, max_records=RECORDS_MAX)
+            try:
+                rows = await self._consumer.getmany(timeout_ms=left_ms, max_records=RECORDS_MAX)
+            except HeadwaterError:
+                if out:  # its offsets are passed: the client gets it, and the error next time
+                    return out
+                raise
             for at, row in enumerate(rows):
                 row_size = len(row.key or b"") + len(row.value or b"")
                 if out and size + row_size > bytes_max:

@@ -34,7 +34,8 @@ from headwater_gateway.rest.schemas import Codecs
 TIMEOUT_MS_MAX = 60_000
 NAME_CHARS_MAX = 255
 REPEATS_MAX = 3
-_REPEAT = re.compile(r"[*+{]")
+GROUPS_MAX = 3
+_REPEAT = re.compile(r"(?<!\()[*+?{]")
 _REPEATED_GROUP = re.compile(r"\)[*+?{]")
 INSTANCE = "/consumers/{group}/instances/{instance}"
 
@@ -218,17 +219,18 @@ class Consuming:
 
 def safe_pattern(document: Document) -> str:
     """The pattern of topics; this process matches it. Raises GatewayError for one that could take
-    for ever: a repeated group, or many repeats."""
+    for ever: a repeated group, or many repeats, options or groups (`.?` or `(|.)` sixty times)."""
     pattern = document.text("topic_pattern", "")
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError):
         raise document.wrong("topic_pattern", "a regular expression") from None
-    repeats = len(_REPEAT.findall(pattern))
-    if repeats > REPEATS_MAX or _REPEATED_GROUP.search(pattern) or len(pattern) > NAME_CHARS_MAX:
+    is_many = len(_REPEAT.findall(pattern)) > REPEATS_MAX or pattern.count("(") > GROUPS_MAX
+    if is_many or _REPEATED_GROUP.search(pattern) or len(pattern) > NAME_CHARS_MAX:
         raise document.wrong(
             "topic_pattern",
-            f"up to {REPEATS_MAX} of * + {{, no repeated group, {NAME_CHARS_MAX} characters",
+            f"up to {REPEATS_MAX} of * + ? {{, {GROUPS_MAX} groups, none of them repeated,"
+            f" {NAME_CHARS_MAX} characters",
         )
     return pattern
 

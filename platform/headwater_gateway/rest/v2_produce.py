@@ -19,6 +19,9 @@ from headwater_gateway.rest.kafka_errors import (
 from headwater_gateway.rest.schemas import Asked, Codec, Codecs
 from headwater_gateway.rest.sending import OutRecord, Sender
 
+RECORDS_MAX = 50_000
+"""Of one request: others wait while they are handed to the producer."""
+
 
 class Producing:
     """The routes that produce."""
@@ -52,6 +55,8 @@ class Producing:
         topic = request.part("topic")
         document = await request.document()
         rows = document.objects("records")
+        if len(rows) > RECORDS_MAX:
+            raise GatewayError(413, 413, f"{len(rows)} records: send up to {RECORDS_MAX} at a time")
         await self._sender().partitions(request.clients, topic)
         key = await self._codec(request, form, document, rows, is_key=True)
         value = await self._codec(request, form, document, rows, is_key=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
@@ -33,6 +34,8 @@ RECORD_BYTES_MAX = 16 * 1024 * 1024
 BATCH_MAX = 1_000
 ENTRY_ID_CHARS_MAX = 80
 INVALID_BATCH = 42208
+
+log = logging.getLogger(__name__)
 
 
 class Sent(NamedTuple):
@@ -96,7 +99,8 @@ class Records:
         return await self.send(request, topic, document)
 
     async def send(self, request: RestRequest, topic: str, row: Document) -> Sent:
-        """Send one record. Never raises for a bad one."""
+        """Send one record. Never raises: the records before it have been sent, and their reports
+        must reach the client, or it would send them again."""
         try:
             key, key_shown = await self._part(request, topic, row, is_key=True)
             value, value_shown = await self._part(request, topic, row, is_key=False)
@@ -106,6 +110,9 @@ class Records:
             delivery = await self._sender().send(request.clients, topic, record)
         except HeadwaterError as error:
             return Sent(as_reply(error))
+        except Exception as error:
+            log.exception("a record for %s failed", ascii(topic))
+            return Sent(GatewayError(500, 500, f"Internal Server Error: {type(error).__name__}"))
         return Sent(delivery, key_shown, value_shown)
 
     async def _part(

@@ -12,7 +12,7 @@ import asyncio
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_S = 20.0
-"""A connection's first request must have come so far."""
+"""The head of a request must have come by then; a connection's first one from its beginning on."""
 HEAD_BYTES_MAX = 512 * 1024
 """Of a request's head; more than one read of a socket gives."""
 STUCK_WRITE_S = 10.0
@@ -44,6 +44,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         self._is_in_head = True
+        _cancel(self._head)
+        self._head = self.loop.call_later(HEAD_S, self.transport.abort)
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:

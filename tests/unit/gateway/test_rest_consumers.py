@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from typing import Any
 
 import httpx
 import pytest
 
+from headwater.client.values import ConsumerRecord
+from headwater.errors import ErrorCode, KafkaError
+from headwater.testing.clocks import ManualClock
+from headwater_gateway.app.login import Login
+from headwater_gateway.rest.consumer_instance import ConsumerInstance, InstanceSettings
 from headwater_gateway.rest.formats import Format
 from headwater_gateway.rest.v2_consumers import accepts
 from unit.gateway.gateways import PASSWORD
@@ -217,6 +223,9 @@ def test_settings_that_cannot_be(body: Any, answer: list[int]) -> None:
         ("(a+)+", [422, 422]),
         ("(a|a)*b", [422, 422]),
         (".*.*.*.*x", [422, 422]),
+        ("(?:flights|delays)s?", 204),
+        (".?" * 60 + "x", [422, 422]),
+        ("(|.)" * 50 + "x", [422, 422]),
         ("a" * 300, [422, 422]),
     ],
 )
@@ -260,3 +269,34 @@ def test_a_group_may_have_any_name() -> None:
 )
 def test_what_a_client_accepts(header: str, is_fine: bool) -> None:
     assert accepts(header, Format.JSON) is is_fine
+
+
+class BreakingConsumer:
+    """Gives one record, then what the brokers refuse."""
+
+    def __init__(self) -> None:
+        self.polls = 0
+
+    async def getmany(self, timeout_ms: float, max_records: int) -> list[ConsumerRecord]:
+        self.polls += 1
+        if self.polls > 1:
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return [ConsumerRecord("flights", 0, 7, 0, 0, None, b"one", [], -1)]
+
+
+def test_an_error_does_not_lose_the_records_that_came_before_it() -> None:
+    """Their offsets are passed, and would be committed."""
+
+    async def decode(record: ConsumerRecord) -> Any:
+        return record.offset
+
+    async def work() -> list[Any]:
+        settings = InstanceSettings("g", "one", Format.JSON, fetch_min_bytes=100)
+        consumer: Any = BreakingConsumer()
+        one = ConsumerInstance(Login.anonymous(), settings, consumer, ManualClock())
+        found = await one.read(decode, 60_000, 1_000)
+        with pytest.raises(KafkaError):
+            await one.read(decode, 60_000, 1_000)
+        return found
+
+    assert asyncio.run(work()) == [7]

@@ -14,6 +14,7 @@ from headwater_gateway.serving import protocol
 
 SHORT_S = 0.05
 LARGE = b"x" * (32 * 1024 * 1024)
+SMALL = b"x"
 
 
 async def large(_scope: Any, _receive: Any, send: Any) -> None:
@@ -22,10 +23,17 @@ async def large(_scope: Any, _receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": LARGE})
 
 
+async def small(_scope: Any, _receive: Any, send: Any) -> None:
+    """A reply of one byte."""
+    headers = [(b"content-length", b"1")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": SMALL})
+
+
 @asynccontextmanager
-async def listening() -> AsyncIterator[tuple[int, Any]]:
+async def listening(app: Any = large) -> AsyncIterator[tuple[int, Any]]:
     """uvicorn's protocol on a port."""
-    config = uvicorn.Config(large, lifespan="off", log_config=None)
+    config = uvicorn.Config(app, lifespan="off", log_config=None)
     config.load()
     state = uvicorn.server.ServerState()
     loop = asyncio.get_running_loop()
@@ -64,6 +72,24 @@ def test_a_request_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         async with listening() as (port, state):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\nHost:")
+            assert await reader.read(1) == b""
+            await until_closed(state)
+            writer.close()
+
+    asyncio.run(run())
+
+
+def test_a_second_request_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of connections that have asked once would hold all places for ever."""
+    monkeypatch.setattr(protocol, "HEAD_S", SHORT_S)
+
+    async def run() -> None:
+        async with listening(small) as (port, state):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            assert await reader.readexactly(1) == SMALL
             writer.write(b"GET / HTTP/1.1\r\nHost:")
             assert await reader.read(1) == b""
             await until_closed(state)

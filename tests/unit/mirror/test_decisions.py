@@ -163,5 +163,7 @@ def test_a_partition_that_stopped_before_its_first_position_stores_none() -> Non
     copy.stored = -1
     assert copy.may_store and copy.has_news
     copy.stop("the target has other records")
-    copy.stop("a second reason")
+    copy.on_fetch(log(0, b"a"), [])
+    copy.stop("a second reason", drops_fetched=True)
+    assert copy.take() is None and not copy.has_data
     assert not copy.may_store and copy.stopped == "the target has other records"

@@ -73,6 +73,18 @@ def test_avro_is_resolved_to_the_readers_schema(served: ServedRegistry) -> None:
     assert AvroSerializer(registry, SCHEMA).loads(data, AT) == {"carrier": "UA", "delay": None}
 
 
+def test_a_record_that_nests_without_end_is_refused(served: ServedRegistry) -> None:
+    """fastavro's reader is compiled: such a record would end the process."""
+    part = {"name": "next", "type": ["null", "Node"]}
+    nodes = AvroSerializer(
+        SchemaRegistry(served.url), json.dumps({"type": "record", "name": "Node", "fields": [part]})
+    )
+    frame = nodes.dumps({"next": None}, AT)
+    assert nodes.loads(frame, AT) == {"next": None}
+    with pytest.raises(ValueError, match="nests deeper than 200 levels"):
+        nodes.loads(frame[:5] + b"\x02" * 10_000 + b"\x00", AT)
+
+
 def test_json_schema_both_ways(served: ServedRegistry) -> None:
     theirs = SchemaRegistryClient({"url": served.url})
     ours = JsonSchemaSerializer(SchemaRegistry(served.url), model=Flight)

@@ -10,6 +10,7 @@ import fastavro
 
 from headwater.client.serializers.models import ModelSerializer
 from headwater.client.serializers.values import Context
+from headwater_tier.serializers.avro_bounds import AvroBounds
 from headwater_tier.serializers.framing import framed, unframed
 from headwater_tier.serializers.registry import SchemaRegistry, Subject, topic_subject
 
@@ -63,7 +64,7 @@ class AvroSerializer(Generic[T]):
         self._model = None if model is None else ModelSerializer(model)
         self._subject = subject
         self._register = register
-        self._writers: dict[int, Any] = {}
+        self._writers: dict[int, tuple[Any, AvroBounds]] = {}
 
     def is_warm(self, at: Context) -> bool:
         """True once the schema's id is known: `dumps` asks nobody."""
@@ -82,14 +83,15 @@ class AvroSerializer(Generic[T]):
     def loads(self, data: bytes | None, at: Context) -> T:
         """See Serializer."""
         schema_id, payload = unframed(data)
-        writer = self._writers.get(schema_id) or self._writer(schema_id)
+        writer, bounds = self._writers.get(schema_id) or self._writer(schema_id)
+        bounds.check(payload)
         plain: Any = fastavro.schemaless_reader(io.BytesIO(payload), writer, self._parsed)
         if self._model is None:
             found: T = plain
             return found
         return self._model.from_plain(plain)
 
-    def _writer(self, schema_id: int) -> Any:
+    def _writer(self, schema_id: int) -> tuple[Any, AvroBounds]:
         schema = self._registry.by_id(schema_id)
         if schema.schema_type != KIND:
             raise ValueError(f"schema {schema_id} is of type {schema.schema_type}, not {KIND}")
@@ -97,5 +99,5 @@ class AvroSerializer(Generic[T]):
         for _, referred in schema.references:
             fastavro.parse_schema(json.loads(referred), named_schemas=names)
         parsed = fastavro.parse_schema(json.loads(schema.text), named_schemas=names)
-        self._writers[schema_id] = parsed
-        return parsed
+        self._writers[schema_id] = parsed, AvroBounds(parsed, names)
+        return self._writers[schema_id]

@@ -74,9 +74,13 @@ class PartitionCopy:
             self._timestamp,
         )
 
-    def stop(self, reason: str) -> None:
-        """Mirror the partition no more. What was fetched goes to the target all the same."""
+    def stop(self, reason: str, *, drops_fetched: bool = False) -> None:
+        """Mirror the partition no more. What was fetched goes to the target all the same, unless it
+        is dropped."""
         self.stopped = self.stopped or reason
+        if drops_fetched:
+            self._pieces.clear()
+            self.buffered_bytes = 0
 
     def on_fetch(self, records: memoryview, aborted: list[tuple[int, int]]) -> int:
         """Keep the batches of a fetch from `fetch_offset` on; how many bytes. Raises KafkaError."""

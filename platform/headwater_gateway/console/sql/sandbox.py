@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -26,6 +26,10 @@ from headwater_tier.typed.decoding import DeclaredFormat
 
 MEMORY_BYTES_MAX = 1536 * 1024 * 1024
 """DuckDB's own limit is within it."""
+COLUMNS_MAX = 500
+RESULT_CHARS_MAX = 4 * 1024 * 1024
+"""Of all cells: the gateway reads the result on its one loop, which serves everybody."""
+NAME_CHARS_MAX = 600
 _ENGINE = "headwater_gateway.console.sql.engine"
 """Loaded in here only: its library is an extra of its own."""
 
@@ -74,17 +78,23 @@ class Sandbox:
         records = pa.ipc.open_stream(data).read_all()
         found = records_table(records, self._schemas, declared)
         self._opened().add(name, found.table)
-        columns = [(field.name, str(field.type)) for field in found.table.schema]
+        columns = [(field.name, _cut(str(field.type))) for field in found.table.schema]
         return {"columns": columns, "note": visible(found.note)}
 
     def run(self, query: str) -> dict[str, Any]:
         """The result as texts."""
         found = self._opened().run(query)
+        if len(found.columns) > COLUMNS_MAX:
+            raise UsageError(
+                f"the result has {len(found.columns)} columns: {COLUMNS_MAX} are the most, select"
+                " those that you need"
+            )
+        rows = _shown_rows(found.rows)
         return {
-            "columns": [visible(name) for name in found.columns],
-            "types": found.types,
-            "rows": [[_cell(value) for value in row] for row in found.rows],
-            "more": found.has_more,
+            "columns": [visible(_cut(name)) for name in found.columns],
+            "types": [_cut(kind) for kind in found.types],
+            "rows": rows,
+            "more": found.has_more or len(rows) < len(found.rows),
         }
 
     def _opened(self) -> Any:
@@ -97,6 +107,24 @@ class Sandbox:
                 raise UsageError(f"SQL needs duckdb: {install_hint('sql')}") from None
             self._engine = module.SqlEngine()
         return self._engine
+
+
+def _shown_rows(rows: Iterable[Sequence[Any]]) -> list[list[list[str] | None]]:
+    """The first rows, up to RESULT_CHARS_MAX of text."""
+    shown: list[list[list[str] | None]] = []
+    size = 0
+    for row in rows:
+        cells = [_cell(value) for value in row]
+        size += sum(len(cell[1]) for cell in cells if cell is not None)
+        if shown and size > RESULT_CHARS_MAX:
+            break
+        shown.append(cells)
+    return shown
+
+
+def _cut(text: str) -> str:
+    """A column's name or type; that of a struct names all its fields."""
+    return text if len(text) <= NAME_CHARS_MAX else text[:NAME_CHARS_MAX] + "…"
 
 
 def _cell(value: Any) -> list[str] | None:

@@ -10,6 +10,7 @@ import fastavro
 from fastavro.schema import SchemaParseException, UnknownType
 
 from headwater_gateway.rest.serdes.port import SerdeError
+from headwater_tier.serializers.avro_bounds import AvroBounds
 from headwater_tier.typed.decoding import RegisteredSchema
 
 SHOWN_CHARS = 200
@@ -24,6 +25,7 @@ class AvroSerde:
             for _name, text in schema.references:
                 fastavro.parse_schema(json.loads(text), named_schemas=named)
             self._schema = fastavro.parse_schema(json.loads(schema.text), named_schemas=named)
+            self._bounds = AvroBounds(self._schema, named)
         except (SchemaParseException, UnknownType, ValueError, RecursionError) as error:
             raise SerdeError(f"no Avro schema: {str(error)[:SHOWN_CHARS]}") from error
 
@@ -42,6 +44,7 @@ class AvroSerde:
         """See the port."""
         blob = io.BytesIO(payload)
         try:
+            self._bounds.check(payload)
             datum = fastavro.schemaless_reader(blob, self._schema, None, return_named_type=True)
             if blob.read(1):
                 raise ValueError("bytes are left over")

@@ -54,7 +54,7 @@ class JsonSchemaSerde:
         except TimeoutError:
             self._is_slow = True
             raise self._slow() from None
-        except (Unresolvable, RecursionError, re.error, GatewayError) as fault:
+        except (Unresolvable, RecursionError, ArithmeticError, re.error, GatewayError) as fault:
             raise SerdeError(str(fault)[:SHOWN_CHARS]) from fault
 
     def _slow(self) -> SerdeError:

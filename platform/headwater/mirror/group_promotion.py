@@ -58,6 +58,8 @@ async def sync_known_groups(
             reverse = await _read_source(config, target.cache.cluster_id, offsets)
         except (HeadwaterError, OSError) as error:
             say(f"the groups' offsets are those of the last round: {error}")
+    else:
+        say("the groups' offsets are those of the last round, as the source cannot be read")
     writer = GroupSync(target, target, config)
     plans = {
         group: await _plan(writer, group, rows, state, reverse)

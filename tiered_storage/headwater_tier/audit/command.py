@@ -84,6 +84,7 @@ def audit(
         own = _Cluster(stack, servers, client_security())
         other = _Cluster(stack, mirror, _mirror_security(mirror_config)) if mirror else None
         audits = []
+        own.tell_unknown(groups)
         for topic in dict.fromkeys(topics):
             places: dict[str, Place] = {f"group {g}": own.place(topic, g) for g in groups}
             if has_table:
@@ -113,6 +114,13 @@ class _Cluster:
                 **security,
             )
         )
+
+    def tell_unknown(self, groups: Iterable[str]) -> None:
+        """A name that was mistyped looks like a group that has read nothing: say which have."""
+        for group in dict.fromkeys(groups):
+            if not self.admin.list_group_offsets(group):
+                remedy = "see `headwater groups list`"
+                click.echo(f"headwater: group {group} has committed no offsets: {remedy}", err=True)
 
     def place(self, topic: str, group: str = "", *, has_own_offsets: bool = False) -> LogPlace:
         """A topic of it."""

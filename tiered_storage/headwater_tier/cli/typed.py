@@ -64,8 +64,9 @@ def typed_tables(
     found = typed_state(location)
     if found is None:
         raise UsageError(
-            f"topic {location.topic} has no typed table yet: set its config "
-            "headwater.value.format, and run `headwater tier serve`, or this command with --follow"
+            f"topic {location.topic} has no typed table yet: set its configs "
+            "remote.storage.enable=true and headwater.value.format, and run `headwater tier "
+            f"serve`, or `headwater tier typed {location.topic} --follow`"
         )
     if as_json:
         echo_json(asdict(found))

@@ -12,7 +12,7 @@ import pytest
 from peers import KafkaPeer, kafka_tool
 
 from headwater import Admin, Consumer, KafkaError, Producer
-from headwater.client.admin.client import NewTopic
+from headwater.client.values import NewTopic
 from headwater.client.blocking.record_client import RecordClient
 from headwater.errors import ErrorCode
 from headwater.security.client_security import credentials_of

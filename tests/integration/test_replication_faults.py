@@ -121,6 +121,7 @@ def test_an_emptied_disk_never_wins(cluster: LocalCluster) -> None:
     cluster.wait_isr("wiped", 3)
 
 
+@pytest.mark.long
 def test_a_hanging_follower_leaves_the_isr_and_comes_back(start_cluster: Start) -> None:
     cluster = start_cluster(
         brokers=3, replica_lag_time_max_ms="1500",

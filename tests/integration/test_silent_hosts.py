@@ -100,7 +100,8 @@ def test_both_sides_give_up_a_host_that_is_cut_off(network: HostNetwork, tmp_pat
         assert time.monotonic() - cut < 3 * SILENCE_S
         LocalCluster.wait_until(lambda: not host.processes("fake_broker"), "the broker's end")
         assert (host.disk(data) / "broker-0" / "drained").exists()
-        assert "the driver is gone" in (tmp_path / "log").read_text()
+        log = tmp_path / "log"  # the task writes it once its broker has ended
+        LocalCluster.wait_until(lambda: "the driver is gone" in log.read_text(), "the task's end")
     finally:
         driver.link.close()
 

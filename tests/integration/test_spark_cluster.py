@@ -255,6 +255,7 @@ def test_a_cluster_has_one_driver(start: Any, spark: Any, tmp_path: Path) -> Non
         list(ZkManagerClient(zookeeper).ask(STATUS))
 
 
+@pytest.mark.long
 def test_brokers_that_a_lost_driver_left_are_ended_before_the_next_start(
     start: Any, tmp_path: Path
 ) -> None:

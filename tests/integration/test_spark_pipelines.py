@@ -126,6 +126,7 @@ def fill(servers: str, topic: str, start: int, end: int) -> None:
             producer.send(topic, b"v%d" % i, key=b"k%d" % i)
 
 
+@pytest.mark.long
 def test_the_documented_project_goes_on_where_it_stopped(
     server: ConnectServer, shared_cluster: LocalCluster, tmp_path: Path
 ) -> None:

@@ -234,7 +234,7 @@ def test_a_query_may_be_stopped_at_any_moment(pipeline: Pipeline) -> None:
         rows = pipeline.rows().mapInArrow(slow(0.3), "value binary")
         query = pipeline.start(rows)
         pipeline.await_first_plan()
-        query.awaitTermination(0.25 * round_number)
+        query.awaitTermination(0.05 + 0.25 * round_number)
         query.stop()
     pipeline.run()
     assert pipeline.written() == pipeline.expected()

@@ -186,6 +186,7 @@ def test_retention_waits_for_tiering_and_then_shortens_the_table(
     )
 
 
+@pytest.mark.long
 def test_a_leader_behind_its_table_begins_again_at_its_end(
     cluster: LocalCluster, spark: Any
 ) -> None:

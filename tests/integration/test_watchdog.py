@@ -19,6 +19,7 @@ SESSION_MS = "10000"
 """The watchdog waits for as long, and never for less."""
 
 
+@pytest.mark.long
 def test_a_leader_whose_loop_hangs_ends_and_others_lead(
     start_cluster: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,8 +12,8 @@ import pytest
 from peers import KafkaPeer, kafka_tool
 
 from headwater import Admin, Consumer, KafkaError, Producer
-from headwater.client.values import NewTopic
 from headwater.client.blocking.record_client import RecordClient
+from headwater.client.values import NewTopic
 from headwater.errors import ErrorCode
 from headwater.security.client_security import credentials_of
 

@@ -19,7 +19,7 @@ DEFAULT = WorldPlan()
 
 @click.command()
 @click.option("--out", default="city-out", show_default=True, help="Folder for all data.")
-@click.option("--seconds", default=150.0, show_default=True, help="How long the day takes.")
+@click.option("--seconds", default=240.0, show_default=True, help="How long the day takes.")
 @click.option("--port", default=24092, show_default=True, help="First port of the cluster.")
 @click.option("--pages-port", default=8085, show_default=True, help="Of the live pages.")
 @click.option("--vehicles", default=DEFAULT.vehicles, show_default=True, help="Captures, about.")

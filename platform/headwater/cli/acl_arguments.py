@@ -172,19 +172,6 @@ def filters(resources: Resources, principals: Iterable[str] = ()) -> list[AclFil
     ]
 
 
-def exact_filter(acl: AclBinding) -> AclFilter:
-    """The filter that selects this ACL alone."""
-    return AclFilter(
-        acl.resource_type,
-        acl.name,
-        acl.pattern_type,
-        acl.principal,
-        acl.host,
-        acl.operation,
-        acl.permission,
-    )
-
-
 def operation(text: str) -> Operation:
     """The operation by Kafka's name: `Read`, `DescribeConfigs`, `describe_configs`."""
     found = OPERATIONS.get(text.replace("_", "").replace("-", "").lower())

@@ -15,7 +15,6 @@ from headwater.cli.acl_arguments import (
     Resources,
     bindings,
     consumer_bindings,
-    exact_filter,
     filters,
     operation_name,
     producer_bindings,
@@ -182,7 +181,7 @@ def remove(
 
     For all ACLs of a resource or a principal use `headwater acls clear`.
     """
-    return _delete([exact_filter(acl) for acl in wanted], dry_run, bootstrap_server, directory,
+    return _delete([AclFilter.exactly(acl) for acl in wanted], dry_run, bootstrap_server, directory,
                    as_json=as_json)  # fmt: skip
 
 

@@ -67,14 +67,7 @@ async def replace_acls(
     if new:
         await target.create(sorted(new))
     if old:
-        await target.delete([_exactly(acl) for acl in sorted(old)])
+        await target.delete([AclFilter.exactly(acl) for acl in sorted(old)])
     if new or old:
         log.warning("ACLs in the target: %d given, %d taken away", len(new), len(old))
     return len(new), len(old)
-
-
-def _exactly(acl: AclBinding) -> AclFilter:
-    return AclFilter(
-        acl.resource_type, acl.name, acl.pattern_type, acl.principal, acl.host, acl.operation,
-        acl.permission,
-    )  # fmt: skip

@@ -62,6 +62,19 @@ class AclFilter:
     operation: Operation = Operation.ANY
     permission: PermissionType = PermissionType.ANY
 
+    @classmethod
+    def exactly(cls, acl: AclBinding) -> AclFilter:
+        """The filter that selects this ACL alone."""
+        return cls(
+            acl.resource_type,
+            acl.name,
+            acl.pattern_type,
+            acl.principal,
+            acl.host,
+            acl.operation,
+            acl.permission,
+        )
+
     def matches(self, acl: AclBinding) -> bool:
         """True when the filter selects `acl`."""
         return (

@@ -9,7 +9,6 @@ from headwater.cli.acl_arguments import (
     Resources,
     bindings,
     consumer_bindings,
-    exact_filter,
     filters,
     operation,
     operation_name,
@@ -83,7 +82,7 @@ def test_filters_of_nothing_select_everything() -> None:
 
 def test_an_exact_filter_selects_its_acl_alone() -> None:
     one, other = bindings(FLIGHTS, Entries(("User:a", "User:b")))
-    assert exact_filter(one).matches(one) and not exact_filter(one).matches(other)
+    assert AclFilter.exactly(one).matches(one) and not AclFilter.exactly(one).matches(other)
 
 
 @pytest.mark.parametrize("text", ["DescribeConfigs", "describe_configs", "DESCRIBE-CONFIGS"])

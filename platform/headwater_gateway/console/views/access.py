@@ -115,7 +115,7 @@ class AccessPages:
 
         async def apply(_secrets: Mapping[str, str]) -> str:
             if is_deletion:
-                await admin.delete_acls([_exactly(acl)])
+                await admin.delete_acls([AclFilter.exactly(acl)])
                 return "The ACL is deleted."
             await admin.create_acls([acl])
             return "The ACL is added."
@@ -225,18 +225,6 @@ def entity_text(entity: Mapping[str, str | None]) -> str:
     """A quota's entity in words."""
     rows = sorted(entity.items(), key=lambda row: ENTITIES.index(row[0]))
     return ", ".join(f"{k} {'(default)' if v is None else v}" for k, v in rows)
-
-
-def _exactly(acl: AclBinding) -> AclFilter:
-    return AclFilter(
-        acl.resource_type,
-        acl.name,
-        acl.pattern_type,
-        acl.principal,
-        acl.host,
-        acl.operation,
-        acl.permission,
-    )
 
 
 def _entity(given: Fields) -> dict[str, str | None]:

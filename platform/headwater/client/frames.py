@@ -113,12 +113,9 @@ def read_topic(
         count = consumer.partitions_for(topic)
         chosen = range(count) if partitions is None else partitions
         places = [TopicPartition(topic, p) for p in chosen]
-        consumer.assign(places)
         begins = _offsets(consumer, "start", places, start, consumer.beginning_offsets(places))
         ends = _offsets(consumer, "end", places, end, consumer.end_offsets(places))
-        for place in places:
-            consumer.seek(place, begins[place])
-        parts += _batches(consumer, ends, SystemClock())
+        parts += read_ranges(consumer, begins, ends, SystemClock())
     table = pa.Table.from_batches(parts or [join_batches([])])
     return TopicFrame(topic, _as_text(table, topic) if text else table)
 
@@ -143,8 +140,19 @@ def _offsets(
     return {p: last[p] if (row := found[p]) is None else row.offset for p in places}
 
 
-def _batches(consumer: Consumer, ends: dict[TopicPartition, int], clock: Clock) -> Iterator[Any]:
-    """Record batches until each partition is read up to its end."""
+def read_ranges(
+    consumer: Consumer,
+    begins: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    clock: Clock,
+) -> Iterator[Any]:
+    """Record batches of one topic until each partition is read from its begin up to its end,
+    exclusive; the consumer is assigned these partitions. Raises KafkaTimeoutError when nothing
+    comes for 60 s."""
+    consumer.assign(list(ends))
+    for place in ends:
+        consumer.resume(place)  # a read before may have paused it at its end
+        consumer.seek(place, begins[place])
     limits = np.zeros(1 + max((p.partition for p in ends), default=0), np.int64)
     for place, end in ends.items():
         limits[place.partition] = end
@@ -163,7 +171,7 @@ def _batches(consumer: Consumer, ends: dict[TopicPartition, int], clock: Clock) 
             yield batch.filter(pc.less(batch.column("offset"), pa.array(limits[where])))
         elif (now - last) * 1000 >= STALL_MS and consumer.positions() == positions:
             names = ", ".join(f"{p.topic}-{p.partition} at {positions[p].offset}" for p in left)
-            raise KafkaTimeoutError(f"read_topic: nothing came for {STALL_MS} ms: {names}")
+            raise KafkaTimeoutError(f"nothing came for {STALL_MS} ms: {names}")
 
 
 def _as_text(table: pa.Table, topic: str) -> pa.Table:

@@ -124,7 +124,14 @@ class _Cluster:
 
     def place(self, topic: str, group: str = "", *, has_own_offsets: bool = False) -> LogPlace:
         """A topic of it."""
-        return LogPlace(self.admin, self._consumer, topic, group, has_own_offsets=has_own_offsets)
+        return LogPlace(
+            self.admin,
+            self._consumer,
+            topic,
+            SystemClock(),
+            group,
+            has_own_offsets=has_own_offsets,
+        )
 
 
 def _mirror_security(path: str | None) -> Mapping[str, Any]:

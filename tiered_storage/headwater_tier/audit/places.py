@@ -12,15 +12,15 @@ import pyarrow.compute as pc
 
 from headwater.client.admin.client import EARLIEST, LATEST, Admin
 from headwater.client.consumer import Consumer
+from headwater.client.frames import read_ranges
 from headwater.client.values import TopicPartition
+from headwater.clock import Clock
 from headwater_tier.plan import TableLocation
 from headwater_tier.verify import TableScan
 
 Timestamps = npt.NDArray[np.int64]
 Chunk = tuple[int, Timestamps, int]
 """(partition, timestamps in ms, the position after them)."""
-POLL_RECORDS = 500_000
-POLL_MS = 2_000
 NO_TIME_MS = -1
 
 
@@ -49,6 +49,7 @@ class LogPlace:
         admin: Admin,
         consumer: Consumer,
         topic: str,
+        clock: Clock,
         group: str = "",
         *,
         has_own_offsets: bool = False,
@@ -58,6 +59,7 @@ class LogPlace:
         self._admin = admin
         self._consumer = consumer
         self._topic = topic
+        self._clock = clock
         self._group = group
 
     def starts(self) -> dict[int, int]:
@@ -83,21 +85,14 @@ class LogPlace:
 
     def read(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> Iterator[Chunk]:
         """See Place."""
-        consumer, topic = self._consumer, self._topic
-        left = {p: end for p, end in ends.items() if starts.get(p, 0) < end}
-        consumer.assign([TopicPartition(topic, p) for p in sorted(left)])
-        for partition in left:
-            consumer.resume((topic, partition))  # paused at the end of the read before
-            consumer.seek((topic, partition), starts.get(partition, 0))
-        while left:
-            batch = consumer.poll_arrow(POLL_RECORDS, POLL_MS)
-            yield from _chunks(batch, left)
-            for partition, end in list(left.items()):
-                position = consumer.position((topic, partition))
-                if position >= end:
-                    yield partition, np.empty(0, np.int64), end
-                    consumer.pause((topic, partition))
-                    del left[partition]
+        left = {
+            TopicPartition(self._topic, p): end for p, end in ends.items() if starts.get(p, 0) < end
+        }
+        begins = {place: starts.get(place.partition, 0) for place in left}
+        for batch in read_ranges(self._consumer, begins, left, self._clock):
+            yield from _chunks(batch)
+        for place, end in left.items():
+            yield place.partition, np.empty(0, np.int64), end
 
     def _offsets(self, at: int) -> dict[int, int]:
         (description,) = self._admin.describe_topics([self._topic]).values()
@@ -126,13 +121,12 @@ class TablePlace:
                 yield partition, _milliseconds(batch.column("timestamp")), end
 
 
-def _chunks(batch: pa.RecordBatch, ends: Mapping[int, int]) -> Iterator[Chunk]:
+def _chunks(batch: pa.RecordBatch) -> Iterator[Chunk]:
     partitions, offsets = np.asarray(batch.column("partition")), np.asarray(batch.column("offset"))
     times = _milliseconds(batch.column("timestamp"))
-    for partition, end in ends.items():
-        mine = (partitions == partition) & (offsets < end)
-        if mine.any():
-            yield partition, times[mine], int(offsets[mine].max()) + 1
+    for partition in np.unique(partitions):
+        mine = partitions == partition
+        yield int(partition), times[mine], int(offsets[mine].max()) + 1
 
 
 def _milliseconds(column: pa.Array) -> Timestamps:

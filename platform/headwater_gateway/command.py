@@ -27,7 +27,7 @@ from headwater_gateway.app.sdk_clients import SdkConnector
 from headwater_gateway.app.sessions import Sessions
 from headwater_gateway.app.settings import OWN_REGISTRY, GatewaySettings
 from headwater_gateway.console.part import ConsolePart
-from headwater_gateway.registry.broker_rights import connector
+from headwater_gateway.registry.broker_rights import connector, without_identity
 from headwater_gateway.registry.part import RegistryPart
 from headwater_gateway.registry.running import running_registry
 from headwater_gateway.registry.schemas_topic import TopicOptions
@@ -158,16 +158,7 @@ def _registry(settings: GatewaySettings, own: OwnAccess) -> Callable[[ExitStack]
 
 def shared_properties(properties: Mapping[str, str], *, has_login: bool) -> dict[str, str]:
     """The gateway's own properties without what proves who it is, where users log in."""
-    if not has_login:
-        return dict(properties)
-    shared = {
-        name: text
-        for name, text in properties.items()
-        if not name.startswith(("sasl.", "ssl.keystore.", "ssl.key."))
-    }
-    is_encrypted = properties.get("security.protocol", "").upper() in ("SSL", "SASL_SSL")
-    shared["security.protocol"] = "SASL_SSL" if is_encrypted else "SASL_PLAINTEXT"
-    return shared
+    return without_identity(properties) if has_login else dict(properties)
 
 
 def _mechanism(properties: Mapping[str, str]) -> str:

@@ -72,10 +72,9 @@ Connect = Callable[[str, str], BrokerConnection]
 """User and password -> a connection that has logged in. Raises KafkaError, UsageError."""
 
 
-def connector(servers: str, properties: Mapping[str, str]) -> Connect:
-    """Connections with the registry's own security properties, but the user's login."""
-    own = properties.get("sasl.mechanism", "").upper()
-    mechanism = own if own in PASSWORD_MECHANISMS else MECHANISM_DEFAULT
+def without_identity(properties: Mapping[str, str]) -> dict[str, str]:
+    """Security properties without what proves who a client is, for connections where users log
+    in by SASL."""
     shared = {
         name: text
         for name, text in properties.items()
@@ -83,6 +82,14 @@ def connector(servers: str, properties: Mapping[str, str]) -> Connect:
     }
     is_encrypted = properties.get("security.protocol", "").upper() in ("SSL", "SASL_SSL")
     shared["security.protocol"] = "SASL_SSL" if is_encrypted else "SASL_PLAINTEXT"
+    return shared
+
+
+def connector(servers: str, properties: Mapping[str, str]) -> Connect:
+    """Connections with the registry's own security properties, but the user's login."""
+    own = properties.get("sasl.mechanism", "").upper()
+    mechanism = own if own in PASSWORD_MECHANISMS else MECHANISM_DEFAULT
+    shared = without_identity(properties)
 
     def connect(user: str, password: str) -> BrokerConnection:
         login = {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}

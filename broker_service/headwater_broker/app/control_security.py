@@ -15,9 +15,10 @@ from headwater.config.listener_values import listener_properties, own_keys
 from headwater.errors import UsageError
 from headwater.security.principal import principal_mapper
 from headwater.security.tls_stores import read_key_store, read_trust_store, store_files
+from headwater.sockets import is_loopback
 from headwater_broker.app.certificate_files import CertificateFiles
 from headwater_broker.app.config import NodeConfig
-from headwater_broker.app.exposure import has_authorizer, has_secure_listener, is_loopback
+from headwater_broker.app.exposure import has_authorizer, has_secure_listener
 from headwater_broker.app.listener_protocols import CONTROL_LISTENER, MAP_KEY
 from headwater_broker.security.control_admission import ControlAdmission
 

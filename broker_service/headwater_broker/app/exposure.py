@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
-
 from headwater.security.protocol import SecurityProtocol
 from headwater_broker.app.config import NodeConfig
 
 AUTHORIZER_KEY = "authorizer.class.name"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a port that listens on this host."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def has_authorizer(config: NodeConfig) -> bool:

@@ -14,8 +14,9 @@ from headwater.config.listener_values import listener_values, own_keys
 from headwater.errors import UsageError
 from headwater.ports.control import plain_address
 from headwater.security.tls_context import server_context
+from headwater.sockets import is_loopback
 from headwater_broker.app.config import NodeConfig
-from headwater_broker.app.exposure import has_authorizer, has_secure_listener, is_loopback
+from headwater_broker.app.exposure import has_authorizer, has_secure_listener
 from headwater_broker.app.listener_protocols import STATUS_LISTENER
 from headwater_broker.network.http_guard import HttpGuard
 

@@ -7,18 +7,18 @@ async with AsyncAdmin("127.0.0.1:9092") as admin:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 from headwater.client.admin.client import Admin
 from headwater.client.admin.options import AdminOptions
 from headwater.client.admin.verbs import AdminVerbs
 from headwater.client.aio.keywords import AdminKeywords, options_of
+from headwater.client.aio.managed import Managed
 from headwater.client.cluster import Cluster
 from headwater.client.config_names import keywords_of
 
 
-class AsyncAdmin(AdminVerbs):
+class AsyncAdmin(AdminVerbs, Managed):
     """Administers one cluster: every verb of `headwater.Admin`, as a coroutine.
 
     Options have the names, the defaults and the meaning of `headwater.Admin`'s. Tasks of one loop
@@ -43,7 +43,7 @@ class AsyncAdmin(AdminVerbs):
         """See `Admin.from_config`."""
         return cls(**keywords_of("AsyncAdmin", AdminOptions, config))
 
-    async def start(self) -> AsyncAdmin:
+    async def start(self) -> Self:
         """Connect. Raises NoBrokersAvailableError when no broker answers within
         `bootstrap_timeout_ms`."""
         try:
@@ -52,17 +52,6 @@ class AsyncAdmin(AdminVerbs):
             await self.aclose()
             raise
         return self
-
-    async def __aenter__(self) -> AsyncAdmin:
-        return await self.start()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
     async def aclose(self) -> None:
         """Close the connections. A second call does nothing."""

@@ -14,10 +14,10 @@ import asyncio
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from headwater.client.aio.keywords import ConsumerKeywords, options_of
+from headwater.client.aio.managed import Managed
 from headwater.client.aio.producer import AsyncProducer
 from headwater.client.aio.shielding import shielded
 from headwater.client.aio.task_steps import TaskSteps
@@ -58,7 +58,7 @@ ITERATE_POLL_MS = 500
 log = logging.getLogger("headwater.client.consumer")
 
 
-class AsyncConsumer:
+class AsyncConsumer(Managed):
     """Reads records in asyncio tasks.
 
     Options have the names, the defaults and the meaning of `headwater.Consumer`'s. `engine`: "loop"
@@ -98,7 +98,7 @@ class AsyncConsumer:
         """See `Consumer.from_config`."""
         return cls(*topics, **keywords_of("AsyncConsumer", ConsumerOptions, config))
 
-    async def start(self) -> AsyncConsumer:
+    async def start(self) -> Self:
         """Connect and subscribe. A second call does nothing. Raises NoBrokersAvailableError when no
         broker answers within `bootstrap_timeout_ms`."""
         if not self._is_started:
@@ -112,17 +112,6 @@ class AsyncConsumer:
                 await self.aclose()
                 raise
         return self
-
-    async def __aenter__(self) -> AsyncConsumer:
-        return await self.start()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
     def _check_open(self) -> None:
         if self._engine.guard.is_closed:

@@ -16,11 +16,11 @@ import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from headwater.client.aio.deliveries import Delivery, TableDelivery, TaskCompletion
 from headwater.client.aio.keywords import ProducerKeywords, options_of
+from headwater.client.aio.managed import Managed
 from headwater.client.aio.shielding import shielded
 from headwater.client.aio.task_accumulator import BufferFullError, TaskAccumulator
 from headwater.client.config_names import keywords_of
@@ -60,7 +60,7 @@ class NotQueuedError(HeadwaterError):
     """What interceptors hear of a record whose task was cancelled while it waited for room."""
 
 
-class AsyncProducer(RecordSending[Delivery]):
+class AsyncProducer(RecordSending[Delivery], Managed):
     """Sends records from asyncio tasks.
 
     Options have the names, the defaults and the meaning of `headwater.Producer`'s. `engine`: "loop"
@@ -98,7 +98,7 @@ class AsyncProducer(RecordSending[Delivery]):
         """See `Producer.from_config`."""
         return cls(**keywords_of("AsyncProducer", ProducerOptions, config))
 
-    async def start(self) -> AsyncProducer:
+    async def start(self) -> Self:
         """Connect. A second call does nothing. Raises NoBrokersAvailableError when no broker
         answers within `bootstrap_timeout_ms`."""
         if not self._is_started:
@@ -110,17 +110,6 @@ class AsyncProducer(RecordSending[Delivery]):
                 await self.aclose(0)
                 raise
         return self
-
-    async def __aenter__(self) -> AsyncProducer:
-        return await self.start()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
     # --- sending ------------------------------------------------------------------------------
 

@@ -9,8 +9,9 @@ import sys
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,9 @@ def test_alerts_fire_and_stay_silent(programs: Path, tmp_path: Path) -> None:
     promtool(programs, "test", "rules", str(tmp_path / "tests.yml"))
 
 
+until = partial(LocalCluster.wait_until, timeout_s=WAIT_S)
+
+
 class Prometheus:
     """A running Prometheus."""
 
@@ -153,13 +157,6 @@ class Prometheus:
         """Names of the alerts that fire."""
         alerts = self.get("alerts")["alerts"]
         return {row["labels"]["alertname"] for row in alerts if row["state"] == "firing"}
-
-
-def until(condition: Callable[[], bool], text: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, text
-        time.sleep(0.2)
 
 
 @contextmanager

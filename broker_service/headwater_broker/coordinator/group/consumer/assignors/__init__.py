@@ -1,0 +1,1 @@
+"""The server-side assignors of consumer groups (KIP-848): uniform and range. Pure."""

@@ -1,0 +1,1 @@
+"""Share groups (KIP-932): membership and assignment; queues over topics."""

@@ -1,0 +1,1 @@
+"""Share partitions on their leader (KIP-932): Kafka's SharePartition and its manager."""

@@ -162,12 +162,21 @@ def group_record(group: str, value: GroupMetadataValue | None) -> StoredRecord:
     return StoredRecord(group_key(group), encoded)
 
 
-def read_key(key: bytes) -> OffsetCommitKey | GroupMetadataKey | None:
-    """The key; None for kinds that this broker does not know. Raises SchemaError."""
+OFFSET_KINDS = frozenset((0, OFFSET_KEY_VERSION))
+"""Versions of keys of committed offsets."""
+
+
+def key_version(key: bytes) -> int:
+    """The kind of a record. Raises SchemaError."""
     if len(key) < _VERSION.size:
         raise SchemaError(f"a key of {len(key)} bytes")
-    version = _VERSION.unpack_from(key)[0]
-    if version in (0, OFFSET_KEY_VERSION):
+    return int(_VERSION.unpack_from(key)[0])
+
+
+def read_key(key: bytes) -> OffsetCommitKey | GroupMetadataKey | None:
+    """The key; None for kinds that this broker does not know. Raises SchemaError."""
+    version = key_version(key)
+    if version in OFFSET_KINDS:
         return _read_offset_key(key)
     if version == GROUP_KEY_VERSION:
         return read_value(GroupMetadataKey, key)

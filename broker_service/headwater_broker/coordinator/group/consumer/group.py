@@ -113,11 +113,7 @@ class ConsumerGroup:
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
         self._hold(member)
-        if (
-            before is None
-            or before.topics != member.topics
-            or before.regex != member.regex
-        ):
+        if before is None or before.topics != member.topics or before.regex != member.regex:
             self._topics = None
 
     def remove_member(self, member_id: str) -> None:

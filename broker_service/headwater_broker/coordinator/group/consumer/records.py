@@ -124,9 +124,7 @@ def target_record(group_id: str, member_id: str, target: Named | None) -> Stored
     return _record(TARGET, key, value)
 
 
-def _position_key(
-    group_id: str, member_id: str
-) -> schemas.ConsumerGroupCurrentMemberAssignmentKey:
+def _position_key(group_id: str, member_id: str) -> schemas.ConsumerGroupCurrentMemberAssignmentKey:
     return schemas.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id)
 
 
@@ -268,7 +266,7 @@ def with_position(member: ConsumerMember, value: bytes) -> ConsumerMember:
 def _owned(
     rows: Iterable[schemas.TopicPartitions], member_epoch: int
 ) -> dict[UUID, dict[int, int]]:
-    """Brokers before Kafka 4.3 stored no assignment epochs: the member's epoch is the strict one."""
+    """Kafka before 4.3 stored no assignment epochs: the member's epoch is the strict one."""
     found: dict[UUID, dict[int, int]] = {}
     for row in rows:
         epochs = row.assignment_epochs

@@ -247,8 +247,9 @@ class InProcessBroker:
     def _loop_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.errors.append(f"{context.get('message')}: {context.get('exception')!r}")
 
-    def _call(self, work: Callable[[BrokerServer], Coroutine[Any, Any, T]]) -> T:
-        """Run on the broker's loop. Raises BrokerFailedError when it does not run."""
+    def call(self, work: Callable[[BrokerServer], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine function of the broker's parts on its loop; the result. Raises
+        BrokerFailedError when the broker does not run."""
         if self._standstill is not None and self._standstill.is_still:
             raise UsageError("the broker is paused: call resume() first")
         if self._thread is None or not self._thread.is_alive() or self._server is None:
@@ -326,7 +327,7 @@ class InProcessBroker:
     ) -> str:
         """Create a topic, by default under a new name; its name."""
         chosen = name or f"topic-{next(self._topics)}"
-        self._call(lambda server: _create_topic(server, chosen, partitions, dict(configs or {})))
+        self.call(lambda server: _create_topic(server, chosen, partitions, dict(configs or {})))
         return chosen
 
     # --- faults
@@ -335,7 +336,7 @@ class InProcessBroker:
         """Move the broker's clock ahead: sessions, transactions, locks and retention that end by
         then end now. Returns when the timers that became due have run."""
         self.clock.advance(round(seconds * 1000))
-        self._call(_turns)
+        self.call(_turns)
 
     def fence(self, transactional_id: str) -> None:
         """A newer producer takes this transactional id: the one that has it is fenced."""
@@ -354,12 +355,12 @@ class InProcessBroker:
             assert self._lost_replies is not None
             self._lost_replies.arm(self._lost_replies.key_of(api), count)
 
-        self._call(arm)
+        self.call(arm)
 
     def pause(self) -> Undo:
         """The broker stands still, as a process under SIGSTOP: connections stay open, nothing is
         answered. Until `resume`, or the end of a `with` block over the result."""
-        self._call(_turns)  # raises when it does not run
+        self.call(_turns)  # raises when it does not run
         assert self._standstill is not None
         self._standstill.begin()
         return Undo(self.resume)
@@ -372,12 +373,12 @@ class InProcessBroker:
     def lose_leader(self, topic: str, partition: int | None = None) -> Undo:
         """The topic's partitions (or one of them) have no leader, as after the failure of a disk.
         Until `restore_leader`, or the end of a `with` block over the result."""
-        self._call(lambda server: faults.lose_leader(server, topic, partition))
+        self.call(lambda server: faults.lose_leader(server, topic, partition))
         return Undo(lambda: self.restore_leader(topic, partition))
 
     def restore_leader(self, topic: str, partition: int | None = None) -> None:
         """End `lose_leader`: the partitions are led again, in a new leader epoch."""
-        self._call(lambda server: faults.restore_leader(server, topic, partition))
+        self.call(lambda server: faults.restore_leader(server, topic, partition))
 
 
 async def _create_topic(

@@ -268,8 +268,10 @@ def test_errors_of_the_broker_fail_the_test() -> None:
     def fail() -> None:
         raise RuntimeError("a fault of the broker")
 
-    assert broker._loop is not None
-    broker._loop.call_soon_threadsafe(fail)
+    async def fail_soon(_server: object) -> None:
+        asyncio.get_running_loop().call_soon(fail)
+
+    broker.call(fail_soon)
     broker.advance(0)
     broker.stop()
     with pytest.raises(BrokerFailedError, match="a fault of the broker"):
@@ -294,4 +296,3 @@ def test_a_stopped_broker_refuses_connections() -> None:
         Admin(bootstrap, bootstrap_timeout_ms=100)
     with pytest.raises(KafkaError, match="has stopped"):
         Consumer("t", bootstrap_servers=bootstrap, bootstrap_timeout_ms=100).poll(1)
-    assert broker._thread is not None and not broker._thread.is_alive()

@@ -30,12 +30,12 @@ import pytest
 def test_an_error_of_the_broker(headwater_broker):
     async def fail(server):
         logging.getLogger("headwater_broker.log").error("the disk is gone")
-    headwater_broker._call(fail)
+    headwater_broker.call(fail)
 
 def test_an_error_that_is_expected(headwater_broker):
     async def fail(server):
         logging.getLogger("headwater_broker.log").error("the disk is gone")
-    headwater_broker._call(fail)
+    headwater_broker.call(fail)
     assert headwater_broker.errors == ["headwater_broker.log: the disk is gone"]
     headwater_broker.errors.clear()
 

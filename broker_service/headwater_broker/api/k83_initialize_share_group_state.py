@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k83_initialize_share_group_state import (
-    InitializeStateResult,
     InitializeShareGroupStateRequest,
     InitializeShareGroupStateResponse,
-    PartitionResult,
+    InitializeStateResult,
     PartitionData,
+    PartitionResult,
 )
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles

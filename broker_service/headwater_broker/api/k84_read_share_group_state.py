@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k84_read_share_group_state import (
-    ReadStateResult,
+    PartitionData,
+    PartitionResult,
     ReadShareGroupStateRequest,
     ReadShareGroupStateResponse,
-    PartitionResult,
-    PartitionData,
+    ReadStateResult,
     StateBatch,
 )
 from headwater_broker.api.context import RequestContext

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k85_write_share_group_state import (
-    WriteStateResult,
+    PartitionData,
+    PartitionResult,
     WriteShareGroupStateRequest,
     WriteShareGroupStateResponse,
-    PartitionResult,
-    PartitionData,
+    WriteStateResult,
 )
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles

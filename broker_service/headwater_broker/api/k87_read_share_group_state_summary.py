@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k87_read_share_group_state_summary import (
-    ReadStateSummaryResult,
+    PartitionData,
+    PartitionResult,
     ReadShareGroupStateSummaryRequest,
     ReadShareGroupStateSummaryResponse,
-    PartitionResult,
-    PartitionData,
+    ReadStateSummaryResult,
 )
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles

@@ -35,6 +35,4 @@ async def each_share_partition(
 
     rows = [(topic.topic_id, row) for topic in topics for row in topic.partitions]
     answers = iter(await asyncio.gather(*(answer(topic_id, row) for topic_id, row in rows)))
-    return [
-        (topic.topic_id, tuple(next(answers) for _ in topic.partitions)) for topic in topics
-    ]
+    return [(topic.topic_id, tuple(next(answers) for _ in topic.partitions)) for topic in topics]

@@ -220,9 +220,7 @@ def _distinct(asked: Sequence[_Asked[Any]]) -> tuple[list[_Asked[Any]], list[_As
     return list(first.values()), others
 
 
-def _settle(
-    group_id: str, rows: Sequence[_Asked[Any]], reply: Any, kind: _Kind[Any, Any]
-) -> None:
+def _settle(group_id: str, rows: Sequence[_Asked[Any]], reply: Any, kind: _Kind[Any, Any]) -> None:
     asked = {row.key: row for row in rows}
     for topic in reply.results:
         for result in topic.partitions:

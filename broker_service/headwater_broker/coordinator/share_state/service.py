@@ -179,9 +179,7 @@ class ShareStateService:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _run_on(
-        self, partition: int, command: Command[ShareStateShard], what: str
-    ) -> None:
+    async def _run_on(self, partition: int, command: Command[ShareStateShard], what: str) -> None:
         try:
             await self.coordinator.runtime.run(partition, command)
         except KafkaError as error:

@@ -181,9 +181,7 @@ class ShareStateShard:
         out.records.append(self._changed(key, known, change, now))
         return out.confirm(token, None)
 
-    def read(
-        self, key: SharePartitionKey, leader_epoch: int, now: Now, token: Token
-    ) -> Decision:
+    def read(self, key: SharePartitionKey, leader_epoch: int, now: Now, token: Token) -> Decision:
         """Replies the ShareState; the leaders of earlier epochs are fenced once it is given."""
         known = self._initialized(key, "read")
         if leader_epoch != UNCHANGED:
@@ -263,4 +261,3 @@ def _check_leader_epoch(key: SharePartitionKey, known: StoredState, epoch: int) 
 
 def _name(key: SharePartitionKey) -> str:
     return f"share partition {key.group_id}:{key.topic_id}:{key.partition}"
-

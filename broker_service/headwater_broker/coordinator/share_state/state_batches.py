@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
+from itertools import pairwise
 
 from headwater_broker.replica.share.ports import UNKNOWN_START_OFFSET, StateBatch
 
@@ -18,7 +19,7 @@ def combined(batches: Iterable[StateBatch], start_offset: int) -> list[StateBatc
     state as one."""
     kept = [_from(batch, start_offset) for batch in batches if batch.last_offset >= start_offset]
     kept.sort(key=_first)
-    if all(before.last_offset < after.first_offset for before, after in zip(kept, kept[1:])):
+    if all(before.last_offset < after.first_offset for before, after in pairwise(kept)):
         return _joined(kept)
     return _joined(_swept(kept))
 

@@ -126,8 +126,31 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         on_leadership=appends.leadership_changed,
     )
     coordinators = _build_coordinators(parts, replicas, appends)
+    services = _build_services(parts, replicas, appends, purgatories, coordinators)
+    _subscribe_to_configs(dynamic, parts.logs, replicas)
+    _subscribe_to_metadata(view, services)
+    coordinators.persister.create_topic = lambda: create_on_demand(
+        services, (SHARE_STATE_TOPIC,), OWN_NAME
+    )
+    if parts.acls is not None:
+        parts.acls.on_change.append(purgatories.fetch.recheck_all)
+    return DataPlane(
+        purgatories, appends, replicas, services, coordinators.channel, coordinators.persister
+    )
+
+
+def _build_services(
+    parts: DataPlaneParts,
+    replicas: ReplicaManager,
+    appends: AppendService,
+    purgatories: Purgatories,
+    coordinators: _Coordinators,
+) -> Services:
+    """The services of the handlers."""
+    dynamic, view, ports = parts.dynamic, parts.view, parts.replication
+    config = dynamic.config
     api_config = CurrentApiConfig(dynamic)
-    services = Services(
+    return Services(
         broker_id=config.broker_id,
         cluster_id=view.cluster_id,
         clock=ports.clock,
@@ -168,16 +191,6 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         tokens=parts.tokens,
         cleaner=parts.cleaner,
         acls=parts.acls,
-    )
-    _subscribe_to_configs(dynamic, parts.logs, replicas)
-    _subscribe_to_metadata(view, services)
-    coordinators.persister.create_topic = lambda: create_on_demand(
-        services, (SHARE_STATE_TOPIC,), OWN_NAME
-    )
-    if parts.acls is not None:
-        parts.acls.on_change.append(purgatories.fetch.recheck_all)
-    return DataPlane(
-        purgatories, appends, replicas, services, coordinators.channel, coordinators.persister
     )
 
 

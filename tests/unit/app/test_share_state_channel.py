@@ -11,6 +11,7 @@ import pytest
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.topic_names import SHARE_STATE_TOPIC
+from headwater_broker.app.broker_connections import BrokerConnections
 from headwater_broker.coordinator.share_state.service import (
     coordinator_key,
     parse_coordinator_key,
@@ -78,20 +79,30 @@ def test_a_coordinator_that_goes_is_followed(tmp_path: Path) -> None:
     asyncio.run(asyncio.wait_for(story(), 60))
 
 
-def test_writes_of_one_turn_share_a_request(tmp_path: Path) -> None:
+def test_writes_of_one_turn_share_a_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call, sent = BrokerConnections.call, list[object]()
+
+    async def counted(self: Any, broker_id: int, request: Any, *rest: Any) -> Any:
+        sent.append(request)
+        return await call(self, broker_id, request, *rest)
+
+    monkeypatch.setattr(BrokerConnections, "call", counted)
+
     async def story() -> None:
         async with Trio(tmp_path) as trio:
             trio.create(SHARE_STATE_TOPIC, 1)
             topic_id = trio.create("t", 3)
             keys = [share_partition(topic_id, n) for n in range(3)]
-            persister: Any = trio.brokers[2].services.persister
+            persister = trio.brokers[2].services.persister
             for key in keys:
                 await persister.initialize(key, 1, 0)
                 await persister.read(key, 0)
-            sent = persister._connections._correlation_id
+            sent.clear()
             changes = [(key, ShareState(1, 0, n)) for n in (1, 2) for key in keys]
             await asyncio.gather(*(persister.write(key, change) for key, change in changes))
-            assert persister._connections._correlation_id == sent + 2
+            assert len(sent) == 2
             for key in keys:
                 assert (await persister.read(key, 0)).start_offset == 2
 

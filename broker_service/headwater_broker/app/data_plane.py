@@ -306,6 +306,7 @@ def _subscribe_to_metadata(view: MetadataCache, services: Services) -> None:
     for coordinator in services.coordinators.values():
         replicas.leadership_listeners.append(coordinator.leadership_changed)
         view.on_change.append(coordinator.metadata_changed)
+    view.on_change.append(services.groups.consumers.metadata_changed)
     view.on_change.append(services.share_states.remember_topics)
     view.on_brokers.append(services.purgatories.watches.live_brokers_changed)
 

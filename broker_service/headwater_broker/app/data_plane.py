@@ -53,6 +53,7 @@ from headwater_broker.log.log_manager import LogManager
 from headwater_broker.metadata.acl_store import AclStore
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.metadata.controller_channel import ControllerChannel
+from headwater_broker.metadata.group_settings import KnownGroupSettings
 from headwater_broker.network.connection import Connection
 from headwater_broker.network.listener import Listener, MakeAuthenticator, MakeConnection
 from headwater_broker.quota.client_quotas import ClientQuotas
@@ -117,6 +118,9 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         ports,
         on_leadership=appends.leadership_changed,
     )
+    group_settings = KnownGroupSettings(
+        view, lambda: dynamic.config.values, lambda: dynamic.settings.merged()
+    )
     coordinators = _build_coordinators(parts, replicas, appends)
     api_config = CurrentApiConfig(dynamic)
     services = Services(
@@ -158,6 +162,7 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         tokens=parts.tokens,
         cleaner=parts.cleaner,
         acls=parts.acls,
+        group_settings=group_settings,
     )
     _subscribe_to_configs(dynamic, parts.logs, replicas)
     _subscribe_to_metadata(view, services)

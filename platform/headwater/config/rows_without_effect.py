@@ -138,16 +138,6 @@ _TRANSACTIONS = _rows(
 
 _GROUPS = _rows(
     "Headwater serves the classic group protocol only.",
-    _dynamic("group.consumer.assignment.interval.ms", Kind.INT, 1000, 0),
-    _static("group.consumer.heartbeat.interval.ms", Kind.INT, 5000, 1),
-    _static("group.consumer.max.assignment.interval.ms", Kind.INT, 15000, 0),
-    _static("group.consumer.max.heartbeat.interval.ms", Kind.INT, 15000, 1),
-    _static("group.consumer.max.session.timeout.ms", Kind.INT, 60000, 1),
-    _static("group.consumer.max.size", Kind.INT, INT_MAX, 1),
-    _static("group.consumer.min.assignment.interval.ms", Kind.INT, 0, 0),
-    _static("group.consumer.min.heartbeat.interval.ms", Kind.INT, 5000, 1),
-    _static("group.consumer.min.session.timeout.ms", Kind.INT, 45000, 1),
-    _static("group.consumer.session.timeout.ms", Kind.INT, 45000, 1),
     _dynamic("group.share.assignment.interval.ms", Kind.INT, 1000, 0),
     _static("group.share.delivery.count.limit", Kind.INT, 5, 2),
     _static("group.share.heartbeat.interval.ms", Kind.INT, 5000, 1),

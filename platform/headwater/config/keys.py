@@ -20,6 +20,7 @@ from headwater.config.rows_groups import (
     check_group_together,
 )
 from headwater.config.rows_security import SECURITY_ROWS
+from headwater.config.rows_share import SHARE_ROWS
 from headwater.config.rows_topic import TOPIC_ROWS
 from headwater.config.rows_without_effect import ROWS_WITHOUT_EFFECT
 from headwater.errors import UsageError
@@ -55,6 +56,7 @@ BROKER_KEYS: dict[str, ConfigKey] = {
     for row in (
         *BROKER_ROWS,
         *CONSUMER_GROUP_ROWS,
+        *SHARE_ROWS,
         *SECURITY_ROWS,
         *_topic_defaults(),
         *ROWS_WITHOUT_EFFECT,

@@ -36,6 +36,7 @@ from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.marker_writer import MarkerWriter
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.read_service import ReadService
+from headwater_broker.replica.share.manager import ShareManager
 from headwater_broker.replica.transaction_verification import Enlistment, TransactionVerifier
 from headwater_broker.runtime.broker_loggers import BrokerLoggers
 from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
@@ -91,6 +92,8 @@ class Services:
     failed_topic_creations: FailedTopicCreations = field(default_factory=FailedTopicCreations)
     acls: AclStore | None = None
     """None where no authorizer is configured: everything is allowed."""
+    shares: ShareManager | None = None
+    """None where there is no share coordinator: share groups are refused."""
     loggers: BrokerLoggers = field(default_factory=BrokerLoggers)
     controls: BrokerControls = field(default_factory=BrokerControls)
 

@@ -20,6 +20,7 @@ from headwater_broker.api.request_limits import ApiConfig
 from headwater_broker.api.request_meters import Meters
 from headwater_broker.coordinator.common.service import Coordinators
 from headwater_broker.coordinator.group.service import GroupService
+from headwater_broker.coordinator.share_state.service import ShareStateService
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.coordinator.transaction.service import TransactionService
 from headwater_broker.coordinator.transaction.sink_service import SinkService
@@ -37,6 +38,7 @@ from headwater_broker.replica.marker_writer import MarkerWriter
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.read_service import ReadService
 from headwater_broker.replica.share.manager import ShareManager
+from headwater_broker.replica.share.ports import Persister
 from headwater_broker.replica.transaction_verification import Enlistment, TransactionVerifier
 from headwater_broker.runtime.broker_loggers import BrokerLoggers
 from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
@@ -64,6 +66,10 @@ class Services:
     groups: GroupService
     transactions: TransactionService
     sinks: SinkService
+    share_states: ShareStateService
+    """The share coordinators of this broker."""
+    persister: Persister
+    """The share coordinators wherever they are."""
     claimed_partitions: Callable[[int], Awaitable[frozenset[tuple[str, int]]]]
     """Producer id -> partitions of its open transaction that a coordinator will still end. Raises
     KafkaError when a coordinator does not answer."""
@@ -72,6 +78,7 @@ class Services:
     authorizer: Authorizer
     purgatories: Purgatories
     sessions: FetchSessionCache
+    shares: ShareManager
     meters: Meters
     warmer: Warmer
     background: Background
@@ -92,8 +99,6 @@ class Services:
     failed_topic_creations: FailedTopicCreations = field(default_factory=FailedTopicCreations)
     acls: AclStore | None = None
     """None where no authorizer is configured: everything is allowed."""
-    shares: ShareManager | None = None
-    """None where there is no share coordinator: share groups are refused."""
     loggers: BrokerLoggers = field(default_factory=BrokerLoggers)
     controls: BrokerControls = field(default_factory=BrokerControls)
 

@@ -8,17 +8,14 @@ offsets in them that were acquired. Version 2: record-limit mode (KIP-1206), ren
 
 from __future__ import annotations
 
-from headwater.errors import ErrorCode
 from headwater.wire.apis.k78_share_fetch import ShareFetchRequest, ShareFetchResponse
 from headwater.wire.schema import decoder
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import handles_raw
 from headwater_broker.api.replies import Answer
 from headwater_broker.api.share.delayed_share_fetch import DelayedShareFetch
-from headwater_broker.api.share.response_codec import ShareFetchReply, with_throttle_time
+from headwater_broker.api.share.response_codec import with_throttle_time
 from headwater_broker.quota.client_quotas import RequestQuota
-
-REFUSAL = "this broker serves no share groups"
 
 
 @handles_raw(
@@ -31,8 +28,4 @@ def share_fetch(
     """Answer at once when there are records, an error, or no time to wait; park otherwise."""
     request, _ = decoder(ShareFetchRequest, version)(memoryview(bytes(view[at:end])), 0)
     shares = peer.services.shares
-    if shares is None:
-        refusal = ShareFetchReply(peer.services, correlation_id, peer.session.listener)
-        return refusal.build([], 0, int(ErrorCode.UNSUPPORTED_VERSION), REFUSAL)
-    job = DelayedShareFetch(peer, shares, request, version, correlation_id, quota)
-    return job.start()
+    return DelayedShareFetch(peer, shares, request, version, correlation_id, quota).start()

@@ -36,8 +36,6 @@ def share_acknowledge(
 ) -> ShareAcknowledgeResponse | Awaitable[ShareAcknowledgeResponse]:
     """Apply all acknowledgements, and answer once they are durable."""
     shares = ctx.broker.shares
-    if shares is None:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "this broker serves no share groups")
     group_id, member_id = request.group_id or "", request.member_id or ""
     if not ctx.allowed(Operation.READ, ResourceType.GROUP, group_id):
         raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED, f"no READ on group {group_id}")

@@ -18,18 +18,36 @@ from headwater.wire.apis import k78_share_fetch as k78
 from headwater.wire.framing import encode_request
 from headwater_broker.metadata.group_settings import GroupSettings
 from headwater_broker.replica.share.ports import SharePartitionKey, ShareState
-from memory_persister import MemoryPersister
 from share_member import Member, code_of, rows_of
+from share_persister import MemoryPersister
 from solo_broker import SoloBroker
 from unit.network.test_data_plane import batch, produce
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 
 
+class HeldPersister(MemoryPersister):
+    """`gate` holds requests back; `failures` are raised by writes, one by one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.failures: list[KafkaError] = []
+        self.asked = 0
+
+    async def write(self, key: SharePartitionKey, state: ShareState) -> None:
+        self.asked += 1
+        await self.gate.wait()
+        if self.failures:
+            raise self.failures.pop(0)
+        await super().write(key, state)
+
+
 class ShareWorld:
     """A broker with topic "t", the persister, and members of group "g"."""
 
-    def __init__(self, broker: SoloBroker, topic_id: UUID, persister: MemoryPersister) -> None:
+    def __init__(self, broker: SoloBroker, topic_id: UUID, persister: HeldPersister) -> None:
         self.broker = broker
         self.topic_id = topic_id
         self.persister = persister
@@ -75,7 +93,7 @@ def share(
     **settings: Any,
 ) -> None:
     async def run() -> None:
-        broker, persister = SoloBroker(tmp_path), MemoryPersister()
+        broker, persister = SoloBroker(tmp_path), HeldPersister()
         broker.persister = persister
         broker.remote_log = remote_log
         broker.authorizer = authorizer or broker.authorizer
@@ -89,7 +107,6 @@ def share(
             await asyncio.wait_for(story(world), 30)
             for connection in world.connections:
                 connection.close()
-            await broker.services.shares.close()
 
     asyncio.run(run())
 
@@ -200,7 +217,7 @@ def test_session_epochs(tmp_path: Path) -> None:
 def test_the_number_of_sessions_is_bounded(tmp_path: Path) -> None:
     async def run() -> None:
         broker = SoloBroker(tmp_path, group_share_max_share_sessions="1")
-        broker.persister = MemoryPersister()
+        broker.persister = HeldPersister()
         async with broker:
             world = ShareWorld(broker, broker.create_topic("t"), broker.persister)
             a, b = await world.member(), await world.member("b")
@@ -210,7 +227,6 @@ def test_the_number_of_sessions_is_bounded(tmp_path: Path) -> None:
             assert (await b.fetch()).error_code == 0
             for connection in world.connections:
                 connection.close()
-            await broker.services.shares.close()
 
     asyncio.run(run())
 
@@ -225,7 +241,7 @@ def test_the_answer_waits_for_the_persister_and_a_failure_gives_the_records_back
         assert await a.rows() == [(0, 3, 1)]
         world.persister.gate.clear()
         waiting = asyncio.create_task(a.acknowledge((ACCEPT, 0, 1)))
-        await until(lambda: world.persister.writes >= 2)
+        await until(lambda: world.persister.asked >= 2)
         assert not waiting.done()
         world.persister.gate.set()
         assert code_of(await waiting) == 0

@@ -51,6 +51,9 @@ from headwater.client.prepared import PreparedTransaction as PreparedTransaction
 from headwater.client.producer import Producer as Producer
 from headwater.client.serializers.values import Topic as Topic
 from headwater.client.share_consumer import ShareConsumer as ShareConsumer
+from headwater.client.share_group_values import ShareGroupDescription as ShareGroupDescription
+from headwater.client.share_group_values import ShareMemberDescription as ShareMemberDescription
+from headwater.client.share_group_values import SharePartitionOffset as SharePartitionOffset
 from headwater.client.share_typed_reader import ShareTypedReader as ShareTypedReader
 from headwater.client.share_values import AcknowledgementResult as AcknowledgementResult
 from headwater.client.share_values import AcknowledgeType as AcknowledgeType
@@ -187,6 +190,9 @@ __all__ = [
     "TransactionAbortedError",
     "TransactionError",
     "ShareConsumer",
+    "ShareGroupDescription",
+    "ShareMemberDescription",
+    "SharePartitionOffset",
     "ShareTypedReader",
     "AcknowledgeType",
     "AcknowledgementResult",

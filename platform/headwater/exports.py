@@ -43,6 +43,11 @@ _MODULES = {
         "Unacked",
     ),
     "headwater.client.share_consumer": ("ShareConsumer",),
+    "headwater.client.share_group_values": (
+        "ShareGroupDescription",
+        "ShareMemberDescription",
+        "SharePartitionOffset",
+    ),
     "headwater.client.share_typed_reader": ("ShareTypedReader",),
     "headwater.client.share_values": (
         "AcknowledgeType",

@@ -141,10 +141,8 @@ def options_of(
 ) -> T:
     """The checked options `kind` of an asyncio client: `given`, and the defaults of its blocking
     `face`. Raises OptionError, UsageError; messages name `owner`."""
-    defaults = {
-        name: parameter.default
-        for name, parameter in inspect.signature(face).parameters.items()
-        if parameter.default is not parameter.empty
-    }
-    unknown = {name: value for name, value in given.items() if name not in defaults}
+    parameters = inspect.signature(face).parameters
+    named = {name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
+    defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
+    unknown = {name: value for name, value in given.items() if name not in {*named, *defaults}}
     return checked(owner, kind, {**defaults, **given}, unknown, elsewhere)

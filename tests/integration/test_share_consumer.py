@@ -1,5 +1,4 @@
-"""Share consumers of the SDK and `headwater share-groups`, against this broker and Apache Kafka
-(KIP-932)."""
+"""Share consumers of the SDK and `headwater share-groups`, against Apache Kafka (KIP-932)."""
 
 from __future__ import annotations
 
@@ -28,7 +27,6 @@ from headwater import (
 from headwater.aio import AsyncShareConsumer
 from headwater.cli.share_groups import share_groups
 from headwater.serializers import JsonSerializer
-from whole_cluster import ServedCluster
 
 PROPERTIES = {
     "share.coordinator.state.topic.replication.factor": "1",
@@ -40,14 +38,8 @@ EXPLICIT: Any = {"share_acknowledgement_mode": "explicit"}
 POLLS = 100
 
 
-@pytest.fixture(scope="module", params=["headwater", "kafka"])
-def bootstrap(
-    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[str]:
-    if request.param == "headwater":
-        with ServedCluster(tmp_path_factory.mktemp("share"), 1, **PROPERTIES) as cluster:
-            yield cluster.bootstrap
-        return
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     peer = KafkaPeer(tmp_path_factory.mktemp("share") / "kafka", properties=PROPERTIES)
     try:
         yield peer.start().bootstrap

@@ -299,7 +299,7 @@ def _build_coordinators(
     persister = ShareStateChannel(
         config.broker_id, view, share_states, for_share_states, ports.clock
     )
-    groups = GroupService(coordinator_parts, GroupConfig.from_values(config.values))
+    groups = GroupService(coordinator_parts, GroupConfig.from_values(config.values), group_settings)
     replaying[groups.coordinator.topic] = groups.coordinator.runtime.end_transaction
     claims = TransactionClaims(config.broker_id, view, transactions, connections)
     return _Coordinators(

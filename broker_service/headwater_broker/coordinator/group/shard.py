@@ -55,7 +55,12 @@ class GroupShard:
         table = self._table = GroupTable(config, around.settings_of)
         self._classic = ClassicGroups(table)
         self.consumers = ConsumerGroups(
-            table, around.topics, around.meters, around.submit, around.settled_interval_ms
+            table,
+            around.topics,
+            around.meters,
+            around.submit,
+            around.settled_interval_ms,
+            around.submit_regexes,
         )
         self._rules: dict[GroupKind, GroupRules] = {
             GroupKind.CLASSIC: self._classic,

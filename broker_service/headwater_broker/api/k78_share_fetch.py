@@ -5,8 +5,9 @@ from __future__ import annotations
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k78_share_fetch import ShareFetchRequest, ShareFetchResponse
 from headwater_broker.api.context import RequestContext
-from headwater_broker.api.k76_share_group_heartbeat import REFUSAL
 from headwater_broker.api.registry import handles
+
+REFUSAL = "this broker serves no share fetches yet"
 
 
 @handles(ShareFetchRequest, ShareFetchResponse)

@@ -34,6 +34,7 @@ from headwater_broker.api.request_meters import Meters
 from headwater_broker.app.broker_connections import BrokerConnections
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.dynamic_config import DynamicConfigs
+from headwater_broker.app.end_offsets import EndOffsets
 from headwater_broker.app.enlistment import TransactionEnlistment
 from headwater_broker.app.marker_channel import IsDeleted, MarkerChannel, deleted_for_all
 from headwater_broker.app.share_state_channel import ShareStateChannel
@@ -187,6 +188,7 @@ def _build_services(
         disk_space=parts.disk_space,
         tiered_topic=parts.tiered_topic,
         tiered_end=ports.tiered_end,
+        end_offsets=EndOffsets(view, replicas, ports.connect, parts.limits.listener).of,
         leads=parts.leads,
         tokens=parts.tokens,
         cleaner=parts.cleaner,
@@ -260,7 +262,7 @@ def _build_coordinators(
     persister = ShareStateChannel(
         config.broker_id, view, share_states, for_share_states, ports.clock
     )
-    groups = GroupService(coordinator_parts, GroupConfig.from_values(config.values))
+    groups = GroupService(coordinator_parts, GroupConfig.from_values(config.values), persister)
     replaying[groups.coordinator.topic] = groups.coordinator.runtime.end_transaction
     claims = TransactionClaims(config.broker_id, view, transactions, connections)
     return _Coordinators(

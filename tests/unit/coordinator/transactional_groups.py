@@ -17,6 +17,7 @@ from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.offset_commands import OffsetCommit, TransactionalCommit
 from headwater_broker.coordinator.group.offsets import Commit, Committed
 from headwater_broker.coordinator.group.service import GroupService
+from share_persister import MemoryPersister
 from unit.coordinator.memory_log import MemoryLog
 
 GROUP = "g"
@@ -72,7 +73,7 @@ class Groups:
             appender=lambda _topic: self.log,
             placement=lambda _topic: placed,
         )
-        self.service = GroupService(cast(CoordinatorParts, parts), GroupConfig())
+        self.service = GroupService(cast(CoordinatorParts, parts), GroupConfig(), MemoryPersister())
         self.runtime = self.service.coordinator.runtime
 
     async def lead(self) -> None:

@@ -147,7 +147,7 @@ class ConsumerGroups:
         return (out,)
 
     def _is_over(self, group: ConsumerGroup, key: TimerKey) -> bool:
-        """True when the member is put out: its session, or its time to give partitions up, ended."""
+        """True when the member is put out: its session or its time to give partitions up ended."""
         member = group.members.get(key.member_id)
         if member is None or self._table.deadlines.is_set(key):
             return False

@@ -301,7 +301,9 @@ def _build_coordinators(
     persister = ShareStateChannel(
         config.broker_id, view, share_states, for_share_states, ports.clock
     )
-    groups = GroupService(coordinator_parts, GroupConfig.from_values(config.values), persister)
+    groups = GroupService(
+        coordinator_parts, GroupConfig.from_values(config.values), persister, group_settings
+    )
     replaying[groups.coordinator.topic] = groups.coordinator.runtime.end_transaction
     claims = TransactionClaims(config.broker_id, view, transactions, connections)
     return _Coordinators(

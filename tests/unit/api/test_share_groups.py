@@ -160,9 +160,7 @@ def test_a_share_group_from_its_first_member_to_its_end(tmp_path: Path) -> None:
 
 def test_share_groups_are_announced(tmp_path: Path) -> None:
     async def story(_broker: SoloBroker, c: Connection) -> None:
-        request = k18.ApiVersionsRequest(
-            client_software_name="test", client_software_version="1"
-        )
+        request = k18.ApiVersionsRequest(client_software_name="test", client_software_version="1")
         reply = await c.call(request, k18.ApiVersionsResponse, version=4)
         features = {f.name: f.max_version_level for f in reply.finalized_features}
         assert features["share.version"] == 1

@@ -358,6 +358,8 @@ def _subscribe_to_metadata(view: MetadataCache, services: Services) -> None:
     for coordinator in services.coordinators.values():
         replicas.leadership_listeners.append(coordinator.leadership_changed)
         view.on_change.append(coordinator.metadata_changed)
+    groups = services.groups
+    view.on_change += [groups.consumers.metadata_changed, groups.shares.metadata_changed]
     view.on_change.append(services.share_states.remember_topics)
     view.on_brokers.append(services.purgatories.watches.live_brokers_changed)
 

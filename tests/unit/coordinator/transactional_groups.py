@@ -17,6 +17,7 @@ from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.offset_commands import OffsetCommit, TransactionalCommit
 from headwater_broker.coordinator.group.offsets import Commit, Committed
 from headwater_broker.coordinator.group.service import GroupService
+from headwater_broker.replica.ports import at_once
 from share_persister import MemoryPersister
 from unit.coordinator.memory_log import MemoryLog
 
@@ -69,6 +70,7 @@ class Groups:
         parts = SimpleNamespace(
             clock=ManualClock(),
             entropy=None,
+            off_loop=at_once,
             view=SimpleNamespace(topics={OFFSETS_TOPIC: SimpleNamespace(topic_id=OFFSETS_ID)}),
             appender=lambda _topic: self.log,
             placement=lambda _topic: placed,

@@ -86,7 +86,6 @@ class GroupService:
             topics_deleted=_topics_deleted,
         )
         self.consumers.coordinator = self.shares.coordinator = self.coordinator
-        parts.view.on_change += [self.consumers.metadata_changed, self.shares.metadata_changed]
 
     async def close(self) -> None:
         """Drop every shard."""

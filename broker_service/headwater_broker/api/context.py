@@ -37,6 +37,7 @@ from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.marker_writer import MarkerWriter
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.read_service import ReadService
+from headwater_broker.replica.share.manager import ShareManager
 from headwater_broker.replica.share.ports import Persister
 from headwater_broker.replica.transaction_verification import Enlistment, TransactionVerifier
 from headwater_broker.runtime.broker_loggers import BrokerLoggers
@@ -77,6 +78,7 @@ class Services:
     authorizer: Authorizer
     purgatories: Purgatories
     sessions: FetchSessionCache
+    shares: ShareManager
     meters: Meters
     warmer: Warmer
     background: Background

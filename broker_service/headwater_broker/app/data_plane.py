@@ -57,6 +57,7 @@ from headwater_broker.log.log_manager import LogManager
 from headwater_broker.metadata.acl_store import AclStore
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.metadata.controller_channel import ControllerChannel
+from headwater_broker.metadata.group_settings import GroupSettings, GroupSettingsOf
 from headwater_broker.network.connection import Connection
 from headwater_broker.network.listener import Listener, MakeAuthenticator, MakeConnection
 from headwater_broker.quota.client_quotas import ClientQuotas
@@ -69,6 +70,9 @@ from headwater_broker.replica.marker_writer import EndTransaction, MarkerWriter
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.read_service import ReadService
 from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.replica.share.led_partition import ShareParts
+from headwater_broker.replica.share.manager import ShareManager, first_offset
+from headwater_broker.replica.share.ports import Persister
 from headwater_broker.replica.transaction_verification import TransactionVerifier
 from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
 
@@ -98,6 +102,9 @@ class DataPlaneParts:
     disk_space: Callable[[str], tuple[int, int]] = disk_space
     is_topic_deleted: IsDeleted = deleted_for_all
     acls: AclStore | None = None
+    persister: Persister | None = None
+    """Of share partitions; None: the share coordinators of the cluster."""
+    group_settings: GroupSettingsOf = lambda group_id: GroupSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +156,7 @@ def _build_services(
     """The services of the handlers."""
     dynamic, view, ports = parts.dynamic, parts.view, parts.replication
     config = dynamic.config
+    reads = ReadService(parts.remote_log, parts.tiered_topic, ports.tiered_end)
     api_config = CurrentApiConfig(dynamic)
     return Services(
         broker_id=config.broker_id,
@@ -161,7 +169,7 @@ def _build_services(
         markers=coordinators.markers,
         enlistment=coordinators.enlistment,
         verifier=TransactionVerifier(coordinators.enlistment, appends.lowest),
-        reads=ReadService(parts.remote_log, parts.tiered_topic, ports.tiered_end),
+        reads=reads,
         alter_log_dirs=_alter_log_dirs(parts, replicas),
         view=view,
         controller=parts.controller,
@@ -191,6 +199,7 @@ def _build_services(
         tokens=parts.tokens,
         cleaner=parts.cleaner,
         acls=parts.acls,
+        shares=_shares(parts, replicas, reads, purgatories, coordinators.persister),
     )
 
 
@@ -202,6 +211,29 @@ def _alter_log_dirs(parts: DataPlaneParts, replicas: ReplicaManager) -> AlterLog
         off_loop=parts.replication.off_loop,
         assign=parts.controller.assign_directory,
     )
+
+
+def _shares(
+    parts: DataPlaneParts,
+    replicas: ReplicaManager,
+    reads: ReadService,
+    purgatories: Purgatories,
+    persister: Persister,
+) -> ShareManager:
+    clock, dynamic = parts.replication.clock, parts.dynamic
+    shares = ShareManager(
+        ShareParts(
+            persister=parts.persister or persister,
+            settings_of=parts.group_settings,
+            first_offset=first_offset(reads, clock.now_ms),
+            clock=clock,
+            loop=parts.loop,
+            purgatory=purgatories.fetch,
+        ),
+        lambda: dynamic.config.values.integer("group.share.max.share.sessions"),
+    )
+    replicas.leadership_listeners.append(shares.leadership_changed)
+    return shares
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from headwater.wire.apis import k17_sasl_handshake as k17
 from headwater.wire.apis import k36_sasl_authenticate as k36
 from headwater.wire.apis import k68_consumer_group_heartbeat as k68
 from headwater.wire.apis import k76_share_group_heartbeat as k76
-from headwater.wire.apis import k78_share_fetch as k78
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headwater.wire.schema import Message
 from solo_broker import SoloBroker
@@ -26,7 +25,6 @@ WHOLE: list[tuple[Message, type[Message], ErrorCode]] = [
     (k36.SaslAuthenticateRequest(auth_bytes=b"x"), k36.SaslAuthenticateResponse, NO_SASL),
     (k68.ConsumerGroupHeartbeatRequest(), k68.ConsumerGroupHeartbeatResponse, UNSUPPORTED),
     (k76.ShareGroupHeartbeatRequest(), k76.ShareGroupHeartbeatResponse, UNSUPPORTED),
-    (k78.ShareFetchRequest(), k78.ShareFetchResponse, UNSUPPORTED),
 ]
 
 

@@ -1,9 +1,9 @@
-"""`make dist`: builds sdist and wheel, and checks them as a stranger would, in an empty environment.
+"""`make dist`: builds sdist and wheel, and checks them as a stranger does, in an empty environment.
 
-make dist ARGS="--quick"    # build, contents, SDK and commands; not the extras, no cluster
+make dist ARGS="--quick"    # build, contents, SDK and commands, plugin; no extras, no cluster
 
-The wheel is built out of the sdist. Then, in a new virtual environment outside the checkout: the SDK
-alone with its commands, every extra by pip's resolver, the pytest plugin, and `headwater up` to
+The wheel is built out of the sdist. Then, in a new virtual environment outside the checkout: the
+SDK alone with its commands, every extra by pip's resolver, the pytest plugin, and `headwater up` to
 `headwater down` with a record in between.
 """
 

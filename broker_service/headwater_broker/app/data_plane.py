@@ -57,7 +57,7 @@ from headwater_broker.log.log_manager import LogManager
 from headwater_broker.metadata.acl_store import AclStore
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.metadata.controller_channel import ControllerChannel
-from headwater_broker.metadata.group_settings import GroupSettings, GroupSettingsOf
+from headwater_broker.metadata.group_settings import GroupSettingsOf, KnownGroupSettings
 from headwater_broker.network.connection import Connection
 from headwater_broker.network.listener import Listener, MakeAuthenticator, MakeConnection
 from headwater_broker.quota.client_quotas import ClientQuotas
@@ -104,7 +104,8 @@ class DataPlaneParts:
     acls: AclStore | None = None
     persister: Persister | None = None
     """Of share partitions; None: the share coordinators of the cluster."""
-    group_settings: GroupSettingsOf = lambda group_id: GroupSettings()
+    group_settings: GroupSettingsOf | None = None
+    """In place of the configs of groups, for tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +200,8 @@ def _build_services(
         tokens=parts.tokens,
         cleaner=parts.cleaner,
         acls=parts.acls,
-        shares=_shares(parts, replicas, reads, purgatories, coordinators.persister),
+        group_settings=coordinators.group_settings,
+        shares=_shares(parts, replicas, reads, purgatories, coordinators),
     )
 
 
@@ -218,13 +220,13 @@ def _shares(
     replicas: ReplicaManager,
     reads: ReadService,
     purgatories: Purgatories,
-    persister: Persister,
+    coordinators: _Coordinators,
 ) -> ShareManager:
     clock, dynamic = parts.replication.clock, parts.dynamic
     shares = ShareManager(
         ShareParts(
-            persister=parts.persister or persister,
-            settings_of=parts.group_settings,
+            persister=parts.persister or coordinators.persister,
+            settings_of=coordinators.group_settings,
             first_offset=first_offset(reads, clock.now_ms),
             clock=clock,
             loop=parts.loop,
@@ -240,6 +242,7 @@ def _shares(
 class _Coordinators:
     """The coordinators, and how they reach partitions and each other."""
 
+    group_settings: GroupSettingsOf
     groups: GroupService
     transactions: TransactionService
     sinks: SinkService
@@ -274,6 +277,10 @@ def _build_coordinators(
         for_share_states.live_brokers_changed,
     ]
     channel = TransactionChannel(config.broker_id, connections, for_markers)
+    dynamic = parts.dynamic
+    group_settings = parts.group_settings or KnownGroupSettings(
+        view, lambda: dynamic.config.values, lambda: dynamic.settings.merged()
+    )
     # Markers reach groups through their coordinator, which is built last: it enlists its partition.
     replaying: dict[str, EndTransaction] = {}
     markers = MarkerWriter(replicas, appends, ports.clock, replaying)
@@ -296,7 +303,16 @@ def _build_coordinators(
     replaying[groups.coordinator.topic] = groups.coordinator.runtime.end_transaction
     claims = TransactionClaims(config.broker_id, view, transactions, connections)
     return _Coordinators(
-        groups, transactions, sinks, markers, enlistment, claims, channel, share_states, persister
+        group_settings,
+        groups,
+        transactions,
+        sinks,
+        markers,
+        enlistment,
+        claims,
+        channel,
+        share_states,
+        persister,
     )
 
 

@@ -1,7 +1,7 @@
 """Subscriptions by pattern (KIP-848): when they are resolved, and what comes of it. Pure.
 
-Patterns are resolved beside the loop; the answer comes back as a command. As in Kafka: at most every
-ten seconds while topics come and go, and every ten minutes for what changed in rights.
+Patterns are resolved beside the loop; the answer comes back as a command. As in Kafka: every ten
+seconds at most while topics come and go, and every ten minutes for what changed in rights.
 """
 
 from __future__ import annotations

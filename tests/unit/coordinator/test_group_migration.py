@@ -74,13 +74,13 @@ class Old:
         assert reply.error_code == 0, reply
         self.member_id, self.generation = reply.member_id, reply.generation_id
 
-    def sync(self, **assignments: bytes) -> Any:
+    def sync(self, protocol: str = "cooperative-sticky", **assignments: bytes) -> Any:
         ask = SyncGroupRequest(
             group_id=GROUP,
             generation_id=self.generation,
             member_id=self.member_id,
             protocol_type="consumer",
-            protocol_name="cooperative-sticky",
+            protocol_name=protocol,
             assignments=tuple(
                 SyncGroupRequestAssignment(member_id=name, assignment=data)
                 for name, data in assignments.items()
@@ -261,9 +261,14 @@ def test_without_the_way_back_a_group_stays_modern() -> None:
 def test_what_cannot_be_carried_over_stays_classic() -> None:
     m = ConsumerMachine()
     one = Old(m)
-    one.joined(one.join(fresh_id="one"))
-    one.sync(one=assignment(0, user_data=b"mine"))
+    one.joined(one.join(protocols=(("mine", subscription()),), fresh_id="one"))
+    one.sync("mine", one=assignment(0, user_data=b"mine"))
     assert m.join("new") == ErrorCode.GROUP_ID_NOT_FOUND
+    sticky = ConsumerMachine()
+    four = Old(sticky)
+    four.joined(four.join(fresh_id="four"))
+    four.sync(four=assignment(0, user_data=b"what it remembers"))
+    assert sticky.join("new").error_code == 0
     other = ConsumerMachine()
     two = Old(other)
     two.joined(two.join(protocols=(("cooperative-sticky", b"x"),), fresh_id="two"))

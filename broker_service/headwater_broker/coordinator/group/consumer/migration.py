@@ -45,6 +45,9 @@ from headwater_broker.coordinator.group.consumer.records import (
 from headwater_broker.coordinator.group.consumer.subscriptions import NO_HASH, Topics
 from headwater_broker.coordinator.group.records import GroupMetadataValue, MemberMetadata
 
+BUILT_IN = frozenset(("range", "roundrobin", "sticky", "cooperative-sticky"))
+"""Assignors that every client has. librdkafka's sticky ones put what they remember of the last
+assignment beside it, which nobody misses; the data of an assignor of one's own must not be lost."""
 UP = frozenset(("upgrade", "bidirectional"))
 DOWN = frozenset(("downgrade", "bidirectional"))
 
@@ -93,7 +96,7 @@ def _modern_members(group: Group, topics: Topics) -> list[ConsumerMember]:
     for member in group.members.values():
         subscription = read_subscription(_metadata(group, member))
         assignment = read_assignment(member.assignment)
-        if assignment.user_data:
+        if assignment.user_data and group.protocol not in BUILT_IN:
             raise _stays(group, "an assignor of its own put data into the assignment")
         held: dict[UUID, frozenset[int]] = {}
         for topic_id, partitions in by_id(assignment.assigned_partitions, topics).items():

@@ -28,7 +28,7 @@ class MemoryPersister:
 
     async def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
         known = self.states.get(key)
-        if known is not None and known.state_epoch == state_epoch:
+        if known is not None and (start_offset < 0 or known.state_epoch == state_epoch):
             return
         if known is not None and state_epoch < known.state_epoch:
             raise KafkaError(ErrorCode.FENCED_STATE_EPOCH, "older")
@@ -52,7 +52,7 @@ class MemoryPersister:
         known = self._known(key)
         if state.leader_epoch < known.leader_epoch:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, "older")
-        if state.state_epoch < known.state_epoch:
+        if state.state_epoch != known.state_epoch:
             raise KafkaError(ErrorCode.FENCED_STATE_EPOCH, "older")
         self.writes.append((key, state))
         batches = list(known.batches)
@@ -135,7 +135,9 @@ async def older_state_epochs_are_fenced(p: Persister, key: SharePartitionKey) ->
     await p.read(key, 7)
     await p.write(key, ShareState(3, 7, 5, (available(6, 6),)))
     await p.initialize(key, 3, 0)  # a repeated request: nothing is lost
-    assert (await p.read(key, 7)).start_offset == 5
+    await p.initialize(key, 9, UNKNOWN_START_OFFSET)  # a late one
+    assert await p.read(key, 7) == ShareState(3, 7, 5, (available(6, 6),))
+    await _refused(ErrorCode.FENCED_STATE_EPOCH, p.write(key, ShareState(4, 7, 6)))
     await _refused(ErrorCode.FENCED_STATE_EPOCH, p.initialize(key, 2, 0))
     await p.initialize(key, 4, 2)
     await _refused(ErrorCode.FENCED_STATE_EPOCH, p.write(key, ShareState(3, 7, 6)))

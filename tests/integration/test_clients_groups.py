@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Consumer as ConfluentConsumer
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka import Producer as ConfluentProducer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from kafka import KafkaConsumer
@@ -436,9 +436,7 @@ def test_librdkafka_consumes_by_the_consumer_protocol(
     two.close()
 
 
-def test_share_groups_fail_at_once_with_java(
-    cluster: LocalCluster, topic: str, group: str
-) -> None:
+def test_share_groups_fail_at_once_with_java(cluster: LocalCluster, topic: str, group: str) -> None:
     output = kafka_tool(
         "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
         *("--bootstrap-server", cluster.bootstrap, "--topic", topic, "--group", group),
@@ -460,8 +458,8 @@ def test_java_consumes_by_the_consumer_protocol_and_its_tools_describe_the_group
     assert f"Processed a total of {ROWS} messages" in output
     tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
     listed = kafka_tool(tool, *where, "--list", "--type", "--state")
-    assert any(
-        {group, "Consumer", "Empty"} <= set(line.split()) for line in listed.splitlines()
-    ), listed
+    assert any({group, "Consumer", "Empty"} <= set(line.split()) for line in listed.splitlines()), (
+        listed
+    )
     described = kafka_tool(tool, *where, "--describe", "--group", group)
     assert described.count(topic) == PARTITIONS, described

@@ -33,7 +33,8 @@ class MemoryPersister:
         if known is not None and state_epoch < known.state_epoch:
             raise KafkaError(ErrorCode.FENCED_STATE_EPOCH, "older")
         leader_epoch = 0 if known is None else known.leader_epoch
-        self.states[key] = ShareState(state_epoch, leader_epoch, start_offset)
+        count = -1 if start_offset < 0 else 0
+        self.states[key] = ShareState(state_epoch, leader_epoch, start_offset, (), count)
 
     async def read(self, key: SharePartitionKey, leader_epoch: int) -> ShareState:
         known = self._known(key)
@@ -151,6 +152,7 @@ async def a_deleted_state_is_gone(p: Persister, key: SharePartitionKey) -> None:
     await p.delete(key)
     assert await p.read_summary(key) == ShareStateSummary(0, 0, -1, -1)
     await p.initialize(key, 1, 4)
+    assert await p.read_summary(key) == ShareStateSummary(1, 0, 4, 0)
     assert await p.read(key, 1) == ShareState(1, 1, 4)
 
 

@@ -112,39 +112,8 @@ def test_a_share_group_from_its_first_member_to_its_end(tmp_path: Path) -> None:
         assert refused.error_code == ErrorCode.NON_EMPTY_GROUP
         assert (await beat(c, "m", -1)).member_epoch == -1
 
-        # Where it stands, and what tools change of that.
-        altered = await c.call(
-            alteration(("t", 0, 4), ("t", 7, 4), ("x", 0, 4)), k91.AlterShareGroupOffsetsResponse
-        )
-        codes = [p.error_code for topic in altered.responses for p in topic.partitions]
-        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert (altered.error_code, codes) == (0, [0, unknown, unknown])
-        key = share_partition(topic_id, 0, "g")
-        state = await broker.services.persister.read(key, 0)
-        assert state.start_offset == 4
-        change = ShareState(state.state_epoch, 0, 4, (acknowledged(5, 6),), 2)
-        await broker.services.persister.write(key, change)
-        (topic,) = (await offsets_of(c)).topics
-        rows = [(p.partition_index, p.start_offset, p.lag) for p in topic.partitions]
-        assert rows == [(0, 4, 4), (1, -1, -1)]
-        named = await offsets_of(
-            c,
-            k90.DescribeShareGroupOffsetsRequestTopic(topic_name="t", partitions=(0, 5)),
-            k90.DescribeShareGroupOffsetsRequestTopic(topic_name="x", partitions=(0,)),
-        )
-        assert [p.error_code for t in named.topics for p in t.partitions] == [0, unknown, unknown]
-        deleted = await c.call(
-            k92.DeleteShareGroupOffsetsRequest(
-                group_id="g",
-                topics=tuple(
-                    k92.DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in ("t", "x")
-                ),
-            ),
-            k92.DeleteShareGroupOffsetsResponse,
-        )
-        assert [r.error_code for r in deleted.responses] == [0, unknown]
-        assert (await offsets_of(c)).topics == ()
-        assert (await broker.services.persister.read_summary(key)).start_offset == -1
+        await _offsets_are_moved(broker, c, topic_id)
+        await _offsets_are_deleted(broker, c, topic_id)
 
         # It is deleted with its states.
         reply = await joined(c, "t")
@@ -156,6 +125,45 @@ def test_a_share_group_from_its_first_member_to_its_end(tmp_path: Path) -> None:
         assert (await offsets_of(c)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
     serve(tmp_path, story, **SMALL)
+
+
+async def _offsets_are_moved(broker: SoloBroker, c: Connection, topic_id: UUID) -> None:
+    altered = await c.call(
+        alteration(("t", 0, 4), ("t", 7, 4), ("x", 0, 4)), k91.AlterShareGroupOffsetsResponse
+    )
+    codes = [p.error_code for topic in altered.responses for p in topic.partitions]
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (altered.error_code, codes) == (0, [0, unknown, unknown])
+    key = share_partition(topic_id, 0, "g")
+    state = await broker.services.persister.read(key, 0)
+    assert state.start_offset == 4
+    change = ShareState(state.state_epoch, 0, 4, (acknowledged(5, 6),), 2)
+    await broker.services.persister.write(key, change)
+    (topic,) = (await offsets_of(c)).topics
+    rows = [(p.partition_index, p.start_offset, p.lag) for p in topic.partitions]
+    assert rows == [(0, 4, 4), (1, -1, -1)]
+    named = await offsets_of(
+        c,
+        k90.DescribeShareGroupOffsetsRequestTopic(topic_name="t", partitions=(0, 5)),
+        k90.DescribeShareGroupOffsetsRequestTopic(topic_name="x", partitions=(0,)),
+    )
+    assert [p.error_code for t in named.topics for p in t.partitions] == [0, unknown, unknown]
+
+
+async def _offsets_are_deleted(broker: SoloBroker, c: Connection, topic_id: UUID) -> None:
+    unknown, key = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, share_partition(topic_id, 0, "g")
+    deleted = await c.call(
+        k92.DeleteShareGroupOffsetsRequest(
+            group_id="g",
+            topics=tuple(
+                k92.DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in ("t", "x")
+            ),
+        ),
+        k92.DeleteShareGroupOffsetsResponse,
+    )
+    assert [r.error_code for r in deleted.responses] == [0, unknown]
+    assert (await offsets_of(c)).topics == ()
+    assert (await broker.services.persister.read_summary(key)).start_offset == -1
 
 
 def test_share_groups_are_announced(tmp_path: Path) -> None:

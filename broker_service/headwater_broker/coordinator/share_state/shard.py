@@ -165,6 +165,7 @@ class ShareStateShard:
             state_epoch=state_epoch,
             leader_epoch=0 if known is None else known.leader_epoch,
             start_offset=start_offset,
+            delivery_complete_count=UNCHANGED if start_offset == UNKNOWN_START_OFFSET else 0,
             create_timestamp=now.wall_ms,
             write_timestamp=now.wall_ms,
             state_batches=(),

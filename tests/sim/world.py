@@ -25,15 +25,17 @@ from headwater_broker.replica.partition import Partition
 from sim.admin import Admin, unfinished
 from sim.broker import Broker
 from sim.clients import Client, Consumer, Creator, IdempotentProducer, Producer
+from sim.consumer_members import group_members
 from sim.control import ControlPlane
 from sim.epoch_ledger import EpochLedger
 from sim.epoch_rules import EPOCHAL
 from sim.fault_injection import FaultInjector
+from sim.group_ledger import GroupLedger
 from sim.invariants import ALL, Invariant, Seen, ViolationError, overriding
 from sim.ledger import Acked, AdminLedger, Key, Ledger
 from sim.loop import ProcessLoop, Scheduler, set_running_loop
 from sim.network import Network
-from sim.plan import Plan, make_plan
+from sim.plan import GROUPED, Plan, make_plan
 from sim.releases import Release
 from sim.spark_queries import spark_queries
 from sim.store import Ensemble
@@ -70,6 +72,8 @@ class Outcome:
     """The admin's successful requests, by kind."""
     transactions: dict[str, int] = field(default_factory=dict)
     """Events of transactional clients, by kind."""
+    groups: dict[str, int] = field(default_factory=dict)
+    """Events of the members of consumer groups, by kind."""
 
 
 class World:
@@ -84,6 +88,7 @@ class World:
         self.admin_ledger = AdminLedger()
         self.transactions = TransactionLedger()
         self.epochs = EpochLedger()
+        self.groups = GroupLedger(self.plan.session_s)
         self.today = Release()
         self.scheduler = Scheduler(self.random)
         self.network = Network(self.scheduler)
@@ -351,6 +356,7 @@ class World:
         if self.plan.transactional_producers:
             self.clients += transactional_clients(self)
         self.clients += spark_queries(self)
+        self.clients += group_members(self)
         for client in self.clients:
             client.run()
 
@@ -362,6 +368,8 @@ class World:
             client.run()
 
     def _clients_of(self, topic: str, index: int) -> list[Client]:
+        if topic == GROUPED:
+            return []
         where = f"{topic}.{index}"
         pause_s = self.plan.produce_pause_s
         return [
@@ -381,8 +389,15 @@ class World:
         busy = [c.name for c in self.clients if c.is_awaited and not c.is_done]
         if busy:
             return f"{busy} wait for their replies"
-        missing = self.not_joined() or self._not_equal()
+        missing = self.not_joined() or self._not_equal() or self._not_settled()
         return missing or (unfinished(self) if self.plan.is_administered else "")
+
+    def _not_settled(self) -> str:
+        if not self.plan.members:
+            return ""
+        assignment = self.assignment(GROUPED)
+        assert assignment is not None and assignment.topic_id is not None
+        return self.groups.unsettled({(assignment.topic_id, i) for i in assignment.partitions})
 
     def not_joined(self) -> str:
         """Why brokers are not in sync or have different metadata; load may go on meanwhile."""
@@ -471,7 +486,7 @@ def run(
         outcome = Outcome(
             seed, world.scheduler.events, world.scheduler.now, world.log, world.violation,
             sum(len(ledger.acked) for ledger in world.ledgers.values()), world.injector.counts,
-            world.admin_ledger.counts, world.transactions.counts,
+            world.admin_ledger.counts, world.transactions.counts, world.groups.counts,
         )  # fmt: skip
         world.note(f"{outcome.events} events, digest {world.scheduler.digest:x}")
         del world, listener

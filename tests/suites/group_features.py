@@ -156,8 +156,8 @@ def static(trial: Trial) -> None:
         second.close() if trial.protocol == CONSUMER else second.kill()
         second = stack.enter_context(trial.member(topic, instance="b"))
         wait_until(lambda: second.owned == had, "it has its partitions again", READ_S)
-        with trial.fed(topic, FEW):
-            pass
+        with trial.fed(topic, FEW) as feeder:
+            feeder.join()
         _read_all([first, second], FEW)
         assert first.changes == told, f"the other member was told: {first.lines[-5:]}"
         assert first.owned == _all(topic) - had
@@ -171,8 +171,8 @@ def pattern(trial: Trial) -> None:
         settle([member], _all(early))
         late = trial.topic("log-late")
         settle([member], _all(early) | _all(late))
-        with trial.fed(late, FEW):
-            pass
+        with trial.fed(late, FEW) as feeder:
+            feeder.join()
         _read_all([member], FEW)
 
 

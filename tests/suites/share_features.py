@@ -184,8 +184,8 @@ def _wait_given(member: Member, count: int) -> None:
 def implicit(trial: Trial) -> None:
     """Two members, each record once."""
     with trial.member("implicit") as one, trial.member("implicit") as other:
-        with trial.fed():
-            pass
+        with trial.fed() as feeder:
+            feeder.join()
         wanted = {f"accept-{n}": [1] for n in range(COUNT)}
         wait_until(lambda: len(_deliveries(one, other)) == COUNT, "all are delivered", WAIT_S)
         trial.wait_done(one, other)

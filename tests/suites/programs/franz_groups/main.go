@@ -74,6 +74,7 @@ func group(arguments []string) {
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.MetadataMaxAge(2 * time.Second),
+		kgo.MetadataMinAge(100 * time.Millisecond),
 		kgo.DisableAutoCommit(),
 		kgo.BlockRebalanceOnPoll(),
 		kgo.OnPartitionsAssigned(tells("assigned")),
@@ -185,6 +186,7 @@ func share(arguments []string) {
 		kgo.ShareMaxRecords(10),
 		kgo.ShareAckCallback(told),
 		kgo.MetadataMaxAge(2*time.Second),
+		kgo.MetadataMinAge(100*time.Millisecond),
 	)
 	fail(err)
 	tell("started")

@@ -33,11 +33,18 @@ city: setup ## A day of a city's cameras: six flows over topics and Delta, proof
 
 test: setup check unit integration ## Everything: check, unit and integration tests (20 to 25 min on two cores)
 
-check: setup ## ruff, mypy, import contracts, house rules
+check: setup ## ruff, mypy, import contracts, house rules, two at a time
+	@$(MAKE) --output-sync=target -j 2 types rules style
+
+style: setup ## ruff and the import contracts
 	@$(BIN)/ruff check $(FOLDERS)
 	@$(BIN)/ruff format --check -q $(FOLDERS)
-	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache | tail -n 3
+
+types: setup ## mypy
+	@$(BIN)/mypy
+
+rules: setup ## The house rules (tests/tidy)
 	@$(BIN)/python -m pytest -q tests/tidy
 
 unit: setup ## Tests without processes, sockets or Spark (ARGS= to pytest, WORKERS=2 processes)

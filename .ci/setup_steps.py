@@ -63,6 +63,39 @@ class Shown:
         print("%s%s: %s (%.0f s)" % ("\r\033[K" if self.tty else "", self.head, text, took))
 
 
+class Beside:
+    """A step that runs beside the others from now on; its own turn waits for its end."""
+
+    def __init__(self, step):
+        self.note = ""
+        self.result = self.error = None
+        self.thread = threading.Thread(target=self.run, args=(step,), daemon=True)
+        self.thread.start()
+
+    def run(self, step):
+        try:
+            self.result = step(self)
+        except Exception as error:  # raised again in the step's turn
+            self.error = error
+
+    def __call__(self, shown):
+        while self.thread.is_alive():
+            shown.note = self.note
+            self.thread.join(0.5)
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+RUNNING = set()
+
+
+def end_all():
+    """End what still runs: a step failed, or the user interrupted."""
+    for process in list(RUNNING):
+        process.terminate()
+
+
 def run(shown, command, remedy, environment=None, timeout_s=None):
     """Run a command, its output to the log, its last line on the screen."""
     with open(LOG, "a") as log:
@@ -79,6 +112,7 @@ def run(shown, command, remedy, environment=None, timeout_s=None):
             )
         except OSError as error:
             raise SetupError("%s cannot be run (%s): %s" % (command[0], error, remedy))
+        RUNNING.add(process)
         killer = threading.Timer(timeout_s or 3600, process.kill)
         killer.start()
         last = ""
@@ -87,7 +121,9 @@ def run(shown, command, remedy, environment=None, timeout_s=None):
             if line.strip():
                 last = shown.note = line.strip()
         killer.cancel()
-        if process.wait() != 0:
+        code = process.wait()
+        RUNNING.discard(process)
+        if code != 0:
             raise SetupError("%s (%s; all of it: %s)" % (remedy, last[:200], LOG))
 
 
@@ -114,13 +150,27 @@ def make_venv(shown):
 def install_packages(shown):
     """Headwater itself, editable, with everything for development."""
     remedy = "pip could not install the packages: check the network or pip's configuration"
-    command = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "-e", ".[dev]"]
-    run(shown, command, remedy)
-    # As pip does for what it copies: a broker's start would compile 150 modules each time where
-    # Python may not write bytecode (PYTHONDONTWRITEBYTECODE, as in many images).
+    command = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile"]
+    run(shown, [*command, "-e", ".[dev]"], remedy)
+    return "installed"
+
+
+def compile_sources(shown):
+    """Bytecode of Headwater and of all packages, by every core: pip would take one. A broker's
+    start would compile 150 modules each time where Python may not write bytecode
+    (PYTHONDONTWRITEBYTECODE, as in many images)."""
     compiling = [PYTHON, "-m", "compileall", "-q", *SOURCE_ROOTS]
     run(shown, compiling, "the sources could not be compiled")
-    return "installed"
+    # Packages carry templates and files of older Pythons: what does not compile is never imported.
+    packages = [PYTHON, "-m", "compileall", "-qq", "-j", "0", packages_folder()]
+    subprocess.run([str(part) for part in packages], cwd=str(ROOT), check=False)
+    return "compiled"
+
+
+def packages_folder():
+    """The folder of the packages in .venv."""
+    asked = [str(PYTHON), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    return subprocess.run(asked, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
 def warm_spark(shown):
@@ -136,6 +186,14 @@ def warm_spark(shown):
     peers = [PYTHON, ROOT / "bench" / "peers.py"]
     run(shown, peers, "Kafka's own tools, which the tests run, could not be resolved")
     return "ready"
+
+
+def warm_spark_beside_compiling(shown):
+    """`warm_spark`, which mostly waits, while the packages are compiled."""
+    compiling = Beside(compile_sources)
+    told = warm_spark(shown)
+    compiling(shown)
+    return told
 
 
 def find_browser(shown):
@@ -158,11 +216,12 @@ def main():
     """Run the steps."""
     LOG.parent.mkdir(exist_ok=True)
     LOG.write_text("")
+    browser = Beside(find_browser)
     steps = [
         ("virtual environment", make_venv),
         ("packages", install_packages),
-        ("Java and Spark's jars", warm_spark),
-        ("browser", find_browser),
+        ("Java and Spark's jars", warm_spark_beside_compiling),
+        ("browser", browser),
     ]
     started = time.monotonic()
     for number, (text, step) in enumerate(steps, start=1):
@@ -172,9 +231,11 @@ def main():
         except SetupError as error:
             shown.end("failed")
             print("setup: %s" % error, file=sys.stderr)
+            end_all()
             return 2
         except KeyboardInterrupt:
             shown.end("interrupted")
+            end_all()
             return 130
     STAMP.write_text("")
     print("setup: done in %.0f s" % (time.monotonic() - started))

@@ -144,6 +144,7 @@ class SoloBroker:
     async def stop(self) -> None:
         await self.listener.close()
         await self.services.transactions.close()
+        await self.services.share_states.close()
         await self.services.background.close()
         await self.replicas.close()
         self.logs.close()

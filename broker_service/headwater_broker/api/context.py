@@ -20,6 +20,7 @@ from headwater_broker.api.request_limits import ApiConfig
 from headwater_broker.api.request_meters import Meters
 from headwater_broker.coordinator.common.service import Coordinators
 from headwater_broker.coordinator.group.service import GroupService
+from headwater_broker.coordinator.share_state.service import ShareStateService
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.coordinator.transaction.service import TransactionService
 from headwater_broker.coordinator.transaction.sink_service import SinkService
@@ -36,6 +37,7 @@ from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.marker_writer import MarkerWriter
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.read_service import ReadService
+from headwater_broker.replica.share.ports import Persister
 from headwater_broker.replica.transaction_verification import Enlistment, TransactionVerifier
 from headwater_broker.runtime.broker_loggers import BrokerLoggers
 from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
@@ -63,6 +65,10 @@ class Services:
     groups: GroupService
     transactions: TransactionService
     sinks: SinkService
+    share_states: ShareStateService
+    """The share coordinators of this broker."""
+    persister: Persister
+    """The share coordinators wherever they are."""
     claimed_partitions: Callable[[int], Awaitable[frozenset[tuple[str, int]]]]
     """Producer id -> partitions of its open transaction that a coordinator will still end. Raises
     KafkaError when a coordinator does not answer."""

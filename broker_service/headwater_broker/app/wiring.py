@@ -128,6 +128,7 @@ class BrokerServer:
         plane = build_data_plane(self._data_plane_parts(replication, tiered_topics))
         self.replicas, self.services = plane.replicas, plane.services
         self.transaction_channel = plane.transaction_channel
+        self.share_state_channel = plane.share_state_channel
         self.tiered = TieredOffsets(self.tiered_ranges, self.replicas)
         self.tls = TlsListeners(self.dynamic, clock)
         self.listeners = self._build_listeners(stored.scram_secret)

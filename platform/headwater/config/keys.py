@@ -14,6 +14,7 @@ from typing import cast
 from headwater.config.row import ConfigKey, Kind, Scope, Value
 from headwater.config.rows_broker import BROKER_ROWS, DEPRECATED_UNITS
 from headwater.config.rows_security import SECURITY_ROWS
+from headwater.config.rows_share import SHARE_ROWS
 from headwater.config.rows_topic import TOPIC_ROWS
 from headwater.config.rows_without_effect import ROWS_WITHOUT_EFFECT
 from headwater.errors import UsageError
@@ -46,8 +47,10 @@ LISTENER_PREFIX = "listener.name."
 TOPIC_KEYS: dict[str, ConfigKey] = {row.name: row for row in TOPIC_ROWS}
 BROKER_KEYS: dict[str, ConfigKey] = {
     row.name: row
-    for row in (*BROKER_ROWS, *SECURITY_ROWS, *_topic_defaults(), *ROWS_WITHOUT_EFFECT)
-}
+    for row in (
+        *BROKER_ROWS, *SHARE_ROWS, *SECURITY_ROWS, *_topic_defaults(), *ROWS_WITHOUT_EFFECT
+    )
+}  # fmt: skip
 
 
 class Values:

@@ -231,7 +231,7 @@ def _build_coordinators(
 ) -> _Coordinators:
     view, ports, config = parts.view, parts.replication, parts.dynamic.config
     coordinator_parts = CoordinatorParts(
-        replicas, appends, view, ports.clock, ports.entropy, parts.leads
+        replicas, appends, view, ports.clock, ports.entropy, parts.leads, ports.off_loop
     )
     connections = BrokerConnections(view, ports.connect, parts.limits.listener)
     for_markers = BrokerConnections(view, ports.connect, parts.limits.listener)

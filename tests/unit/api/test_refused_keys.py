@@ -11,7 +11,6 @@ from headwater.client.connection import Connection
 from headwater.errors import ErrorCode
 from headwater.wire.apis import k17_sasl_handshake as k17
 from headwater.wire.apis import k36_sasl_authenticate as k36
-from headwater.wire.apis import k68_consumer_group_heartbeat as k68
 from headwater.wire.apis import k76_share_group_heartbeat as k76
 from headwater.wire.apis import k78_share_fetch as k78
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -24,7 +23,6 @@ UNSUPPORTED, NO_SASL = ErrorCode.UNSUPPORTED_VERSION, ErrorCode.ILLEGAL_SASL_STA
 WHOLE: list[tuple[Message, type[Message], ErrorCode]] = [
     (k17.SaslHandshakeRequest(mechanism="PLAIN"), k17.SaslHandshakeResponse, NO_SASL),
     (k36.SaslAuthenticateRequest(auth_bytes=b"x"), k36.SaslAuthenticateResponse, NO_SASL),
-    (k68.ConsumerGroupHeartbeatRequest(), k68.ConsumerGroupHeartbeatResponse, UNSUPPORTED),
     (k76.ShareGroupHeartbeatRequest(), k76.ShareGroupHeartbeatResponse, UNSUPPORTED),
     (k78.ShareFetchRequest(), k78.ShareFetchResponse, UNSUPPORTED),
 ]

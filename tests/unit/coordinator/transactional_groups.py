@@ -14,9 +14,9 @@ from headwater.topic_names import OFFSETS_TOPIC
 from headwater_broker.coordinator.common.service import CoordinatorParts
 from headwater_broker.coordinator.common.shard import Producer
 from headwater_broker.coordinator.group.config import GroupConfig
+from headwater_broker.coordinator.group.offset_commands import OffsetCommit, TransactionalCommit
 from headwater_broker.coordinator.group.offsets import Commit, Committed
 from headwater_broker.coordinator.group.service import GroupService
-from headwater_broker.coordinator.group.shard import OffsetCommit, TransactionalCommit
 from unit.coordinator.memory_log import MemoryLog
 
 GROUP = "g"

@@ -44,6 +44,8 @@ STALE = FENCED | {ErrorCode.STALE_MEMBER_EPOCH}
 class GroupMember(CoordinatorClient):
     """One application: one member after the other."""
 
+    topic = GROUPED
+
     def __init__(self, world: World, number: int, instance_id: str | None) -> None:
         super().__init__(world, f"member.{number}")
         self.instance_id = instance_id
@@ -58,7 +60,7 @@ class GroupMember(CoordinatorClient):
         self._is_in_vain = False
         """Whether a heartbeat since then has no answer: it may have changed the epoch."""
         self._must_tell = True
-        self._positions: dict[Owned, int] = {}
+        self.positions: dict[Owned, int] = {}
         self._interval_s = 0.1
 
     @property
@@ -83,6 +85,7 @@ class GroupMember(CoordinatorClient):
                 return
             if random.random() < DIES:
                 self.ledger.count("died")
+                self.world.note(f"{self.told} dies")
                 self._lose_all()
             else:
                 self._lose_all()
@@ -98,17 +101,17 @@ class GroupMember(CoordinatorClient):
         due_s = self._now
         while not self.world.is_over and (self._now < ends_s or self.world.is_healing):
             if self._now >= due_s or self._must_tell:
-                if not await self._heartbeat():
+                if not await self.heartbeat():
                     await self.pause()
                     continue
                 due_s = self._now + self._interval_s
             for partition in sorted(self.owned):
-                if partition not in self._positions:
-                    await self._load(partition)
+                if partition not in self.positions:
+                    await self.load(partition)
                 elif self.world.random.random() < COMMITS and not self.world.is_healing:
-                    await self._commit(partition)
+                    await self.commit(partition)
                 elif self.world.is_healing and partition not in self.ledger.verified:
-                    del self._positions[partition]
+                    del self.positions[partition]
             await asyncio.sleep(self.world.random.uniform(0.02, 0.3))
 
     async def _leave(self) -> None:
@@ -120,13 +123,14 @@ class GroupMember(CoordinatorClient):
             member_epoch=LEAVES_FOR_A_WHILE if static else LEAVES,
         )
         reply = await self._once(request, k68.ConsumerGroupHeartbeatResponse, 1)
+        self.world.note(f"{self.told} leaves ({request.member_epoch}): {reply}")
         self.ledger.count("left" if reply is not None else "left in vain")
 
     def _lose_all(self) -> None:
         for partition in self.owned:
             self.ledger.given_up(partition, self)
         self.owned.clear()
-        self._positions.clear()
+        self.positions.clear()
 
     # -- heartbeats
 
@@ -134,7 +138,7 @@ class GroupMember(CoordinatorClient):
     def _member_id(self) -> str:
         return f"{self.name}.{self._lives}"
 
-    async def _heartbeat(self) -> bool:
+    async def heartbeat(self) -> bool:
         """One heartbeat; whether it was answered."""
         is_full = self.epoch == 0 or self._is_in_vain
         tells = is_full or self._must_tell
@@ -144,7 +148,7 @@ class GroupMember(CoordinatorClient):
             member_epoch=self.epoch,
             instance_id=self.instance_id,
             rebalance_timeout_ms=REBALANCE_TIMEOUT_MS if is_full else -1,
-            subscribed_topic_names=(GROUPED,) if is_full else None,
+            subscribed_topic_names=(self.topic,) if is_full else None,
             topic_partitions=self._told_owned() if tells else None,
         )
         sent_s = self._now
@@ -188,11 +192,12 @@ class GroupMember(CoordinatorClient):
         }
         for partition in sorted(self.owned - target):
             self.ledger.given_up(partition, self)
-            self._positions.pop(partition, None)
+            self.positions.pop(partition, None)
         for partition in sorted(target - self.owned):
             self.ledger.taken(partition, self, self._now)
         self._must_tell = target != self.owned
         self.owned = target
+        self.world.note(f"{self.told} owns {sorted(index for _, index in target)}")
 
     def _fenced(self, code: ErrorCode) -> None:
         """Raises ViolationError if its session cannot have ended and nothing was in vain."""
@@ -203,13 +208,15 @@ class GroupMember(CoordinatorClient):
                 f"{self.told}: {code.name}, {self._now - self.answered_s:.3f} s after an answer",
             )
         self.ledger.count("fenced")
+        self.world.note(f"{self.told} is fenced: {code.name}")
         self._lose_all()
         self.epoch, self._is_in_vain, self._must_tell = 0, False, True
 
     # -- offsets
 
-    async def _load(self, partition: Owned) -> None:
-        topic = k09.OffsetFetchRequestTopics(name=GROUPED, partition_indexes=(partition[1],))
+    async def load(self, partition: Owned) -> None:
+        """Read the committed offset. Raises ViolationError when it is not the last one."""
+        topic = k09.OffsetFetchRequestTopics(name=self.topic, partition_indexes=(partition[1],))
         group = k09.OffsetFetchRequestGroup(
             group_id=GROUP_ID, member_id=self._member_id, member_epoch=self.epoch, topics=(topic,)
         )
@@ -226,10 +233,11 @@ class GroupMember(CoordinatorClient):
             if self.world.is_healing:
                 self.ledger.verified.add(partition)
             if partition in self.owned:
-                self._positions[partition] = max(offset, 0)
+                self.positions[partition] = max(offset, 0)
 
-    async def _commit(self, partition: Owned) -> None:
-        offset = self._positions[partition] + 1
+    async def commit(self, partition: Owned) -> None:
+        """Commit the next offset."""
+        offset = self.positions[partition] + 1
         row = k08.OffsetCommitRequestPartition(
             partition_index=partition[1], committed_offset=offset, committed_metadata=""
         )
@@ -238,11 +246,11 @@ class GroupMember(CoordinatorClient):
             generation_id_or_member_epoch=self.epoch,
             member_id=self._member_id,
             group_instance_id=self.instance_id,
-            topics=(k08.OffsetCommitRequestTopic(name=GROUPED, partitions=(row,)),),
+            topics=(k08.OffsetCommitRequestTopic(name=self.topic, partitions=(row,)),),
         )
         reply = await self._once(request, k08.OffsetCommitResponse, OFFSET_VERSION)
-        if partition in self._positions:
-            self._positions[partition] = offset  # whether it was served or not
+        if partition in self.positions:
+            self.positions[partition] = offset  # whether it was served or not
         if reply is None:
             return
         code = ErrorCode(reply.topics[0].partitions[0].error_code)

@@ -389,7 +389,7 @@ class World:
         busy = [c.name for c in self.clients if c.is_awaited and not c.is_done]
         if busy:
             return f"{busy} wait for their replies"
-        missing = self.not_joined() or self._not_equal() or self._not_settled()
+        missing = self._not_settled() or self.not_joined() or self._not_equal()
         return missing or (unfinished(self) if self.plan.is_administered else "")
 
     def _not_settled(self) -> str:

@@ -2,7 +2,7 @@
 
     python -m suites.group_features              # against Headwater; writes the tables
     python -m suites.group_features --kafka      # against Apache Kafka; writes nothing
-    python -m suites.group_features franz-go     # one client
+    python -m suites.group_features franz-go     # one client: writes its rows
 
 What is tried with consumer groups, records coming in all the while where it says so:
 
@@ -249,9 +249,14 @@ FEATURES: Mapping[str, Callable[[Trial], None]] = {
 ROWS = [(client, protocol) for client in GROUP_MEMBERS for protocol in (CLASSIC, CONSUMER)]
 
 
-def tried(client: str, protocol: str) -> list[str]:
-    """The features that this client is tried with in this protocol."""
+def tried(protocol: str) -> list[str]:
+    """The features that are tried in this protocol."""
     return [f for f in FEATURES if not (f == "move" and protocol == CLASSIC)]
+
+
+def untried(protocol: str, feature: str) -> str:
+    """The cell of what was not run."""
+    return "not run" if feature in tried(protocol) else "-"
 
 
 def run(bootstrap: str, client: str, protocol: str, feature: str) -> None:
@@ -264,14 +269,46 @@ def page_block(results: Mapping[tuple[str, str, str], str]) -> str:
     """The table; `results` by client, protocol and feature."""
     headings = ("client", "group.protocol", *FEATURES)
     rows = (
-        (client, protocol, *(results.get((client, protocol, f), "") for f in FEATURES))
+        (
+            client,
+            protocol,
+            *(results.get((client, protocol, f), untried(protocol, f)) for f in FEATURES),
+        )
         for client, protocol in ROWS
     )
     return table(headings, iter(rows))
 
 
+def write(
+    groups: Mapping[tuple[str, str, str], str], shares: Mapping[tuple[str, str], str]
+) -> None:
+    """Put these outcomes into the tables; what was not tried stays."""
+    page = PAGE.read_text()
+    known = {
+        (client, protocol, feature): cell
+        for client, protocol, *cells in rows_of(page, BLOCK)
+        for feature, cell in zip(FEATURES, cells, strict=True)
+    }
+    page = with_block(page, BLOCK, page_block({**known, **groups}))
+    told = {
+        (client, feature): cell
+        for client, *cells in rows_of(page, share_features.BLOCK)
+        for feature, cell in zip(share_features.FEATURES, cells, strict=True)
+    }
+    told = {key: cell for key, cell in told.items() if key in share_features.TRIED}
+    table_of_shares = share_features.page_block({**told, **shares})
+    PAGE.write_text(with_block(page, share_features.BLOCK, table_of_shares))
+
+
+def rows_of(page: str, name: str) -> list[list[str]]:
+    """The cells of a table in the page, without its headings."""
+    block = page.partition(f"<!-- {name}:begin -->")[2].partition(f"<!-- {name}:end -->")[0]
+    lines = [line for line in block.splitlines() if line.startswith("|")][2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
 def main(arguments: Iterable[str]) -> int:
-    """Run all, or what is named; write the tables after a whole run against Headwater."""
+    """Run all, or what is named; write what was tried against Headwater into the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kafka", action="store_true", help="against Apache Kafka: writes nothing")
     parser.add_argument("--feature", action="append", help="these features only (repeatable)")
@@ -291,7 +328,7 @@ def main(arguments: Iterable[str]) -> int:
         started(KAFKA if options.kafka else HEADWATER, Path(folder), PROPERTIES) as cluster,
     ):
         for client, protocol in ROWS:
-            for feature in tried(client, protocol) if client in clients else ():
+            for feature in tried(protocol) if client in clients else ():
                 if is_wanted(feature, protocol):
                     found = outcome(lambda: run(cluster.bootstrap, client, protocol, feature))  # noqa: B023
                     groups[client, protocol, feature] = found
@@ -301,11 +338,8 @@ def main(arguments: Iterable[str]) -> int:
                 found = outcome(lambda: share_features.run(cluster, client, feature))  # noqa: B023
                 shares[client, feature] = found
                 print(f"{client}: share: {feature}: {found}", flush=True)
-    is_whole = not (options.clients or options.feature or options.protocol or options.kafka)
-    if is_whole:
-        page = with_block(PAGE.read_text(), BLOCK, page_block(groups))
-        page = with_block(page, share_features.BLOCK, share_features.page_block(shares))
-        PAGE.write_text(page)
+    if not options.kafka:
+        write(groups, shares)
     return 0 if {*groups.values(), *shares.values()} == {WORKS} else 1
 
 

@@ -312,6 +312,10 @@ TRIED: Sequence[tuple[str, str]] = [
 ]
 
 
+def _untried(client: str, feature: str) -> str:
+    return "the client has it not" if (client, feature) in NOT_HAD else "not run"
+
+
 def run(cluster: ClusterUnderTest, client: str, feature: str) -> None:
     """Try one feature; raises when it does not work."""
     name = f"share-{feature.replace(' ', '-')}-{uuid.uuid4().hex[:8]}"
@@ -322,8 +326,5 @@ def run(cluster: ClusterUnderTest, client: str, feature: str) -> None:
 
 def page_block(results: Mapping[tuple[str, str], str]) -> str:
     """The table; `results` by client and feature."""
-    rows = (
-        (c, *(results.get((c, f), "the client has it not") for f in FEATURES))
-        for c in SHARE_MEMBERS
-    )
+    rows = ((c, *(results.get((c, f), _untried(c, f)) for f in FEATURES)) for c in SHARE_MEMBERS)
     return table(("client", *FEATURES), iter(rows))

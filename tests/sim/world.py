@@ -472,8 +472,7 @@ def run(
     """Run one seed. `tells`: the log contains the brokers' own log lines."""
     gc.disable()
     gc.freeze()  # collections pass by all that was there before: half a second each in a test run
-    world = kind(seed, plan)
-    listener = _Listener(world, tells=tells)
+    listener = _Listener(world := kind(seed, plan), tells=tells)
     root = logging.getLogger()
     before = root.level, root.handlers[:], sys.unraisablehook
     root.handlers[:] = [listener]

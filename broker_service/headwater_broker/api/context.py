@@ -29,6 +29,7 @@ from headwater_broker.log.log_manager import LogManager
 from headwater_broker.metadata.acl_store import AclStore
 from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.controller_channel import ControllerChannel
+from headwater_broker.metadata.group_settings import GroupSettings, GroupSettingsOf
 from headwater_broker.quota.client_quotas import ClientQuotas
 from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
 from headwater_broker.replica.append_service import AppendService
@@ -37,6 +38,7 @@ from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.marker_writer import MarkerWriter
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.read_service import ReadService
+from headwater_broker.replica.share.manager import ShareManager
 from headwater_broker.replica.share.ports import Persister
 from headwater_broker.replica.transaction_verification import Enlistment, TransactionVerifier
 from headwater_broker.runtime.broker_loggers import BrokerLoggers
@@ -77,6 +79,7 @@ class Services:
     authorizer: Authorizer
     purgatories: Purgatories
     sessions: FetchSessionCache
+    shares: ShareManager
     meters: Meters
     warmer: Warmer
     background: Background
@@ -99,6 +102,8 @@ class Services:
     """None where no authorizer is configured: everything is allowed."""
     loggers: BrokerLoggers = field(default_factory=BrokerLoggers)
     controls: BrokerControls = field(default_factory=BrokerControls)
+    group_settings: GroupSettingsOf = field(default_factory=lambda: lambda _: GroupSettings())
+    """Group id -> the settings of that group as they are now."""
 
     @property
     def config(self) -> ApiConfig:

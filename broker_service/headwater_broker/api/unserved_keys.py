@@ -5,5 +5,5 @@ A key that is not registered (`headwater_broker.api.registry`) closes its connec
 
 from __future__ import annotations
 
-ADVERTISED_REFUSALS = (76, 78)
-"""ShareGroupHeartbeat, ShareFetch."""
+ADVERTISED_REFUSALS = (76,)
+"""ShareGroupHeartbeat."""

@@ -57,6 +57,7 @@ from headwater_broker.log.log_manager import LogManager
 from headwater_broker.metadata.acl_store import AclStore
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.metadata.controller_channel import ControllerChannel
+from headwater_broker.metadata.group_settings import GroupSettingsOf, KnownGroupSettings
 from headwater_broker.network.connection import Connection
 from headwater_broker.network.listener import Listener, MakeAuthenticator, MakeConnection
 from headwater_broker.quota.client_quotas import ClientQuotas
@@ -69,6 +70,9 @@ from headwater_broker.replica.marker_writer import EndTransaction, MarkerWriter
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.read_service import ReadService
 from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.replica.share.led_partition import ShareParts
+from headwater_broker.replica.share.manager import ShareManager, first_offset
+from headwater_broker.replica.share.ports import Persister
 from headwater_broker.replica.transaction_verification import TransactionVerifier
 from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
 
@@ -98,6 +102,10 @@ class DataPlaneParts:
     disk_space: Callable[[str], tuple[int, int]] = disk_space
     is_topic_deleted: IsDeleted = deleted_for_all
     acls: AclStore | None = None
+    persister: Persister | None = None
+    """Of share partitions; None: the share coordinators of the cluster."""
+    group_settings: GroupSettingsOf | None = None
+    """In place of the configs of groups, for tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +157,7 @@ def _build_services(
     """The services of the handlers."""
     dynamic, view, ports = parts.dynamic, parts.view, parts.replication
     config = dynamic.config
+    reads = ReadService(parts.remote_log, parts.tiered_topic, ports.tiered_end)
     api_config = CurrentApiConfig(dynamic)
     return Services(
         broker_id=config.broker_id,
@@ -161,7 +170,7 @@ def _build_services(
         markers=coordinators.markers,
         enlistment=coordinators.enlistment,
         verifier=TransactionVerifier(coordinators.enlistment, appends.lowest),
-        reads=ReadService(parts.remote_log, parts.tiered_topic, ports.tiered_end),
+        reads=reads,
         alter_log_dirs=_alter_log_dirs(parts, replicas),
         view=view,
         controller=parts.controller,
@@ -191,6 +200,8 @@ def _build_services(
         tokens=parts.tokens,
         cleaner=parts.cleaner,
         acls=parts.acls,
+        group_settings=coordinators.group_settings,
+        shares=_shares(parts, replicas, reads, purgatories, coordinators),
     )
 
 
@@ -204,10 +215,34 @@ def _alter_log_dirs(parts: DataPlaneParts, replicas: ReplicaManager) -> AlterLog
     )
 
 
+def _shares(
+    parts: DataPlaneParts,
+    replicas: ReplicaManager,
+    reads: ReadService,
+    purgatories: Purgatories,
+    coordinators: _Coordinators,
+) -> ShareManager:
+    clock, dynamic = parts.replication.clock, parts.dynamic
+    shares = ShareManager(
+        ShareParts(
+            persister=parts.persister or coordinators.persister,
+            settings_of=coordinators.group_settings,
+            first_offset=first_offset(reads, clock.now_ms),
+            clock=clock,
+            loop=parts.loop,
+            purgatory=purgatories.fetch,
+        ),
+        lambda: dynamic.config.values.integer("group.share.max.share.sessions"),
+    )
+    replicas.leadership_listeners.append(shares.leadership_changed)
+    return shares
+
+
 @dataclass(frozen=True, slots=True)
 class _Coordinators:
     """The coordinators, and how they reach partitions and each other."""
 
+    group_settings: GroupSettingsOf
     groups: GroupService
     transactions: TransactionService
     sinks: SinkService
@@ -242,6 +277,10 @@ def _build_coordinators(
         for_share_states.live_brokers_changed,
     ]
     channel = TransactionChannel(config.broker_id, connections, for_markers)
+    dynamic = parts.dynamic
+    group_settings = parts.group_settings or KnownGroupSettings(
+        view, lambda: dynamic.config.values, lambda: dynamic.settings.merged()
+    )
     # Markers reach groups through their coordinator, which is built last: it enlists its partition.
     replaying: dict[str, EndTransaction] = {}
     markers = MarkerWriter(replicas, appends, ports.clock, replaying)
@@ -260,11 +299,20 @@ def _build_coordinators(
     persister = ShareStateChannel(
         config.broker_id, view, share_states, for_share_states, ports.clock
     )
-    groups = GroupService(coordinator_parts, GroupConfig.from_values(config.values))
+    groups = GroupService(coordinator_parts, GroupConfig.from_values(config.values), group_settings)
     replaying[groups.coordinator.topic] = groups.coordinator.runtime.end_transaction
     claims = TransactionClaims(config.broker_id, view, transactions, connections)
     return _Coordinators(
-        groups, transactions, sinks, markers, enlistment, claims, channel, share_states, persister
+        group_settings,
+        groups,
+        transactions,
+        sinks,
+        markers,
+        enlistment,
+        claims,
+        channel,
+        share_states,
+        persister,
     )
 
 
@@ -306,6 +354,7 @@ def _subscribe_to_metadata(view: MetadataCache, services: Services) -> None:
     for coordinator in services.coordinators.values():
         replicas.leadership_listeners.append(coordinator.leadership_changed)
         view.on_change.append(coordinator.metadata_changed)
+    view.on_change.append(services.groups.consumers.metadata_changed)
     view.on_change.append(services.share_states.remember_topics)
     view.on_brokers.append(services.purgatories.watches.live_brokers_changed)
 

@@ -313,6 +313,7 @@ class Lifecycle:
             yield "audit topic", server.audit_topic.close
         yield "groups", server.services.groups.close
         yield "transactions", server.services.transactions.close
+        yield "share partitions", server.services.shares.close
         yield "share states", server.services.share_states.close
         yield "transaction channel", server.transaction_channel.close
         yield "share state channel", server.share_state_channel.close

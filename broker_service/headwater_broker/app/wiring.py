@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from headwater.client.connection import open_connection
 from headwater.clock import Clock
-from headwater.config.keys import Values
+from headwater.config.keys import Values, group_limits
 from headwater.ports.authorizer import AllowAll, Authorizer
 from headwater.ports.control import ControlHandler
 from headwater.ports.metadata_store import MetadataStore
@@ -417,6 +417,7 @@ def controller_config(v: Values, file: Values | None = None) -> ControllerConfig
         token_lifetime_max_ms=v.integer("delegation.token.max.lifetime.ms"),
         token_expiry_time_ms=v.integer("delegation.token.expiry.time.ms"),
         token_expiry_check_interval_ms=v.integer("delegation.token.expiry.check.interval.ms"),
+        group_limits=group_limits(v),
     )
 
 

@@ -137,17 +137,7 @@ _TRANSACTIONS = _rows(
 )
 
 _GROUPS = _rows(
-    "Headwater serves the classic group protocol only.",
-    _dynamic("group.consumer.assignment.interval.ms", Kind.INT, 1000, 0),
-    _static("group.consumer.heartbeat.interval.ms", Kind.INT, 5000, 1),
-    _static("group.consumer.max.assignment.interval.ms", Kind.INT, 15000, 0),
-    _static("group.consumer.max.heartbeat.interval.ms", Kind.INT, 15000, 1),
-    _static("group.consumer.max.session.timeout.ms", Kind.INT, 60000, 1),
-    _static("group.consumer.max.size", Kind.INT, INT_MAX, 1),
-    _static("group.consumer.min.assignment.interval.ms", Kind.INT, 0, 0),
-    _static("group.consumer.min.heartbeat.interval.ms", Kind.INT, 5000, 1),
-    _static("group.consumer.min.session.timeout.ms", Kind.INT, 45000, 1),
-    _static("group.consumer.session.timeout.ms", Kind.INT, 45000, 1),
+    "Headwater has no streams groups (KIP-1071).",
     _dynamic("group.streams.assignment.interval.ms", Kind.INT, 1000, 0),
     _static("group.streams.heartbeat.interval.ms", Kind.INT, 5000, 1),
     _static("group.streams.initial.rebalance.delay.ms", Kind.INT, 3000, 0),

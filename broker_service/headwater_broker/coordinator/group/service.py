@@ -82,7 +82,6 @@ class GroupService:
             topics_deleted=_topics_deleted,
         )
         self.consumers.coordinator = self.coordinator
-        parts.view.on_change.append(self.consumers.metadata_changed)
 
     async def close(self) -> None:
         """Drop every shard."""

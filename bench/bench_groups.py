@@ -135,7 +135,11 @@ def _is_whole(members: Sequence[Modern | Classic]) -> bool:
     owned = [place for m in modern for place in m.owned]
     if len(owned) != len(set(owned)):
         raise RuntimeError("a partition is owned twice")
-    return len(epochs) == 1 and (not modern or len(owned) == SETTLE_TOPIC_PARTITIONS)
+    return (
+        len(epochs) == 1
+        and min(epochs) > 0
+        and (not modern or len(owned) == SETTLE_TOPIC_PARTITIONS)
+    )
 
 
 @contextmanager

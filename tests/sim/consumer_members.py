@@ -303,3 +303,12 @@ def group_members(world: World) -> list[Client]:
         GroupMember(world, number, f"instance-{number}" if number == 0 else None)
         for number in range(world.plan.members)
     ]
+
+
+def unsettled(world: World) -> str:
+    """What the group has not settled; empty without a group."""
+    if not world.plan.members:
+        return ""
+    assignment = world.assignment(GROUPED)
+    assert assignment is not None and assignment.topic_id is not None
+    return world.groups.unsettled({(assignment.topic_id, i) for i in assignment.partitions})

@@ -28,16 +28,20 @@ def forget_sessions_at_a_load(patch: pytest.MonkeyPatch) -> None:
 
 def keep_what_the_gone_held(patch: pytest.MonkeyPatch) -> None:
     """A member that is gone still holds its partitions."""
-    patch.setattr(ConsumerGroup, "_let_go", lambda self, member: None)
+
+    def forget(self: ConsumerGroup, member_id: str) -> None:
+        self.members.pop(member_id, None)
+
+    patch.setattr(ConsumerGroup, "remove_member", forget)
 
 
 def take_any_epoch(patch: pytest.MonkeyPatch) -> None:
     """A commit of an older epoch is taken for partitions that the member lost since."""
 
-    def all_may(self: EpochChecks, *_: Any) -> dict[Any, Any]:
+    def all_may(self: EpochChecks, *_: Any, **__: Any) -> dict[Any, Any]:
         return {}
 
-    patch.setattr(EpochChecks, "_stale", all_may)
+    patch.setattr(EpochChecks, "check_commit", all_may)
 
 
 PLANTED_GROUPS = (

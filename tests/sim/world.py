@@ -9,7 +9,6 @@ import gc
 import logging
 import sys
 import traceback
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -25,7 +24,8 @@ from headwater_broker.replica.partition import Partition
 from sim.admin import Admin, unfinished
 from sim.broker import Broker
 from sim.clients import Client, Consumer, Creator, IdempotentProducer, Producer
-from sim.consumer_members import group_members
+from sim.collection import collect
+from sim.consumer_members import group_members, unsettled
 from sim.control import ControlPlane
 from sim.epoch_ledger import EpochLedger
 from sim.epoch_rules import EPOCHAL
@@ -33,7 +33,7 @@ from sim.fault_injection import FaultInjector
 from sim.group_ledger import GroupLedger
 from sim.invariants import ALL, Invariant, Seen, ViolationError, overriding
 from sim.ledger import Acked, AdminLedger, Key, Ledger
-from sim.loop import ProcessLoop, Scheduler, set_running_loop
+from sim.loop import ProcessLoop, Scheduler
 from sim.network import Network
 from sim.plan import GROUPED, Plan, make_plan
 from sim.releases import Release
@@ -49,7 +49,6 @@ HEAL_S = 120.0
 """Limit on the time until a healed cluster is whole."""
 LOOK_EVERY = 50
 """Turns between two checks of the admin's work."""
-COLLECTIONS_MAX = 10
 EVENTS = ("replica", "store", "acked", "read", "read_committed", "administered", "ended")
 INTERNAL_TOPICS = {"__transaction_state": 2, "__consumer_offsets": 1}
 """Of worlds with transactional clients, with their partitions. Their first use creates them."""
@@ -389,15 +388,8 @@ class World:
         busy = [c.name for c in self.clients if c.is_awaited and not c.is_done]
         if busy:
             return f"{busy} wait for their replies"
-        missing = self._not_settled() or self.not_joined() or self._not_equal()
+        missing = unsettled(self) or self.not_joined() or self._not_equal()
         return missing or (unfinished(self) if self.plan.is_administered else "")
-
-    def _not_settled(self) -> str:
-        if not self.plan.members:
-            return ""
-        assignment = self.assignment(GROUPED)
-        assert assignment is not None and assignment.topic_id is not None
-        return self.groups.unsettled({(assignment.topic_id, i) for i in assignment.partitions})
 
     def not_joined(self) -> str:
         """Why brokers are not in sync or have different metadata; load may go on meanwhile."""
@@ -490,26 +482,8 @@ def run(
         )  # fmt: skip
         world.note(f"{outcome.events} events, digest {world.scheduler.digest:x}")
         del world, listener
-        _collect()
+        collect()
         gc.unfreeze()
         gc.enable()
         root.level, root.handlers[:], sys.unraisablehook = before
     return outcome
-
-
-def _collect() -> None:
-    """Collect the frames of killed processes: their `finally` blocks run now, in a loop where that
-    has no effect. Tasks that these blocks start are collected in the next round, so that nothing of
-    a world is left for the interpreter's exit."""
-    limbo = ProcessLoop(Scheduler(Random(0)), "limbo", 0)
-    limbo.kill()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # coroutines that are never awaited
-        for _ in range(COLLECTIONS_MAX):
-            set_running_loop(limbo)
-            try:
-                found = gc.collect()
-            finally:
-                set_running_loop(None)
-            if not found:
-                return

@@ -25,10 +25,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeadwaterUnder
         yield HeadwaterUnderTest(made)
 
 
-def test_librdkafka(cluster: HeadwaterUnderTest) -> None:
-    share_features.run(cluster, "confluent-kafka", "explicit")
-
-
 @pytest.mark.integrations
 @pytest.mark.parametrize(("client", "feature"), TRIED)
 def test_every_client(cluster: HeadwaterUnderTest, client: str, feature: str) -> None:

@@ -150,7 +150,7 @@ def make_plan(random: Random) -> Plan:
     apart = Random(f"spark queries {plan.chaos_s}")
     if not plan.transactional_producers and apart.random() < QUERIES_CHANCE:
         write_epochs(plan, apart.randint(1, 2))
-    apart = Random(f"groups {plan.chaos_s}")
+    apart = Random(f"members {plan.chaos_s}")
     is_free = not (plan.is_administered or plan.transactional_producers)
     if is_free and apart.random() < GROUPS_CHANCE:
         group(plan, apart.randint(2, 5))

@@ -26,15 +26,6 @@ def forget_sessions_at_a_load(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ConsumerGroups, "loaded", lambda self, group, now: None)
 
 
-def keep_what_the_gone_held(patch: pytest.MonkeyPatch) -> None:
-    """A member that is gone still holds its partitions."""
-
-    def forget(self: ConsumerGroup, member_id: str) -> None:
-        self.members.pop(member_id, None)
-
-    patch.setattr(ConsumerGroup, "remove_member", forget)
-
-
 def take_any_epoch(patch: pytest.MonkeyPatch) -> None:
     """A commit of an older epoch is taken for partitions that the member lost since."""
 
@@ -58,13 +49,6 @@ PLANTED_GROUPS = (
         FORGOTTEN,
         {"kill": 1.0},
         members=4,
-    ),
-    Planted(
-        "keep what the gone held",
-        keep_what_the_gone_held,
-        FORGOTTEN,
-        {"slow": 1.0},
-        members=3,
     ),
     Planted(
         "take any epoch",

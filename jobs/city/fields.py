@@ -14,6 +14,7 @@ from typing import Any, Self
 ABNORMAL = "识别异常"
 """The value of each recognised field of a picture that could not be read."""
 TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
+TIME_CHARACTERS = 19
 
 VEHICLES = "vehicles"
 FACES = "faces"
@@ -131,8 +132,11 @@ def city_text(city_ms: int) -> str:
 
 
 def city_ms_of(text: str) -> int:
-    """The city time, in milliseconds, that a record spells."""
-    return int(datetime.strptime(text, TIME_FORMAT).replace(tzinfo=UTC).timestamp() * 1000)
+    """The city time, in milliseconds, that a record spells. Raises ValueError."""
+    if len(text) != TIME_CHARACTERS or text[10] != " ":
+        raise ValueError(f"{text!r} is no time: give it as 2017-08-24 08:30:00")
+    # A twentieth of `strptime`'s time.
+    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
 
 
 @dataclass(frozen=True)

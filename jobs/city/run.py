@@ -28,6 +28,7 @@ from city.latency import Latency
 from city.ledger import Ledger
 from city.notify import FileNotifier, Notifier, Notify, TopicNotifier, load
 from city.pages import Pages
+from city.priority import lower_batch_work
 from city.producers import Producers
 from city.quality import Quality
 from city.queries import abandon
@@ -244,6 +245,7 @@ def run_city(options: CityOptions, clock: Clock) -> int:
         with screen.working(f"start {BROKERS} brokers as Spark jobs"):
             cluster = Cluster.start(spark, BROKERS, options.out / "site-a", options.port)
         try:
+            lower_batch_work(spark)
             city = make_city(options, clock, world, spark, cluster)
             run = Run(options, screen, city, flows_of_city(options, cluster, screen))
             _phases(run, screen)

@@ -49,7 +49,10 @@ class PassageCounts:
             return
         interval_ms = instruction.minutes * MINUTE_MS
         bucket = (instruction.instruction_id, sighting.capture_ms // interval_ms * interval_ms)
-        self.counts.setdefault(bucket, Counter())[sighting.checkpoint_id] += 1
+        counts = self.counts.get(bucket)
+        if counts is None:
+            counts = self.counts[bucket] = Counter()
+        counts[sighting.checkpoint_id] += 1
         self._changed.add(bucket)
 
     def take_changes(self) -> Iterator[tuple[str, bytes]]:

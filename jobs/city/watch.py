@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,10 +22,10 @@ from city.instructions import (
 from city.sightings import Sighting
 
 
-def likeness(one: Sequence[float], other: Sequence[float]) -> float:
+def likeness(one: Sequence[float], other: Sequence[float], other_length: float) -> float:
     """The cosine of two faces: 1 for the same direction; 0 if either has no length."""
-    lengths = math.hypot(*one) * math.hypot(*other)
-    return sum(a * b for a, b in zip(one, other, strict=True)) / lengths if lengths else 0.0
+    lengths = math.hypot(*one) * other_length
+    return sum(map(operator.mul, one, other)) / lengths if lengths else 0.0
 
 
 @dataclass
@@ -70,13 +71,13 @@ class WatchList:
             return
         yield from self._by_person.get(sighting.identity, ())
         for one in self._faces:
-            if likeness(one.face, sighting.face) >= one.likeness:
+            if likeness(one.face, sighting.face, sighting.face_length) >= one.likeness:
                 yield one
 
 
 def has_traits(sighting: Sighting, instruction: WatchInstruction) -> bool:
     """True when every trait of the instruction is the record's."""
-    return all(sighting.traits.get(name) == value for name, value in instruction.traits)
+    return all(sighting.trait(name) == value for name, value in instruction.traits)
 
 
 def track_point(

@@ -37,6 +37,9 @@ from headwater_spark.source.progress import source_offsets
 FLOW = "watch-list, micro-batch"
 TRIGGER = "2 seconds"
 WRITERS = 2
+POOL_PROPERTY, POOL = "spark.scheduler.pool", "watch"
+"""Within a pool jobs run first come, first served: in the one of the ingest a match of a few
+records would wait for its tables."""
 POLL_MS = 100
 INSTRUCTIONS_TIMEOUT_S = 10.0
 _TEXTS = ("record_id", "checkpoint_id", "capture_time", "picture_url")
@@ -121,7 +124,9 @@ class WatchBatch:
             .option("startingOffsets", "earliest")
             .load()
         )
+        context = city.spark.sparkContext
         with city.planners:
+            context.setLocalProperty(POOL_PROPERTY, POOL)
             query = (
                 records.writeStream.queryName("watch-batch")
                 .foreachBatch(self._match)
@@ -129,6 +134,7 @@ class WatchBatch:
                 .trigger(processingTime=TRIGGER)
                 .start()
             )
+            context.setLocalProperty(POOL_PROPERTY, None)
             self._query = started(query, city.clock.clock)
         city.on_switch.append(self._leave)
 

@@ -65,7 +65,7 @@ class ShareParts:
 
 
 class ShareCounts:
-    """What share partitions of a group have counted since the broker's start."""
+    """What share partitions have counted since the broker's start: records, and failed writes."""
 
     __slots__ = ("acquired", "archived", "expired", "redelivered", "write_failures")
 

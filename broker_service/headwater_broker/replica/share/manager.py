@@ -23,7 +23,7 @@ from headwater_broker.replica.share.led_partition import (
     ShareParts,
     answer_of,
 )
-from headwater_broker.replica.share.machine import Acknowledgement, AcknowledgeType
+from headwater_broker.replica.share.machine import Acknowledgement
 from headwater_broker.replica.share.offset_reset import reset_query
 from headwater_broker.replica.share.ports import SharePartitionKey
 from headwater_broker.replica.share.sessions import PartitionId, ShareSession, ShareSessionCache
@@ -51,8 +51,7 @@ class ShareManager:
     def __init__(self, parts: ShareParts, session_slots: Callable[[], int]) -> None:
         """`session_slots`: group.share.max.share.sessions as it is now."""
         self.sessions = ShareSessionCache(session_slots, self._session_closed)
-        self.counts: dict[str, ShareCounts] = {}
-        """By group, since the broker's start."""
+        self.counts = ShareCounts()
         self.acknowledged: Counter[int] = Counter()
         """Acknowledged offsets by type."""
         self.settings_of = parts.settings_of
@@ -74,11 +73,8 @@ class ShareManager:
             return led
         if led is not None:
             led.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{led} is loaded again"))
-        counts = self.counts.get(group_id)
-        if counts is None:
-            counts = self.counts[group_id] = ShareCounts()
         key = SharePartitionKey(group_id, partition.topic_id, partition.partition)
-        led = LedSharePartition(key, partition, self._parts, counts, self._idle)
+        led = LedSharePartition(key, partition, self._parts, self.counts, self._idle)
         self._led.setdefault((partition.topic_id, partition.partition), {})[group_id] = led
         return led
 
@@ -153,19 +149,9 @@ class ShareManager:
         for led in list(self):
             await led.close()
 
-    def describe(self) -> dict[str, Any]:
-        """For the status document."""
-        return {
-            "sessions": len(self.sessions),
-            "partitions": [_describe(led) for led in self],
-            "acknowledged": {
-                AcknowledgeType(kind).name.lower(): count
-                for kind, count in sorted(self.acknowledged.items())
-            },
-        }
 
-
-def _describe(led: LedSharePartition) -> dict[str, Any]:
+def describe_share_partition(led: LedSharePartition) -> dict[str, Any]:
+    """The row of one share partition in the status document."""
     machine = led.machine
     row: dict[str, Any] = {
         "group": led.key.group_id,

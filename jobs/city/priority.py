@@ -1,0 +1,39 @@
+"""Who gets the processor first: brokers and services, then Spark's batch work.
+
+On two cores the micro-batches take all that is left. What people wait for takes little, and must
+not stand in line behind them.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+import psutil
+from pyspark.sql import SparkSession
+
+BATCH_NICENESS = 5
+DAEMON = "pyspark.daemon"
+"""The process that Spark forks its Python workers from."""
+
+
+def lower_batch_work(spark: SparkSession) -> None:
+    """Lower the priority of Spark's JVM and Python workers, and of what they start from now on.
+
+    Brokers that run already keep theirs: call it between their start and that of the queries.
+    """
+    jvm = spark.sparkContext._jvm  # there is no public way to the JVM's process id
+    assert jvm is not None
+    driver = psutil.Process(jvm.java.lang.ProcessHandle.current().pid())
+    daemons = [p for p in driver.children(recursive=True) if DAEMON in p.cmdline()]
+    for process in (driver, *daemons):
+        lower(process)
+
+
+def lower(process: psutil.Process) -> None:
+    """Lower the priority of a process. Linux has one per thread, and a new thread has that of the
+    one that starts it."""
+    for thread in process.threads():
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            if os.getpriority(os.PRIO_PROCESS, thread.id) < BATCH_NICENESS:
+                os.setpriority(os.PRIO_PROCESS, thread.id, BATCH_NICENESS)

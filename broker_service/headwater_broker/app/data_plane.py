@@ -266,7 +266,7 @@ def _build_coordinators(
 ) -> _Coordinators:
     view, ports, config = parts.view, parts.replication, parts.dynamic.config
     coordinator_parts = CoordinatorParts(
-        replicas, appends, view, ports.clock, ports.entropy, parts.leads
+        replicas, appends, view, ports.clock, ports.entropy, parts.leads, ports.off_loop
     )
     connections = BrokerConnections(view, ports.connect, parts.limits.listener)
     for_markers = BrokerConnections(view, ports.connect, parts.limits.listener)
@@ -299,7 +299,7 @@ def _build_coordinators(
     persister = ShareStateChannel(
         config.broker_id, view, share_states, for_share_states, ports.clock
     )
-    groups = GroupService(coordinator_parts, GroupConfig.from_values(config.values))
+    groups = GroupService(coordinator_parts, GroupConfig.from_values(config.values), group_settings)
     replaying[groups.coordinator.topic] = groups.coordinator.runtime.end_transaction
     claims = TransactionClaims(config.broker_id, view, transactions, connections)
     return _Coordinators(
@@ -354,6 +354,7 @@ def _subscribe_to_metadata(view: MetadataCache, services: Services) -> None:
     for coordinator in services.coordinators.values():
         replicas.leadership_listeners.append(coordinator.leadership_changed)
         view.on_change.append(coordinator.metadata_changed)
+    view.on_change.append(services.groups.consumers.metadata_changed)
     view.on_change.append(services.share_states.remember_topics)
     view.on_brokers.append(services.purgatories.watches.live_brokers_changed)
 

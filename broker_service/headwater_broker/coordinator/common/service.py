@@ -28,6 +28,7 @@ from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.replica.append_service import AppendService
 from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
+from headwater_broker.replica.ports import OffLoop, at_once
 
 ARRIVAL_WAIT_S = 1.0
 """How long a request may wait for a shard that is about to be ready."""
@@ -244,6 +245,8 @@ class CoordinatorParts:
     clock: Clock
     entropy: Entropy
     leads: Leads
+    off_loop: OffLoop = at_once
+    """Runs work of some milliseconds beside the loop."""
 
     def appender(self, topic: str) -> Appender:
         """The log of an internal topic."""

@@ -28,12 +28,13 @@ class MemoryPersister:
 
     async def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
         known = self.states.get(key)
-        if known is not None and known.state_epoch == state_epoch:
+        if known is not None and (start_offset < 0 or known.state_epoch == state_epoch):
             return
         if known is not None and state_epoch < known.state_epoch:
             raise KafkaError(ErrorCode.FENCED_STATE_EPOCH, "older")
         leader_epoch = 0 if known is None else known.leader_epoch
-        self.states[key] = ShareState(state_epoch, leader_epoch, start_offset)
+        count = -1 if start_offset < 0 else 0
+        self.states[key] = ShareState(state_epoch, leader_epoch, start_offset, (), count)
 
     async def read(self, key: SharePartitionKey, leader_epoch: int) -> ShareState:
         known = self._known(key)
@@ -52,7 +53,7 @@ class MemoryPersister:
         known = self._known(key)
         if state.leader_epoch < known.leader_epoch:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, "older")
-        if state.state_epoch < known.state_epoch:
+        if state.state_epoch != known.state_epoch:
             raise KafkaError(ErrorCode.FENCED_STATE_EPOCH, "older")
         self.writes.append((key, state))
         batches = list(known.batches)
@@ -135,7 +136,9 @@ async def older_state_epochs_are_fenced(p: Persister, key: SharePartitionKey) ->
     await p.read(key, 7)
     await p.write(key, ShareState(3, 7, 5, (available(6, 6),)))
     await p.initialize(key, 3, 0)  # a repeated request: nothing is lost
-    assert (await p.read(key, 7)).start_offset == 5
+    await p.initialize(key, 9, UNKNOWN_START_OFFSET)  # a late one
+    assert await p.read(key, 7) == ShareState(3, 7, 5, (available(6, 6),))
+    await _refused(ErrorCode.FENCED_STATE_EPOCH, p.write(key, ShareState(4, 7, 6)))
     await _refused(ErrorCode.FENCED_STATE_EPOCH, p.initialize(key, 2, 0))
     await p.initialize(key, 4, 2)
     await _refused(ErrorCode.FENCED_STATE_EPOCH, p.write(key, ShareState(3, 7, 6)))
@@ -149,6 +152,7 @@ async def a_deleted_state_is_gone(p: Persister, key: SharePartitionKey) -> None:
     await p.delete(key)
     assert await p.read_summary(key) == ShareStateSummary(0, 0, -1, -1)
     await p.initialize(key, 1, 4)
+    assert await p.read_summary(key) == ShareStateSummary(1, 0, 4, 0)
     assert await p.read(key, 1) == ShareState(1, 1, 4)
 
 

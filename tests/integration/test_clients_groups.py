@@ -436,15 +436,6 @@ def test_librdkafka_consumes_by_the_consumer_protocol(
     two.close()
 
 
-def test_share_groups_fail_at_once_with_java(cluster: LocalCluster, topic: str, group: str) -> None:
-    output = kafka_tool(
-        "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
-        *("--bootstrap-server", cluster.bootstrap, "--topic", topic, "--group", group),
-        *("--timeout-ms", "1000"),
-    )
-    assert "does not support the share group protocol" in output
-
-
 def test_java_consumes_by_the_consumer_protocol_and_its_tools_describe_the_group(
     cluster: LocalCluster, topic: str, group: str
 ) -> None:

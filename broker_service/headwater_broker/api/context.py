@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -92,6 +92,8 @@ class Services:
     """(topic, topic id) -> where the topic's Delta table is."""
     tiered_end: Callable[[UUID, int], int | None]
     """(topic id, partition) -> the offset after the last one in the table; None while unknown."""
+    end_offsets: Callable[[Iterable[tuple[str, int]]], Awaitable[Mapping[tuple[str, int], int]]]
+    """Partitions -> their high watermarks, of those whose leader answers."""
     leads: Callable[[str, int, int], Awaitable[bool]]
     """(topic, partition, leader epoch): whether this broker leads, as the metadata store says."""
     tokens: TokenTable = field(default_factory=lambda: TokenTable(TokenSecrets()))

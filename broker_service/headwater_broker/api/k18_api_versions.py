@@ -2,7 +2,7 @@
 
 `transaction.version` 2 is finalized, so that clients use the second version of the transaction
 protocol (KIP-890) as soon as they support it; those that do not use the first one. `group.version`
-1 stands for consumer groups (KIP-848).
+1 stands for consumer groups (KIP-848), `share.version` 1 for share groups (KIP-932).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headwater_broker.api.registry import handles, rows
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """KIP-511: both names end up in metrics and logs."""
-FEATURES = {"transaction.version": 2, "group.version": 1}
+FEATURES = {"transaction.version": 2, "group.version": 1, "share.version": 1}
 """The finalized version of each feature, the highest there is."""
 FEATURES_EPOCH = 1
 """Of the finalized features, which never change while a broker runs; -1 means unknown."""

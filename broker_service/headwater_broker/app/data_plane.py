@@ -34,6 +34,7 @@ from headwater_broker.api.request_meters import Meters
 from headwater_broker.app.broker_connections import BrokerConnections
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.dynamic_config import DynamicConfigs
+from headwater_broker.app.end_offsets import EndOffsets
 from headwater_broker.app.enlistment import TransactionEnlistment
 from headwater_broker.app.marker_channel import IsDeleted, MarkerChannel, deleted_for_all
 from headwater_broker.app.share_state_channel import ShareStateChannel
@@ -196,6 +197,7 @@ def _build_services(
         disk_space=parts.disk_space,
         tiered_topic=parts.tiered_topic,
         tiered_end=ports.tiered_end,
+        end_offsets=EndOffsets(view, replicas, ports.connect, parts.limits.listener).of,
         leads=parts.leads,
         tokens=parts.tokens,
         cleaner=parts.cleaner,
@@ -299,7 +301,9 @@ def _build_coordinators(
     persister = ShareStateChannel(
         config.broker_id, view, share_states, for_share_states, ports.clock
     )
-    groups = GroupService(coordinator_parts, GroupConfig.from_values(config.values), group_settings)
+    groups = GroupService(
+        coordinator_parts, GroupConfig.from_values(config.values), persister, group_settings
+    )
     replaying[groups.coordinator.topic] = groups.coordinator.runtime.end_transaction
     claims = TransactionClaims(config.broker_id, view, transactions, connections)
     return _Coordinators(
@@ -354,7 +358,8 @@ def _subscribe_to_metadata(view: MetadataCache, services: Services) -> None:
     for coordinator in services.coordinators.values():
         replicas.leadership_listeners.append(coordinator.leadership_changed)
         view.on_change.append(coordinator.metadata_changed)
-    view.on_change.append(services.groups.consumers.metadata_changed)
+    groups = services.groups
+    view.on_change += [groups.consumers.metadata_changed, groups.shares.metadata_changed]
     view.on_change.append(services.share_states.remember_topics)
     view.on_brokers.append(services.purgatories.watches.live_brokers_changed)
 

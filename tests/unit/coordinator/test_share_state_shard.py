@@ -74,7 +74,7 @@ def test_a_newer_state_epoch_takes_a_snapshot() -> None:
     """An update has no state epoch: a successor would not learn of it."""
     driven, key = Driven(), share_partition()
     driven.initialize(key)
-    driven.write(key, ShareState(5, 0, 3))
+    driven.initialize(key, 5, 3)
     assert driven.kinds == [0, 0]
     assert driven.shard.states[key].state_epoch == 5
 

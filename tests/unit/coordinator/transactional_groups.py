@@ -18,6 +18,7 @@ from headwater_broker.coordinator.group.offset_commands import OffsetCommit, Tra
 from headwater_broker.coordinator.group.offsets import Commit, Committed
 from headwater_broker.coordinator.group.service import GroupService
 from headwater_broker.replica.ports import at_once
+from share_persister import MemoryPersister
 from unit.coordinator.memory_log import MemoryLog
 
 GROUP = "g"
@@ -74,7 +75,7 @@ class Groups:
             appender=lambda _topic: self.log,
             placement=lambda _topic: placed,
         )
-        self.service = GroupService(cast(CoordinatorParts, parts), GroupConfig())
+        self.service = GroupService(cast(CoordinatorParts, parts), GroupConfig(), MemoryPersister())
         self.runtime = self.service.coordinator.runtime
 
     async def lead(self) -> None:

@@ -23,11 +23,13 @@ from headwater_broker.coordinator.group.offset_commands import OffsetCommit, Tra
 from headwater_broker.coordinator.group.offsets import Committed
 from headwater_broker.coordinator.group.records import STRING_BYTES_MAX
 from headwater_broker.coordinator.group.shard import GroupShard
+from headwater_broker.coordinator.group.share_service import ShareGroupService
 from headwater_broker.coordinator.group.surroundings import Surroundings
 from headwater_broker.coordinator.group.table import AnyGroup, default_settings
 from headwater_broker.coordinator.group.topics_of_cluster import ClusterTopics
 from headwater_broker.coordinator.group.transaction_verification import Verification
 from headwater_broker.metadata.group_settings import GroupSettingsOf
+from headwater_broker.replica.share.ports import Persister
 from headwater_broker.replica.transaction_verification import Enlistment
 
 Codes = dict[TopicPartition, ErrorCode]
@@ -60,12 +62,14 @@ class GroupService:
         self,
         parts: CoordinatorParts,
         config: GroupConfig,
+        persister: Persister,
         settings_of: GroupSettingsOf = default_settings,
     ) -> None:
         self._entropy = parts.entropy
         self._view = parts.view
         self._log = parts.appender(OFFSETS_TOPIC)
         self.consumers = ConsumerGroupService(parts.entropy, parts.clock, parts.off_loop)
+        self.shares = ShareGroupService(persister)
         around = Surroundings(
             ClusterTopics(parts.view),
             self.consumers.meters,
@@ -81,11 +85,12 @@ class GroupService:
             parts.clock,
             topics_deleted=_topics_deleted,
         )
-        self.consumers.coordinator = self.coordinator
+        self.consumers.coordinator = self.shares.coordinator = self.coordinator
 
     async def close(self) -> None:
         """Drop every shard."""
         await self.consumers.close()
+        await self.shares.close()
         await self.coordinator.close()
 
     # -- membership
@@ -251,6 +256,7 @@ class GroupService:
 
     async def delete_group(self, group_id: str) -> ErrorCode:
         """NONE, NON_EMPTY_GROUP or GROUP_ID_NOT_FOUND."""
+        await self.shares.delete_states(group_id)
         reply = await self.coordinator.run(
             group_id, lambda s, now, t: s.administration.delete_groups((group_id,), now, t)
         )
@@ -258,4 +264,4 @@ class GroupService:
 
 
 def _topics_deleted(topics: frozenset[str]) -> Command[GroupShard]:
-    return lambda shard, now, token: shard.offsets.topics_deleted(topics, now, token)
+    return lambda shard, now, token: shard.topics_deleted(topics, now, token)

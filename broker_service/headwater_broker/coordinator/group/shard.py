@@ -19,6 +19,7 @@ from headwater_broker.coordinator.common.shard import (
     Now,
     Producer,
     Token,
+    each,
 )
 from headwater_broker.coordinator.group.administration import GroupAdministration
 from headwater_broker.coordinator.group.classic_group import Group, TopicPartition
@@ -38,6 +39,7 @@ from headwater_broker.coordinator.group.records import (
     read_key,
     read_offset,
 )
+from headwater_broker.coordinator.group.share.groups import ShareGroups
 from headwater_broker.coordinator.group.surroundings import Surroundings
 from headwater_broker.coordinator.group.table import AnyGroup, GroupRules, GroupTable
 from headwater_broker.coordinator.group.timer_keys import Timer, TimerKey
@@ -57,9 +59,11 @@ class GroupShard:
         self.consumers = ConsumerGroups(
             table, around.topics, around.meters, around.submit, around.settled_interval_ms
         )
+        self.shares = ShareGroups(table, around.topics, around.settled_interval_ms)
         self._rules: dict[GroupKind, GroupRules] = {
             GroupKind.CLASSIC: self._classic,
             GroupKind.CONSUMER: self.consumers,
+            GroupKind.SHARE: self.shares,
         }
         self._of_kind = {kind: r for r in self._rules.values() for kind in r.record_kinds}
         self.offsets = OffsetCommands(table, self._classic, self.consumers.epochs, self._rules)
@@ -170,6 +174,11 @@ class GroupShard:
 
     def _plan_expiry(self, now: Now, wait_ms: int) -> None:
         self._table.deadlines.set(TimerKey(Timer.EXPIRY, ""), now.steady_ms + wait_ms)
+
+    def topics_deleted(self, names: frozenset[str], now: Now, token: Token) -> Decisions:
+        """Nothing of deleted topics stays: a later topic of that name starts anew."""
+        offsets = self.offsets.topics_deleted(names, now, token)
+        return (*each(self.shares.topics_deleted(names)), *each(offsets))
 
     # -- the classic protocol
 

@@ -150,11 +150,13 @@ class ShareStateShard:
     def initialize(
         self, key: SharePartitionKey, state_epoch: int, start_offset: int, now: Now, token: Token
     ) -> Decision:
-        """Begin the state. A repeated request (of the same state epoch) changes nothing: deliveries
-        may have been written since the first."""
+        """Begin the state. A repeated request (of the same state epoch) changes nothing, and one
+        without a start begins only what is not there: deliveries may have been written since."""
         known = self.states.get(key)
         out = Decision()
-        if known is not None and state_epoch == known.state_epoch:
+        if known is not None and (
+            start_offset == UNKNOWN_START_OFFSET or state_epoch == known.state_epoch
+        ):
             return out.reply(token, None)
         if known is not None:
             _check_state_epoch(key, known, state_epoch)
@@ -163,6 +165,7 @@ class ShareStateShard:
             state_epoch=state_epoch,
             leader_epoch=0 if known is None else known.leader_epoch,
             start_offset=start_offset,
+            delivery_complete_count=UNCHANGED if start_offset == UNKNOWN_START_OFFSET else 0,
             create_timestamp=now.wall_ms,
             write_timestamp=now.wall_ms,
             state_batches=(),
@@ -175,8 +178,9 @@ class ShareStateShard:
         known = self._initialized(key, "write")
         if change.leader_epoch != UNCHANGED:
             _check_leader_epoch(key, known, change.leader_epoch)
-        if change.state_epoch != UNCHANGED:
-            _check_state_epoch(key, known, change.state_epoch)
+        if change.state_epoch not in (UNCHANGED, known.state_epoch):
+            # A higher one is of a state that was deleted meanwhile: its offsets count for nothing.
+            raise _fenced_state(key, known, change.state_epoch)
         out = Decision()
         out.records.append(self._changed(key, known, change, now))
         return out.confirm(token, None)
@@ -228,9 +232,7 @@ class ShareStateShard:
     def _changed(
         self, key: SharePartitionKey, known: StoredState, change: ShareState, now: Now
     ) -> StoredRecord:
-        # An update holds no state epoch: a newer one takes a snapshot.
-        is_newer = change.state_epoch > known.state_epoch
-        if is_newer or known.updates >= self._config.updates_per_snapshot:
+        if known.updates >= self._config.updates_per_snapshot:
             return snapshot_record(key, known.snapshot(now.wall_ms, change))
         value = schemas.ShareUpdateValue(
             snapshot_epoch=known.snapshot_epoch,
@@ -244,10 +246,14 @@ class ShareStateShard:
 
 def _check_state_epoch(key: SharePartitionKey, known: StoredState, epoch: int) -> None:
     if epoch < known.state_epoch:
-        raise KafkaError(
-            ErrorCode.FENCED_STATE_EPOCH,
-            f"{_name(key)} has state epoch {known.state_epoch}, the request {epoch}",
-        )
+        raise _fenced_state(key, known, epoch)
+
+
+def _fenced_state(key: SharePartitionKey, known: StoredState, epoch: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.FENCED_STATE_EPOCH,
+        f"{_name(key)} has state epoch {known.state_epoch}, the request {epoch}",
+    )
 
 
 def _check_leader_epoch(key: SharePartitionKey, known: StoredState, epoch: int) -> None:

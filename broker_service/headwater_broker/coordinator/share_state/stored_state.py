@@ -72,7 +72,6 @@ class StoredState:
             batches=list(self.batches),
         )
         if change is not None:
-            after.state_epoch = _changed(after.state_epoch, change.state_epoch)
             after.leader_epoch = _changed(after.leader_epoch, change.leader_epoch)
             after._merge(change.start_offset, change.delivery_complete_count)
             merge_into(after.batches, change.batches, after.start_offset)

@@ -1,4 +1,4 @@
-"""Consumers of `group_protocol="consumer"` (KIP-848) against Apache Kafka's coordinator."""
+"""Consumers of `group_protocol="consumer"` (KIP-848): Apache Kafka's coordinator, and ours."""
 
 from __future__ import annotations
 
@@ -15,14 +15,22 @@ from peers import KafkaPeer
 from headwater import Admin, Consumer, NewTopic, Producer, TopicPartition
 from headwater.aio import AsyncConsumer
 from headwater.errors import ErrorCode, KafkaError
+from headwater_broker.testing import InProcessBroker
 
 pytestmark = pytest.mark.integration
 PARTITIONS = 6
 MODERN = {"group_protocol": "consumer", "auto_offset_reset": "earliest"}
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture(scope="module", params=["apache", "headwater"])
+def kafka(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """`bootstrap_servers` of a broker."""
+    if request.param == "headwater":
+        with InProcessBroker() as broker:
+            yield broker.bootstrap
+        return
     folder: Path = tmp_path_factory.mktemp("kafka") / "peer"
     peer = KafkaPeer(
         folder,
@@ -32,9 +40,9 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             "group.consumer.assignment.interval.ms": "0",
             "offsets.topic.num.partitions": "4",
         },
-    ).start()
+    )
     try:
-        yield peer.bootstrap
+        yield peer.start().bootstrap
     finally:
         peer.stop()
 
@@ -80,7 +88,16 @@ def test_members_share_and_take_over(kafka: str, topic: str) -> None:
         assert not set(one.assignment()) & set(two.assignment())
         assert ("revoked", 3) in story and story[0] == ("assigned", 6)
         with Admin(kafka) as admin:
-            assert admin.describe_groups([topic])[topic].state == "Stable"
+            found = admin.describe_groups([topic])[topic]
+            assert (found.group_type, found.assignor, found.protocol_type) == (
+                "consumer", "uniform", "consumer",
+            )  # fmt: skip
+            assert found.epoch == found.target_epoch >= 2
+            assert [len(m.target or ()) for m in found.members] == [3, 3]
+            listed = {g.group_id: g.group_type.lower() for g in admin.list_groups()}
+            assert listed[topic] == "consumer"
+            unknown = admin.describe_groups([f"{topic}-none"])[f"{topic}-none"]
+            assert (unknown.state, unknown.group_type) == ("Dead", "classic")
     seen += poll_until(lambda: len(one.assignment()) == 6, one)
     fill(kafka, topic, 30, start=60)
     while len(seen) < 90:
@@ -164,7 +181,7 @@ def test_asyncio_members_share(kafka: str, topic: str) -> None:
             async with asyncio.timeout(40):
                 while len(values) < 30 or len(one.assignment()) != 3 or len(two.assignment()) != 3:
                     for rows in (await one.getmany(50), await two.getmany(50)):
-                        values |= {bytes(r.value or b"") for part in rows.values() for r in part}
+                        values |= {bytes(r.value or b"") for r in rows}
 
     asyncio.run(story())
 

@@ -22,15 +22,9 @@ PARTITIONS = 6
 MODERN = {"group_protocol": "consumer", "auto_offset_reset": "earliest"}
 
 
-@pytest.fixture(scope="module", params=["apache", "headwater"])
-def kafka(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    """`bootstrap_servers` of a broker."""
-    if request.param == "headwater":
-        with InProcessBroker() as broker:
-            yield broker.bootstrap
-        return
+@pytest.fixture(scope="module")
+def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """`bootstrap_servers` of Apache Kafka."""
     folder: Path = tmp_path_factory.mktemp("kafka") / "peer"
     peer = KafkaPeer(
         folder,
@@ -47,11 +41,25 @@ def kafka(
         peer.stop()
 
 
+@pytest.fixture(scope="module", params=["apache", "headwater"])
+def kafka(request: pytest.FixtureRequest) -> Iterator[str]:
+    """`bootstrap_servers` of either broker."""
+    if request.param == "apache":
+        yield request.getfixturevalue("apache")
+        return
+    with InProcessBroker() as broker:
+        yield broker.bootstrap
+
+
+def new_topic(bootstrap: str, name: str) -> None:
+    with Admin(bootstrap) as admin:
+        admin.create_topics([NewTopic(name, PARTITIONS, 1)])
+
+
 @pytest.fixture
 def topic(kafka: str, request: pytest.FixtureRequest) -> str:
     name = request.node.name.replace("[", "-").replace("]", "")[:80]
-    with Admin(kafka) as admin:
-        admin.create_topics([NewTopic(name, PARTITIONS, 1)])
+    new_topic(kafka, name)
     return name
 
 
@@ -110,9 +118,10 @@ def test_members_share_and_take_over(kafka: str, topic: str) -> None:
     one.close()
 
 
-def test_a_pattern_is_resolved_by_the_coordinator(kafka: str, topic: str) -> None:
-    with Consumer(bootstrap_servers=kafka, group_id=topic, **MODERN) as one:
-        one.subscribe(pattern=f"{topic}(-more)?")
+def test_a_pattern_is_resolved_by_the_coordinator(apache: str) -> None:
+    new_topic(apache, "by-pattern")
+    with Consumer(bootstrap_servers=apache, group_id="by-pattern", **MODERN) as one:
+        one.subscribe(pattern="by-pattern(-more)?")
         poll_until(lambda: len(one.assignment()) == PARTITIONS, one)
         with pytest.raises(KafkaError) as refused:
             one.unsubscribe()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,6 +38,8 @@ PROPERTIES = {
 }
 EXPLICIT: Any = {"share_acknowledgement_mode": "explicit"}
 POLLS = 100
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "share-groups.md"
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -242,3 +246,24 @@ def test_the_command_line(admin: Admin, bootstrap: str) -> None:
     gone = run("delete", name, "no-such-group", code=1)
     assert gone["deleted"] == [name]
     assert [row["group"] for row in gone["failed"]] == ["no-such-group"]
+
+
+@pytest.fixture(scope="module")
+def orders(bootstrap: str) -> str:
+    """The topic that the page's examples read, and its groups, which begin at the first record."""
+    with Admin(bootstrap) as admin:
+        make(admin, bootstrap, "orders", b"12", b"none", b"13")
+        for group in ("packers", "checkers", "shippers"):
+            admin.alter_configs("group", group, {"share.auto.offset.reset": "earliest"})
+    return bootstrap
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_an_example_of_the_page_runs(
+    orders: str, number: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = EXAMPLES[number].replace("127.0.0.1:9092", orders)
+    code = compile(text, f"{PAGE.name}, example {number + 1}", "exec", dont_inherit=True)
+    exec(code, {"__name__": "__main__"})
+    assert capsys.readouterr().out
+    assert len(EXAMPLES[0].splitlines()) <= 10

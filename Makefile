@@ -93,6 +93,9 @@ suite-registry: setup ## The same requests to Apicurio's registry and to ours (A
 suite-secrets: setup ## Search what a secure cluster leaves for its secrets (ARGS="--dir D --also FOLDER")
 	@PYTHONPATH=tests:bench $(BIN)/python -m suites.secret_search $(ARGS)
 
+dist: setup ## Build sdist and wheel into dist/, and check them in an empty environment (ARGS=--quick)
+	@PYTHONPATH=tests $(BIN)/python -m suites.distribution $(ARGS)
+
 docs: setup ## Write the tables of docs/ from the code (a test fails when they are stale)
 	@$(BIN)/python tests/docs_pages.py
 

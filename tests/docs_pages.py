@@ -29,6 +29,8 @@ from headwater_broker.api.unserved_keys import ADVERTISED_REFUSALS
 from headwater_broker.controller.controller import ControllerService
 from headwater_broker.coordinator.transaction.marker_sender import MarkerTotals
 from headwater_broker.log.cleaner import CleanerMeter
+from headwater_broker.replica.share.led_partition import ShareParts
+from headwater_broker.replica.share.manager import ShareManager
 from headwater_broker.runtime.histogram import Histogram
 from headwater_broker.runtime.loop_lag import LagProbe
 from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
@@ -192,6 +194,7 @@ def families_of_a_broker() -> list[Metric]:
         groups=SimpleNamespace(coordinated=list),
         purgatories=SimpleNamespace(produce=_Idle(), fetch=_Idle()),
         sessions=(),
+        shares=ShareManager(cast(ShareParts, _Idle()), lambda: 0),
         cleaner=CleanerMeter(),
         quotas=SimpleNamespace(throttled={}, throttled_ms={}),
         view=_Idle(),

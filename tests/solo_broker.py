@@ -44,6 +44,7 @@ from headwater_broker.app.tiered_topics import TieredTopics
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.log.log_manager import LogManager
 from headwater_broker.metadata.cache import MetadataCache
+from headwater_broker.metadata.group_settings import GroupSettings, GroupSettingsOf
 from headwater_broker.network.page_cache import PageCache
 from headwater_broker.replica.ports import ReplicationPorts, already
 from headwater_broker.replica.replication_limits import ReplicationLimits
@@ -65,6 +66,8 @@ class SoloBroker:
         self.files: Files = SystemFiles()
         self.authorizer: Authorizer = AllowAll()
         self.remote_log: Any = None
+        self.persister: Any = None
+        self.group_settings: GroupSettingsOf = lambda group_id: GroupSettings()
         self.durable: Callable[[], Awaitable[None]] = already
         self.tiered_ends: dict[tuple[UUID, int], int] = {}
         self.restored_ends: dict[tuple[UUID, int], int] = {}
@@ -111,6 +114,8 @@ class SoloBroker:
                 warmer=PageCache(asyncio.get_running_loop(), self.pool),
                 leads=self._leads,
                 remote_log=self.remote_log,
+                persister=self.persister,
+                group_settings=self.group_settings,
                 tiered_topic=TieredTopics(self.config, self.view).locate,
                 producer_ids=ProducerIds(self._allocate_producer_ids),
             )
@@ -144,6 +149,8 @@ class SoloBroker:
     async def stop(self) -> None:
         await self.listener.close()
         await self.services.transactions.close()
+        await self.services.shares.close()
+        await self.services.share_states.close()
         await self.services.background.close()
         await self.replicas.close()
         self.logs.close()

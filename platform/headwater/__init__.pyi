@@ -50,6 +50,15 @@ from headwater.client.interceptors import SendRecord as SendRecord
 from headwater.client.prepared import PreparedTransaction as PreparedTransaction
 from headwater.client.producer import Producer as Producer
 from headwater.client.serializers.values import Topic as Topic
+from headwater.client.share_consumer import ShareConsumer as ShareConsumer
+from headwater.client.share_group_values import ShareGroupDescription as ShareGroupDescription
+from headwater.client.share_group_values import ShareMemberDescription as ShareMemberDescription
+from headwater.client.share_group_values import SharePartitionOffset as SharePartitionOffset
+from headwater.client.share_typed_reader import ShareTypedReader as ShareTypedReader
+from headwater.client.share_values import AcknowledgementResult as AcknowledgementResult
+from headwater.client.share_values import AcknowledgeType as AcknowledgeType
+from headwater.client.share_values import ShareConsumerStatistics as ShareConsumerStatistics
+from headwater.client.share_values import ShareRecord as ShareRecord
 from headwater.client.sink_values import SinkDescription as SinkDescription
 from headwater.client.sink_values import SinkEpoch as SinkEpoch
 from headwater.client.sink_values import SinkParticipant as SinkParticipant
@@ -180,6 +189,15 @@ __all__ = [
     "RetriableTransactionError",
     "TransactionAbortedError",
     "TransactionError",
+    "ShareConsumer",
+    "ShareGroupDescription",
+    "ShareMemberDescription",
+    "SharePartitionOffset",
+    "ShareTypedReader",
+    "AcknowledgeType",
+    "AcknowledgementResult",
+    "ShareConsumerStatistics",
+    "ShareRecord",
     "Assignor",
     "Subscription",
     "Interceptor",

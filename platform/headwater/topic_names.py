@@ -11,9 +11,11 @@ OFFSETS_TOPIC = "__consumer_offsets"
 """Committed offsets and the metadata of groups."""
 TRANSACTION_TOPIC = "__transaction_state"
 """The states of transactional ids."""
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC})
-"""Only coordinators write to them. The partition of a group or a transactional id depends on the
-number of partitions, so they cannot grow."""
+SHARE_STATE_TOPIC = "__share_group_state"
+"""The delivery states of share partitions (KIP-932)."""
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC})
+"""Only coordinators write to them. The partition of a group, a transactional id or a share
+partition depends on the number of partitions, so they cannot grow."""
 KRAFT_TOPIC = "__cluster_metadata"
 """The metadata log of KRaft. Clients and tools treat a topic of this name specially."""
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Consumer as ConfluentConsumer
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka import Producer as ConfluentProducer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from kafka import KafkaConsumer
@@ -406,44 +406,51 @@ def test_groups_are_listed_described_and_deleted(
     fresh.close()
 
 
-def test_the_new_group_protocol_fails_at_once_with_librdkafka(
+def test_librdkafka_consumes_by_the_consumer_protocol(
     cluster: LocalCluster, topic: str, group: str
 ) -> None:
-    """KIP-848 is not served: librdkafka waited for ever for a key that was not advertised."""
-    consumer = ConfluentConsumer(
-        {
-            "bootstrap.servers": cluster.bootstrap,
-            "group.id": group,
-            "group.protocol": "consumer",
-            "auto.offset.reset": "earliest",
-        }
-    )
-    consumer.subscribe([topic])
-    message = consumer.poll(WAIT_S)
-    error = None if message is None else message.error()
-    assert error is not None, "it waits, or reads"
-    assert error.code() == KafkaError._FATAL
-    assert "API version not supported" in error.str()
-    consumer.close()
+    """Two members share the partitions; what the first committed is not read again (KIP-848)."""
+    fill(cluster, topic)
+    config = {
+        "bootstrap.servers": cluster.bootstrap,
+        "group.id": group,
+        "group.protocol": "consumer",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
+    one, two = ConfluentConsumer(config), ConfluentConsumer(config)
+    one.subscribe([topic])
+    deadline, seen = time.monotonic() + WAIT_S, 0
+    while seen < ROWS:
+        assert time.monotonic() < deadline, f"{seen} of {ROWS} records"
+        message = one.poll(0.5)
+        if message is not None:
+            assert message.error() is None
+            seen += 1
+    one.commit(asynchronous=False)
+    two.subscribe([topic])
+    while not (two.assignment() and len(one.assignment()) + len(two.assignment()) == PARTITIONS):
+        assert time.monotonic() < deadline, (one.assignment(), two.assignment())
+        assert one.poll(0.1) is None and two.poll(0.1) is None, "committed, so read by nobody"
+    one.close()
+    two.close()
 
 
-@pytest.mark.parametrize(
-    ("tool", "extra", "told"),
-    [
-        (
-            "ConsoleConsumer",
-            ("--command-property", "group.protocol=consumer"),
-            "Set group.protocol=classic",
-        ),
-        ("ConsoleShareConsumer", (), "does not support the share group protocol"),
-    ],
-)
-def test_the_new_group_protocols_fail_at_once_with_java(
-    cluster: LocalCluster, topic: str, group: str, tool: str, extra: tuple[str, ...], told: str
+def test_java_consumes_by_the_consumer_protocol_and_its_tools_describe_the_group(
+    cluster: LocalCluster, topic: str, group: str
 ) -> None:
+    fill(cluster, topic)
+    where = ("--bootstrap-server", cluster.bootstrap)
     output = kafka_tool(
-        f"org.apache.kafka.tools.consumer.{tool}",
-        *("--bootstrap-server", cluster.bootstrap, "--topic", topic, "--group", group),
-        *("--timeout-ms", "1000", *extra),
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        *(*where, "--topic", topic, "--group", group, "--from-beginning"),
+        *("--max-messages", str(ROWS), "--command-property", "group.protocol=consumer"),
     )
-    assert told in output
+    assert f"Processed a total of {ROWS} messages" in output
+    tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+    listed = kafka_tool(tool, *where, "--list", "--type", "--state")
+    assert any({group, "Consumer", "Empty"} <= set(line.split()) for line in listed.splitlines()), (
+        listed
+    )
+    described = kafka_tool(tool, *where, "--describe", "--group", group)
+    assert described.count(topic) == PARTITIONS, described

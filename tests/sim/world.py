@@ -455,13 +455,13 @@ def run(
     seed: int, *, tells: bool = False, plan: Plan | None = None, kind: type[World] = World
 ) -> Outcome:
     """Run one seed. `tells`: the log contains the brokers' own log lines."""
-    world = kind(seed, plan)
-    listener = _Listener(world, tells=tells)
+    gc.disable()
+    gc.freeze()  # collections pass by all that was there before: half a second each in a test run
+    listener = _Listener(world := kind(seed, plan), tells=tells)
     root = logging.getLogger()
     before = root.level, root.handlers[:], sys.unraisablehook
     root.handlers[:] = [listener]
     root.setLevel(listener.level)
-    gc.disable()
     try:
         world.live()
     finally:
@@ -476,6 +476,7 @@ def run(
         world.note(f"{outcome.events} events, digest {world.scheduler.digest:x}")
         del world, listener
         _collect()
+        gc.unfreeze()
         gc.enable()
         root.level, root.handlers[:], sys.unraisablehook = before
     return outcome

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -20,6 +20,7 @@ from headwater_broker.api.request_limits import ApiConfig
 from headwater_broker.api.request_meters import Meters
 from headwater_broker.coordinator.common.service import Coordinators
 from headwater_broker.coordinator.group.service import GroupService
+from headwater_broker.coordinator.share_state.service import ShareStateService
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.coordinator.transaction.service import TransactionService
 from headwater_broker.coordinator.transaction.sink_service import SinkService
@@ -28,6 +29,7 @@ from headwater_broker.log.log_manager import LogManager
 from headwater_broker.metadata.acl_store import AclStore
 from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.controller_channel import ControllerChannel
+from headwater_broker.metadata.group_settings import GroupSettings, GroupSettingsOf
 from headwater_broker.quota.client_quotas import ClientQuotas
 from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
 from headwater_broker.replica.append_service import AppendService
@@ -36,6 +38,8 @@ from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.marker_writer import MarkerWriter
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.read_service import ReadService
+from headwater_broker.replica.share.manager import ShareManager
+from headwater_broker.replica.share.ports import Persister
 from headwater_broker.replica.transaction_verification import Enlistment, TransactionVerifier
 from headwater_broker.runtime.broker_loggers import BrokerLoggers
 from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
@@ -63,6 +67,10 @@ class Services:
     groups: GroupService
     transactions: TransactionService
     sinks: SinkService
+    share_states: ShareStateService
+    """The share coordinators of this broker."""
+    persister: Persister
+    """The share coordinators wherever they are."""
     claimed_partitions: Callable[[int], Awaitable[frozenset[tuple[str, int]]]]
     """Producer id -> partitions of its open transaction that a coordinator will still end. Raises
     KafkaError when a coordinator does not answer."""
@@ -71,6 +79,7 @@ class Services:
     authorizer: Authorizer
     purgatories: Purgatories
     sessions: FetchSessionCache
+    shares: ShareManager
     meters: Meters
     warmer: Warmer
     background: Background
@@ -83,6 +92,8 @@ class Services:
     """(topic, topic id) -> where the topic's Delta table is."""
     tiered_end: Callable[[UUID, int], int | None]
     """(topic id, partition) -> the offset after the last one in the table; None while unknown."""
+    end_offsets: Callable[[Iterable[tuple[str, int]]], Awaitable[Mapping[tuple[str, int], int]]]
+    """Partitions -> their high watermarks, of those whose leader answers."""
     leads: Callable[[str, int, int], Awaitable[bool]]
     """(topic, partition, leader epoch): whether this broker leads, as the metadata store says."""
     tokens: TokenTable = field(default_factory=lambda: TokenTable(TokenSecrets()))
@@ -93,6 +104,8 @@ class Services:
     """None where no authorizer is configured: everything is allowed."""
     loggers: BrokerLoggers = field(default_factory=BrokerLoggers)
     controls: BrokerControls = field(default_factory=BrokerControls)
+    group_settings: GroupSettingsOf = field(default_factory=lambda: lambda _: GroupSettings())
+    """Group id -> the settings of that group as they are now."""
 
     @property
     def config(self) -> ApiConfig:

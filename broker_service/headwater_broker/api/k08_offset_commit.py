@@ -1,7 +1,7 @@
 """OffsetCommit: commits offsets of a group; they are durable when the response is sent.
 
 Unknown topics and missing rights are errors of their partitions; the other partitions commit.
-Version 10 names topics by id (KIP-848).
+Version 9 takes member epochs, version 10 names topics by id (KIP-848).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from headwater_broker.api.committed_rows import check_topic, commits
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.group_authorization import NAMES_BY_ID_SINCE, require_group
 from headwater_broker.api.registry import handles
+from headwater_broker.coordinator.group.offset_commands import OffsetCommit
 from headwater_broker.coordinator.group.offsets import Commit
-from headwater_broker.coordinator.group.shard import OffsetCommit
 
 UNKNOWN_GROUP_SINCE = 9
 """Before this version an unknown group is answered as ILLEGAL_GENERATION (KIP-848)."""
@@ -45,7 +45,7 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
         denied = error.code
     if rows and not denied:
         try:
-            codes = await ctx.broker.groups.commit(_commit_request(request, tuple(rows)))
+            codes = await ctx.broker.groups.commit(_commit_request(ctx, request, tuple(rows)))
         except KafkaError as error:
             # Rows that were refused before keep their own codes, as in Kafka.
             code = client_code(error.code, ctx.api_version)
@@ -76,7 +76,9 @@ def client_code(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-def _commit_request(request: OffsetCommitRequest, rows: tuple[Commit, ...]) -> OffsetCommit:
+def _commit_request(
+    ctx: RequestContext, request: OffsetCommitRequest, rows: tuple[Commit, ...]
+) -> OffsetCommit:
     return OffsetCommit(
         group_id=request.group_id,
         generation=request.generation_id_or_member_epoch,
@@ -84,4 +86,5 @@ def _commit_request(request: OffsetCommitRequest, rows: tuple[Commit, ...]) -> O
         instance_id=request.group_instance_id,
         retention_ms=request.retention_time_ms,
         rows=rows,
+        version=ctx.api_version,
     )

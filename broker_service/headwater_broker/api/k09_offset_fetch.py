@@ -1,7 +1,7 @@
 """OffsetFetch: committed offsets of one group (to version 7) or of several (KIP-709).
 
-A partition without a commit has offset -1 and no error. Version 10 names topics by id. Member
-epochs (version 9) belong to the groups of KIP-848, which are not served: classic members send none.
+A partition without a commit has offset -1 and no error. From version 9 on a member of a consumer
+group names itself and its epoch (KIP-848); version 10 names topics by id.
 With `require_stable` (version 7, KIP-447) an offset that an open transaction may change is answered
 as UNSTABLE_OFFSET_COMMIT, which clients retry.
 """
@@ -31,7 +31,9 @@ from headwater_broker.api.group_authorization import (
     topic_name,
 )
 from headwater_broker.api.registry import handles
+from headwater_broker.coordinator.group.classic_group import TopicPartition
 from headwater_broker.coordinator.group.offsets import Committed
+from headwater_broker.coordinator.group.service import GroupOffsets
 
 GROUPS_SINCE = 8
 TOP_LEVEL_ERROR_SINCE = 2
@@ -87,20 +89,34 @@ async def _group(
     try:
         require_group(ctx, Operation.DESCRIBE, requested.group_id)
         if requested.topics is None:
-            rows = await _all(ctx, requested.group_id, require_stable=require_stable)
+            rows = await _all(ctx, requested, require_stable=require_stable)
         else:
-            rows = await _some(
-                ctx, requested.group_id, requested.topics, require_stable=require_stable
-            )
+            rows = await _some(ctx, requested, requested.topics, require_stable=require_stable)
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=requested.group_id, error_code=error.code)
     return OffsetFetchResponseGroup(group_id=requested.group_id, topics=tuple(rows))
 
 
+async def _fetch(
+    ctx: RequestContext,
+    requested: OffsetFetchRequestGroup,
+    wanted: tuple[TopicPartition, ...] | None,
+    *,
+    require_stable: bool,
+) -> GroupOffsets:
+    return await ctx.broker.groups.fetch(
+        requested.group_id,
+        wanted,
+        require_stable=require_stable,
+        member_id=requested.member_id,
+        member_epoch=requested.member_epoch,
+    )
+
+
 async def _all(
-    ctx: RequestContext, group_id: str, *, require_stable: bool
+    ctx: RequestContext, requested: OffsetFetchRequestGroup, *, require_stable: bool
 ) -> list[OffsetFetchResponseTopics]:
-    found = await ctx.broker.groups.fetch(group_id, None, require_stable=require_stable)
+    found = await _fetch(ctx, requested, None, require_stable=require_stable)
     by_topic: dict[str, list[OffsetFetchResponsePartitions]] = {}
     for (topic, partition), row in found.items():
         if ctx.allowed(Operation.DESCRIBE, ResourceType.TOPIC, topic):
@@ -121,7 +137,7 @@ async def _all(
 
 async def _some(
     ctx: RequestContext,
-    group_id: str,
+    requested: OffsetFetchRequestGroup,
     topics: Iterable[OffsetFetchRequestTopics],
     *,
     require_stable: bool,
@@ -140,7 +156,7 @@ async def _some(
         else:
             rows[at] = _failed(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     wanted = tuple((names[at], p) for at in names for p in topics[at].partition_indexes)
-    found = await ctx.broker.groups.fetch(group_id, wanted, require_stable=require_stable)
+    found = await _fetch(ctx, requested, wanted, require_stable=require_stable)
     for at, name in names.items():
         rows[at] = OffsetFetchResponseTopics(
             name=topics[at].name,

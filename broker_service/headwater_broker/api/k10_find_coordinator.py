@@ -1,8 +1,7 @@
 """FindCoordinator: the broker that leads a key's partition of its internal topic.
 
 The internal topic is created when the first coordinator of its kind is looked up. Version 4 has
-several keys per request (KIP-699). Share groups have no coordinator; their refusal is final, so
-that clients do not retry for ever.
+several keys per request (KIP-699). The coordinators of share partitions (KIP-932) are for brokers.
 """
 
 from __future__ import annotations
@@ -16,7 +15,12 @@ from headwater.wire.apis.k10_find_coordinator import (
 )
 from headwater.wire.restore_names import RESTORE_CLIENT_ID
 from headwater.wire.sink_names import TICKETS_KEY, coordinator_key
-from headwater_broker.api.admin.forwarding import await_view, have_leaders
+from headwater_broker.api.admin.forwarding import (
+    await_view,
+    have_leaders,
+    may_on_cluster,
+    require_on_cluster,
+)
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.epoch_requests import may_allocate_tickets
 from headwater_broker.api.k03_metadata import creatable, create_on_demand
@@ -24,6 +28,7 @@ from headwater_broker.api.listener_endpoints import Endpoint, endpoints
 from headwater_broker.api.registry import handles
 from headwater_broker.coordinator.common.service import Coordinator as CoordinatorPort
 from headwater_broker.coordinator.common.service import CoordinatorType
+from headwater_broker.coordinator.share_state.service import parse_coordinator_key
 from headwater_broker.coordinator.transaction.service import check_storable
 
 KEY_TYPES = frozenset(CoordinatorType)
@@ -37,6 +42,7 @@ RESOURCES = {
     ),
 }
 """Key type -> resource whose DESCRIBE is needed, the error without it, the name in messages."""
+SHARE_KEYS_SINCE = 6
 
 
 @handles(FindCoordinatorRequest, FindCoordinatorResponse)
@@ -70,6 +76,8 @@ def _service(ctx: RequestContext, key_type: int) -> CoordinatorPort | None:
 def _may_describe(ctx: RequestContext, key_type: int, key: str) -> bool:
     if _service(ctx, key_type) is None:
         return False
+    if key_type == CoordinatorType.SHARE:
+        return may_on_cluster(ctx, Operation.CLUSTER_ACTION)
     resource = RESOURCES[CoordinatorType(key_type)][0]
     if resource is ResourceType.TRANSACTIONAL_ID:
         if key == TICKETS_KEY:
@@ -130,11 +138,15 @@ def _endpoint(ctx: RequestContext, key_type: int, key: str) -> Endpoint:
     if coordinator is None:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"no coordinators of key type {key_type}, only of groups and transactional ids",
+            f"no coordinators of key type {key_type}, only of groups, transactional ids and share "
+            "partitions",
         )
-    _, code, noun = RESOURCES[CoordinatorType(key_type)]
-    if not _may_describe(ctx, key_type, key):
-        raise KafkaError(code, f"no DESCRIBE on {noun} {key}")
+    if key_type == CoordinatorType.SHARE:
+        _check_share_key(ctx, key)
+    else:
+        _, code, noun = RESOURCES[CoordinatorType(key_type)]
+        if not _may_describe(ctx, key_type, key):
+            raise KafkaError(code, f"no DESCRIBE on {noun} {key}")
     if key_type == CoordinatorType.TRANSACTION:
         check_storable(key)
     partition = coordinator.partition_of(key)
@@ -147,3 +159,14 @@ def _endpoint(ctx: RequestContext, key_type: int, key: str) -> Endpoint:
             f"{coordinator.topic}-{partition} has no live leader now",
         )
     return found[0]
+
+
+def _check_share_key(ctx: RequestContext, key: str) -> None:
+    """Raises CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST."""
+    require_on_cluster(ctx, Operation.CLUSTER_ACTION)
+    if ctx.api_version < SHARE_KEYS_SINCE:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"version {ctx.api_version} knows no share partitions, {SHARE_KEYS_SINCE} does",
+        )
+    parse_coordinator_key(key)

@@ -1,7 +1,8 @@
 """ApiVersions: the API keys and versions in the registry (KIP-35, KIP-511, KIP-584).
 
 `transaction.version` 2 is finalized, so that clients use the second version of the transaction
-protocol (KIP-890) as soon as they support it; those that do not use the first one.
+protocol (KIP-890) as soon as they support it; those that do not use the first one. `group.version`
+1 stands for consumer groups (KIP-848), `share.version` 1 for share groups (KIP-932).
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from headwater_broker.api.registry import handles, rows
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """KIP-511: both names end up in metrics and logs."""
-TRANSACTION_VERSION = "transaction.version"
-TRANSACTION_VERSION_MAX = 2
+FEATURES = {"transaction.version": 2, "group.version": 1, "share.version": 1}
+"""The finalized version of each feature, the highest there is."""
 FEATURES_EPOCH = 1
 """Of the finalized features, which never change while a broker runs; -1 means unknown."""
 ZERO_LOW_SINCE = 4
@@ -66,13 +67,13 @@ def api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersion
     names = (request.client_software_name, request.client_software_version)
     if ctx.api_version >= 3 and not all(map(_SOFTWARE.fullmatch, names)):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    supported = SupportedFeatureKey(
-        name=TRANSACTION_VERSION, min_version=0, max_version=TRANSACTION_VERSION_MAX
+    supported = tuple(
+        SupportedFeatureKey(name=name, min_version=0, max_version=version)
+        for name, version in FEATURES.items()
     )
-    finalized = FinalizedFeatureKey(
-        name=TRANSACTION_VERSION,
-        max_version_level=TRANSACTION_VERSION_MAX,
-        min_version_level=TRANSACTION_VERSION_MAX,
+    finalized = tuple(
+        FinalizedFeatureKey(name=name, max_version_level=version, min_version_level=version)
+        for name, version in FEATURES.items()
     )
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
@@ -80,7 +81,7 @@ def api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersion
             two_phase=ctx.broker.transactions.is_two_phase_enabled,
             own_client=request.client_software_name == OWN_SOFTWARE,
         ),
-        supported_features=(supported,) if ctx.api_version >= ZERO_LOW_SINCE else (),
+        supported_features=supported if ctx.api_version >= ZERO_LOW_SINCE else (),
         finalized_features_epoch=FEATURES_EPOCH,
-        finalized_features=(finalized,),
+        finalized_features=finalized,
     )

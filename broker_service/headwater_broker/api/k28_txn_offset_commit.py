@@ -20,9 +20,9 @@ from headwater_broker.api.committed_rows import check_topic, commits
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
 from headwater_broker.coordinator.common.shard import Producer
+from headwater_broker.coordinator.group.offset_commands import TransactionalCommit
 from headwater_broker.coordinator.group.offsets import Commit
 from headwater_broker.coordinator.group.service import Codes
-from headwater_broker.coordinator.group.shard import TransactionalCommit
 from headwater_broker.coordinator.transaction.service import check_transactional_id
 
 NAMES_BY_ID_SINCE = 6

@@ -1,4 +1,4 @@
-"""DescribeConfigs: the configs of a topic, of this broker or of its loggers, with value and source.
+"""DescribeConfigs: configs of a topic, a group, this broker or its loggers, with their source.
 
 Answered from this broker's metadata and settings. Sources and synonyms are KIP-226's.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from headwater.config.keys import BROKER_KEYS, ConfigKey, Kind
+from headwater.config.keys import BROKER_KEYS, GROUP_KEYS, ConfigKey, Kind
 from headwater.config.layers import Given, Source
 from headwater.errors import ErrorCode
 from headwater.ports.authorizer import Operation
@@ -23,6 +23,7 @@ from headwater.wire.apis.k32_describe_configs import (
 from headwater_broker.api.admin.broker_loggers import describe_loggers, not_this_broker
 from headwater_broker.api.admin.config_authorization import (
     BROKER_LOGGER_RESOURCE,
+    GROUP_RESOURCE,
     TOPIC_RESOURCE,
     refusal,
 )
@@ -70,6 +71,8 @@ def _describe(
         if view is None:
             return _failed(resource, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
         rows = _topic_rows(ctx, request, view.configs)
+    elif kind == GROUP_RESOURCE:
+        rows = _group_rows(ctx, request, ctx.broker.view.group_configs.get(name, {}))
     elif not name or (name.isascii() and name.isdigit() and int(name) == ctx.broker.broker_id):
         rows = _broker_rows(ctx, request, is_default=not name)
     else:
@@ -90,6 +93,15 @@ def _topic_rows(
 ) -> Iterator[DescribeConfigsResourceResult]:
     for key, value, _, given in ctx.broker.config.settings.topic_rows(overrides):
         yield _row(request, key, value, given, read_only=False)
+
+
+def _group_rows(
+    ctx: RequestContext, request: DescribeConfigsRequest, overrides: Mapping[str, str]
+) -> Iterator[DescribeConfigsResourceResult]:
+    """Also of a group that does not exist, as in Kafka."""
+    for _, key in sorted(GROUP_KEYS.items()):
+        given = ctx.broker.config.settings.of_group(key, overrides)
+        yield _row(request, key, given[0].value, given, read_only=False)
 
 
 def _broker_rows(

@@ -1,8 +1,8 @@
-"""A client connection as the raw handlers (Produce, Fetch) see it."""
+"""A client connection as the raw handlers (Produce, Fetch, ShareFetch) see it."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from headwater_broker.api.context import Services
@@ -25,6 +25,8 @@ class Peer(Protocol):
     """By API key; `Meters.of_followers` once the peer has fetched as a follower."""
     rejected: RejectedBatches | None
     """Batches that were rejected and are sent again; None while there are none."""
+    at_end: dict[object, Callable[[], None]]
+    """Called when the connection is lost: what ends with it, by owner."""
 
     def park(self) -> ParkedReply:
         """Keep the next place in the order of replies."""

@@ -7,7 +7,7 @@ handler takes the decoded request and returns the response, or an awaitable of i
     @handles(MetadataRequest, MetadataResponse)
     def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse: ...
 
-Produce and Fetch bypass the codec: `handles_raw` gives them the frame in place.
+Produce, Fetch and ShareFetch are given the frame in place (`handles_raw`).
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def handles_raw(
     with_throttle_time: AmendResponse,
     advertised_low: int | None = None,
 ) -> Callable[[RawHandler], RawHandler]:
-    """Register a handler that parses the frame itself (Produce, Fetch).
+    """Register a handler that parses the frame itself (Produce, Fetch, ShareFetch).
 
     It is called as (connection, view, start and end of the body, version, correlation id), and with
     the client's quotas as `quota` while some client has any. Behind the end the view goes on with

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from headwater_broker.runtime.histogram import Histogram
 
 STAGES = ("queue", "local", "remote", "throttle", "send")
-PRODUCE, FETCH = 0, 1
+PRODUCE, FETCH, SHARE_FETCH = 0, 1, 78
 
 
 class RequestTiming:
@@ -213,10 +213,10 @@ class Meters:
         self.apis: dict[int, ApiMeter] = {}
         self.fetch_follower = ApiMeter()
         """Fetches of followers; those of consumers are `api(FETCH)`."""
-        produce, fetch = self.api(PRODUCE), self.api(FETCH)
-        self.of_clients = {PRODUCE: produce, FETCH: fetch}
+        produce, fetch, share_fetch = self.api(PRODUCE), self.api(FETCH), self.api(SHARE_FETCH)
+        self.of_clients = {PRODUCE: produce, FETCH: fetch, SHARE_FETCH: share_fetch}
         """The meters of the hot path, for a client's connection and for a follower's."""
-        self.of_followers = {PRODUCE: produce, FETCH: self.fetch_follower}
+        self.of_followers = {**self.of_clients, FETCH: self.fetch_follower}
         self.connections = 0
         self.connections_total = 0
         self.connections_closed_malformed = 0

@@ -5,5 +5,5 @@ A key that is not registered (`headwater_broker.api.registry`) closes its connec
 
 from __future__ import annotations
 
-ADVERTISED_REFUSALS = (68, 76, 78)
-"""ConsumerGroupHeartbeat, ShareGroupHeartbeat, ShareFetch."""
+ADVERTISED_REFUSALS: tuple[int, ...] = ()
+"""None is left since consumer groups and share groups are served."""

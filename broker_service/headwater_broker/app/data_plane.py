@@ -21,11 +21,12 @@ from headwater.ports.authorizer import Authorizer
 from headwater.ports.remote_log import RemoteLog, TieredTopic
 from headwater.security.protocol import SecurityProtocol
 from headwater.system_files import disk_space
-from headwater.topic_names import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from headwater.topic_names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from headwater.wire.restore_names import GROUPS_PENDING
 from headwater_broker.api.background_calls import Background
 from headwater_broker.api.context import Services
 from headwater_broker.api.fetch_session.cache import FetchSessionCache
+from headwater_broker.api.k03_metadata import create_on_demand
 from headwater_broker.api.page_cache_port import Warmer
 from headwater_broker.api.registry import load_handlers
 from headwater_broker.api.request_limits import ApiConfig, InternalTopicConfig
@@ -33,8 +34,10 @@ from headwater_broker.api.request_meters import Meters
 from headwater_broker.app.broker_connections import BrokerConnections
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.dynamic_config import DynamicConfigs
+from headwater_broker.app.end_offsets import EndOffsets
 from headwater_broker.app.enlistment import TransactionEnlistment
 from headwater_broker.app.marker_channel import IsDeleted, MarkerChannel, deleted_for_all
+from headwater_broker.app.share_state_channel import ShareStateChannel
 from headwater_broker.app.transaction_channel import TransactionChannel
 from headwater_broker.app.transaction_claims import TransactionClaims
 from headwater_broker.coordinator.common.service import (
@@ -44,6 +47,8 @@ from headwater_broker.coordinator.common.service import (
 )
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.service import GroupService
+from headwater_broker.coordinator.share_state.config import ShareCoordinatorConfig
+from headwater_broker.coordinator.share_state.service import ShareStateService
 from headwater_broker.coordinator.transaction.config import TransactionConfig
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.coordinator.transaction.service import TransactionService
@@ -53,6 +58,7 @@ from headwater_broker.log.log_manager import LogManager
 from headwater_broker.metadata.acl_store import AclStore
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.metadata.controller_channel import ControllerChannel
+from headwater_broker.metadata.group_settings import GroupSettingsOf, KnownGroupSettings
 from headwater_broker.network.connection import Connection
 from headwater_broker.network.listener import Listener, MakeAuthenticator, MakeConnection
 from headwater_broker.quota.client_quotas import ClientQuotas
@@ -65,8 +71,14 @@ from headwater_broker.replica.marker_writer import EndTransaction, MarkerWriter
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.read_service import ReadService
 from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.replica.share.led_partition import ShareParts
+from headwater_broker.replica.share.manager import ShareManager, first_offset
+from headwater_broker.replica.share.ports import Persister
 from headwater_broker.replica.transaction_verification import TransactionVerifier
 from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
+
+OWN_NAME = "headwater"
+"""The principal that the broker creates its own topics as, for the controller's log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +103,10 @@ class DataPlaneParts:
     disk_space: Callable[[str], tuple[int, int]] = disk_space
     is_topic_deleted: IsDeleted = deleted_for_all
     acls: AclStore | None = None
+    persister: Persister | None = None
+    """Of share partitions; None: the share coordinators of the cluster."""
+    group_settings: GroupSettingsOf | None = None
+    """In place of the configs of groups, for tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +118,7 @@ class DataPlane:
     replicas: ReplicaManager
     services: Services
     transaction_channel: TransactionChannel
+    share_state_channel: ShareStateChannel
 
 
 def build_data_plane(parts: DataPlaneParts) -> DataPlane:
@@ -118,8 +135,32 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         on_leadership=appends.leadership_changed,
     )
     coordinators = _build_coordinators(parts, replicas, appends)
+    services = _build_services(parts, replicas, appends, purgatories, coordinators)
+    _subscribe_to_configs(dynamic, parts.logs, replicas)
+    _subscribe_to_metadata(view, services)
+    coordinators.persister.create_topic = lambda: create_on_demand(
+        services, (SHARE_STATE_TOPIC,), OWN_NAME
+    )
+    if parts.acls is not None:
+        parts.acls.on_change.append(purgatories.fetch.recheck_all)
+    return DataPlane(
+        purgatories, appends, replicas, services, coordinators.channel, coordinators.persister
+    )
+
+
+def _build_services(
+    parts: DataPlaneParts,
+    replicas: ReplicaManager,
+    appends: AppendService,
+    purgatories: Purgatories,
+    coordinators: _Coordinators,
+) -> Services:
+    """The services of the handlers."""
+    dynamic, view, ports = parts.dynamic, parts.view, parts.replication
+    config = dynamic.config
+    reads = ReadService(parts.remote_log, parts.tiered_topic, ports.tiered_end)
     api_config = CurrentApiConfig(dynamic)
-    services = Services(
+    return Services(
         broker_id=config.broker_id,
         cluster_id=view.cluster_id,
         clock=ports.clock,
@@ -130,13 +171,15 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         markers=coordinators.markers,
         enlistment=coordinators.enlistment,
         verifier=TransactionVerifier(coordinators.enlistment, appends.lowest),
-        reads=ReadService(parts.remote_log, parts.tiered_topic, ports.tiered_end),
+        reads=reads,
         alter_log_dirs=_alter_log_dirs(parts, replicas),
         view=view,
         controller=parts.controller,
         groups=coordinators.groups,
         transactions=coordinators.transactions,
         sinks=coordinators.sinks,
+        share_states=coordinators.share_states,
+        persister=coordinators.persister,
         coordinators=coordinators.by_type(),
         claimed_partitions=coordinators.claims.partitions_of,
         producer_ids=parts.producer_ids,
@@ -154,16 +197,14 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         disk_space=parts.disk_space,
         tiered_topic=parts.tiered_topic,
         tiered_end=ports.tiered_end,
+        end_offsets=EndOffsets(view, replicas, ports.connect, parts.limits.listener).of,
         leads=parts.leads,
         tokens=parts.tokens,
         cleaner=parts.cleaner,
         acls=parts.acls,
+        group_settings=coordinators.group_settings,
+        shares=_shares(parts, replicas, reads, purgatories, coordinators),
     )
-    _subscribe_to_configs(dynamic, parts.logs, replicas)
-    _subscribe_to_metadata(view, services)
-    if parts.acls is not None:
-        parts.acls.on_change.append(purgatories.fetch.recheck_all)
-    return DataPlane(purgatories, appends, replicas, services, coordinators.channel)
 
 
 def _alter_log_dirs(parts: DataPlaneParts, replicas: ReplicaManager) -> AlterLogDirsManager:
@@ -176,10 +217,34 @@ def _alter_log_dirs(parts: DataPlaneParts, replicas: ReplicaManager) -> AlterLog
     )
 
 
+def _shares(
+    parts: DataPlaneParts,
+    replicas: ReplicaManager,
+    reads: ReadService,
+    purgatories: Purgatories,
+    coordinators: _Coordinators,
+) -> ShareManager:
+    clock, dynamic = parts.replication.clock, parts.dynamic
+    shares = ShareManager(
+        ShareParts(
+            persister=parts.persister or coordinators.persister,
+            settings_of=coordinators.group_settings,
+            first_offset=first_offset(reads, clock.now_ms),
+            clock=clock,
+            loop=parts.loop,
+            purgatory=purgatories.fetch,
+        ),
+        lambda: dynamic.config.values.integer("group.share.max.share.sessions"),
+    )
+    replicas.leadership_listeners.append(shares.leadership_changed)
+    return shares
+
+
 @dataclass(frozen=True, slots=True)
 class _Coordinators:
     """The coordinators, and how they reach partitions and each other."""
 
+    group_settings: GroupSettingsOf
     groups: GroupService
     transactions: TransactionService
     sinks: SinkService
@@ -187,11 +252,14 @@ class _Coordinators:
     enlistment: TransactionEnlistment
     claims: TransactionClaims
     channel: TransactionChannel
+    share_states: ShareStateService
+    persister: ShareStateChannel
 
     def by_type(self) -> Coordinators:
         return {
             CoordinatorType.GROUP: self.groups.coordinator,
             CoordinatorType.TRANSACTION: self.transactions.coordinator,
+            CoordinatorType.SHARE: self.share_states.coordinator,
         }
 
 
@@ -200,12 +268,21 @@ def _build_coordinators(
 ) -> _Coordinators:
     view, ports, config = parts.view, parts.replication, parts.dynamic.config
     coordinator_parts = CoordinatorParts(
-        replicas, appends, view, ports.clock, ports.entropy, parts.leads
+        replicas, appends, view, ports.clock, ports.entropy, parts.leads, ports.off_loop
     )
     connections = BrokerConnections(view, ports.connect, parts.limits.listener)
     for_markers = BrokerConnections(view, ports.connect, parts.limits.listener)
-    view.on_brokers += [connections.live_brokers_changed, for_markers.live_brokers_changed]
+    for_share_states = BrokerConnections(view, ports.connect, parts.limits.listener)
+    view.on_brokers += [
+        connections.live_brokers_changed,
+        for_markers.live_brokers_changed,
+        for_share_states.live_brokers_changed,
+    ]
     channel = TransactionChannel(config.broker_id, connections, for_markers)
+    dynamic = parts.dynamic
+    group_settings = parts.group_settings or KnownGroupSettings(
+        view, lambda: dynamic.config.values, lambda: dynamic.settings.merged()
+    )
     # Markers reach groups through their coordinator, which is built last: it enlists its partition.
     replaying: dict[str, EndTransaction] = {}
     markers = MarkerWriter(replicas, appends, ports.clock, replaying)
@@ -218,10 +295,29 @@ def _build_coordinators(
     )
     sinks = SinkService(transactions.coordinator, of_transactions, parts.producer_ids)
     enlistment = TransactionEnlistment(config.broker_id, view, transactions, channel)
-    groups = GroupService(coordinator_parts, GroupConfig.from_values(config.values))
+    share_states = ShareStateService(
+        coordinator_parts, ShareCoordinatorConfig.from_values(config.values)
+    )
+    persister = ShareStateChannel(
+        config.broker_id, view, share_states, for_share_states, ports.clock
+    )
+    groups = GroupService(
+        coordinator_parts, GroupConfig.from_values(config.values), persister, group_settings
+    )
     replaying[groups.coordinator.topic] = groups.coordinator.runtime.end_transaction
     claims = TransactionClaims(config.broker_id, view, transactions, connections)
-    return _Coordinators(groups, transactions, sinks, markers, enlistment, claims, channel)
+    return _Coordinators(
+        group_settings,
+        groups,
+        transactions,
+        sinks,
+        markers,
+        enlistment,
+        claims,
+        channel,
+        share_states,
+        persister,
+    )
 
 
 def _subscribe_to_configs(
@@ -262,6 +358,9 @@ def _subscribe_to_metadata(view: MetadataCache, services: Services) -> None:
     for coordinator in services.coordinators.values():
         replicas.leadership_listeners.append(coordinator.leadership_changed)
         view.on_change.append(coordinator.metadata_changed)
+    groups = services.groups
+    view.on_change += [groups.consumers.metadata_changed, groups.shares.metadata_changed]
+    view.on_change.append(services.share_states.remember_topics)
     view.on_brokers.append(services.purgatories.watches.live_brokers_changed)
 
 
@@ -329,6 +428,8 @@ def internal_topics(v: Values) -> dict[str, InternalTopicConfig]:
     transaction_replicas = v.integer("transaction.state.log.replication.factor")
     # A cluster of one broker would refuse every write with more than one in-sync replica.
     min_isr = min(v.integer("transaction.state.log.min.isr"), transaction_replicas)
+    share_replicas = v.integer("share.coordinator.state.topic.replication.factor")
+    share_min_isr = min(v.integer("share.coordinator.state.topic.min.isr"), share_replicas)
     return {
         OFFSETS_TOPIC: InternalTopicConfig(
             v.integer("offsets.topic.num.partitions"),
@@ -348,6 +449,19 @@ def internal_topics(v: Values) -> dict[str, InternalTopicConfig]:
                 ("cleanup.policy", "compact"),
                 ("min.insync.replicas", str(min_isr)),
                 ("segment.bytes", str(v.integer("transaction.state.log.segment.bytes"))),
+            ),
+        ),
+        SHARE_STATE_TOPIC: InternalTopicConfig(
+            v.integer("share.coordinator.state.topic.num.partitions"),
+            share_replicas,
+            (
+                ("cleanup.policy", "delete"),
+                ("compression.type", "producer"),
+                ("min.insync.replicas", str(share_min_isr)),
+                ("retention.bytes", "-1"),
+                ("retention.ms", "-1"),
+                ("segment.bytes", str(v.integer("share.coordinator.state.topic.segment.bytes"))),
+                ("unclean.leader.election.enable", "false"),
             ),
         ),
     }

@@ -13,7 +13,7 @@ from typing import Any
 from headwater.errors import HeadwaterError, KafkaError
 from headwater.ports.metadata_store import SessionState, StoreError
 from headwater_broker.app.config import NodeConfig
-from headwater_broker.app.environment import Environment, system_environment
+from headwater_broker.app.environment import Environment
 from headwater_broker.app.scheduler import Scheduler
 from headwater_broker.app.tls_listeners import RENEWAL_CHECK_S
 from headwater_broker.app.wiring import BrokerServer, StoredFacts
@@ -44,20 +44,6 @@ WATCHDOG_MIN_S = 10.0
 """The loop may block as long as the metadata session lasts, but at least this long."""
 
 logger = logging.getLogger(__name__)
-
-
-async def run(config: NodeConfig, announce: Callable[[dict[str, Any]], None]) -> None:
-    """Run a broker until it is asked to stop. Raises UsageError when it cannot start."""
-    loop = asyncio.get_running_loop()
-    stopping: asyncio.Future[str] = loop.create_future()
-
-    def stop(reason: str) -> None:
-        if not stopping.done():
-            stopping.set_result(reason)
-
-    process.watch_stop(loop, stop)
-    server = await build(config, await system_environment(config), stop)
-    await live(server, announce, stopping)
 
 
 async def build(
@@ -327,7 +313,10 @@ class Lifecycle:
             yield "audit topic", server.audit_topic.close
         yield "groups", server.services.groups.close
         yield "transactions", server.services.transactions.close
+        yield "share partitions", server.services.shares.close
+        yield "share states", server.services.share_states.close
         yield "transaction channel", server.transaction_channel.close
+        yield "share state channel", server.share_state_channel.close
         yield "transaction verification", server.services.verifier.close
         yield "appends", server.services.appends.close
         yield "background", server.services.background.close

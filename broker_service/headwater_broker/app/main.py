@@ -5,14 +5,31 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import click
 
 from headwater.errors import EXIT_FAILED, EXIT_USAGE, HeadwaterError, UsageError
-from headwater_broker.app.config import load
-from headwater_broker.app.lifecycle import announce_on_stdout, run
+from headwater_broker.app.config import NodeConfig, load
+from headwater_broker.app.lifecycle import announce_on_stdout, build, live
+from headwater_broker.app.system_environment import system_environment
 from headwater_broker.runtime import process
 from headwater_broker.runtime.event_loop import MeasuredLoop
+
+
+async def run(config: NodeConfig, announce: Callable[[dict[str, Any]], None]) -> None:
+    """Run a broker until it is asked to stop. Raises UsageError when it cannot start."""
+    loop = asyncio.get_running_loop()
+    stopping: asyncio.Future[str] = loop.create_future()
+
+    def stop(reason: str) -> None:
+        if not stopping.done():
+            stopping.set_result(reason)
+
+    process.watch_stop(loop, stop)
+    server = await build(config, await system_environment(config), stop)
+    await live(server, announce, stopping)
 
 
 @click.command()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from headwater.client.connection import open_connection
 from headwater.clock import Clock
-from headwater.config.keys import Values
+from headwater.config.keys import Values, group_limits
 from headwater.ports.authorizer import AllowAll, Authorizer
 from headwater.ports.control import ControlHandler
 from headwater.ports.metadata_store import MetadataStore
@@ -128,6 +128,7 @@ class BrokerServer:
         plane = build_data_plane(self._data_plane_parts(replication, tiered_topics))
         self.replicas, self.services = plane.replicas, plane.services
         self.transaction_channel = plane.transaction_channel
+        self.share_state_channel = plane.share_state_channel
         self.tiered = TieredOffsets(self.tiered_ranges, self.replicas)
         self.tls = TlsListeners(self.dynamic, clock)
         self.listeners = self._build_listeners(stored.scram_secret)
@@ -416,6 +417,7 @@ def controller_config(v: Values, file: Values | None = None) -> ControllerConfig
         token_lifetime_max_ms=v.integer("delegation.token.max.lifetime.ms"),
         token_expiry_time_ms=v.integer("delegation.token.expiry.time.ms"),
         token_expiry_check_interval_ms=v.integer("delegation.token.expiry.check.interval.ms"),
+        group_limits=group_limits(v),
     )
 
 

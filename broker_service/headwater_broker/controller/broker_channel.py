@@ -77,6 +77,7 @@ class PendingUpdate:
     topics: dict[UUID, TopicState] = field(default_factory=dict)
     broker_configs: tuple[BrokerConfigs, ...] | None = None
     client_quotas: tuple[BrokerConfigs, ...] | None = None
+    group_configs: tuple[BrokerConfigs, ...] | None = None
     stops: dict[PartitionKey, StopReplicaPartition] = field(default_factory=dict)
 
     def add(self, update: BrokerUpdate) -> None:
@@ -94,6 +95,8 @@ class PendingUpdate:
             self.broker_configs = update.broker_configs
         if update.client_quotas is not None:
             self.client_quotas = update.client_quotas
+        if update.group_configs is not None:
+            self.group_configs = update.group_configs
         for topic in update.topics:
             self.topics.pop(topic.topic_id, None)
             self.topics[topic.topic_id] = topic
@@ -125,6 +128,7 @@ class PendingUpdate:
                 topics=tuple(newer.topics.values()),
                 broker_configs=newer.broker_configs,
                 client_quotas=newer.client_quotas,
+                group_configs=newer.group_configs,
                 stops=tuple(newer.stops.values()),
             )
         )
@@ -135,7 +139,7 @@ class PendingUpdate:
         self.has_metadata = self.full_metadata = False
         self.metadata = {}
         self.topics = {}
-        self.broker_configs = self.client_quotas = None
+        self.broker_configs = self.client_quotas = self.group_configs = None
 
     def is_empty(self) -> bool:
         """Whether nothing is left to send."""
@@ -277,6 +281,7 @@ class BrokerChannel:
             topics=tuple(batch.topics.values()),
             broker_configs=batch.broker_configs,
             client_quotas=batch.client_quotas,
+            group_configs=batch.group_configs,
         )
 
     async def _send_metadata(self, batch: PendingUpdate) -> None:
@@ -291,6 +296,7 @@ class BrokerChannel:
             partitions=tuple(batch.metadata.values()),
             broker_configs=batch.broker_configs,
             client_quotas=batch.client_quotas,
+            group_configs=batch.group_configs,
             sequence=next(self._header.sequence),
         )
         address = self.broker.control_address

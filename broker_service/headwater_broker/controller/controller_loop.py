@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import count
 from typing import Any
+from urllib.parse import unquote
 
 from headwater.clock import Clock
 from headwater.config.quota_precedence import entity_of
@@ -36,6 +37,7 @@ from headwater_broker.controller.events import (
     ElectLeaders,
     Event,
     ExpireTokens,
+    GroupConfigChange,
     LogDirFailure,
     Ready,
     Reassign,
@@ -47,7 +49,7 @@ from headwater_broker.controller.events import (
 from headwater_broker.controller.machine import ControllerMachine
 from headwater_broker.controller.state import ControllerConfig
 from headwater_broker.controller.timings import BalanceSchedule, ControllerTimings, TokenUpkeep
-from headwater_broker.controller.zk import quota_reader, reader
+from headwater_broker.controller.zk import group_config_reader, quota_reader, reader
 from headwater_broker.controller.zk.writer import DeposedError, remove_requests, write_all
 from headwater_broker.metadata import token_znodes, tool_znodes, znodes
 from headwater_broker.metadata.log_dir_events import decode_log_dir_event
@@ -383,6 +385,9 @@ class ControllerLoop:
                 await self._reload_config(machine, name)
             elif kind == "brokers" and broker is not None:
                 await self._reload_broker_config(machine, broker)
+            elif kind == "groups":
+                configs = await group_config_reader.read_group_configs(self._store, unquote(name))
+                machine.handle(GroupConfigChange(unquote(name), configs))
             elif entity_of(entity) is not None:
                 quotas = await quota_reader.read_quotas(self._store, entity)
                 machine.handle(ClientQuotaChange(entity, quotas))

@@ -100,6 +100,14 @@ class ClientQuotaChange:
     configs: Mapping[str, str] | None
 
 
+@dataclass(frozen=True, slots=True)
+class GroupConfigChange:
+    """A tool wrote the configs of one group; None: the node was removed."""
+
+    group_id: str
+    configs: Mapping[str, str] | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
     """One topic of a CreateTopics request. -1 stands for the cluster's default."""
@@ -155,6 +163,7 @@ class ResourceKind(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,6 +372,7 @@ Event = (
     | TopicConfigRejected
     | BrokerConfigChange
     | ClientQuotaChange
+    | GroupConfigChange
     | CreateTopics
     | DeleteTopics
     | CreatePartitions
@@ -428,6 +438,8 @@ class BrokerUpdate:
     broker_configs: tuple[BrokerConfigs, ...] | None = None
     client_quotas: tuple[BrokerConfigs, ...] | None = None
     """All client quotas; None: unchanged."""
+    group_configs: tuple[BrokerConfigs, ...] | None = None
+    """The configs of all groups; None: unchanged."""
     stops: tuple[StopReplicaPartition, ...] = ()
 
 

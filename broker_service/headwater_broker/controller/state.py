@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from headwater.config.keys import TOPIC_KEYS
+from headwater.config.keys import TOPIC_KEYS, broker_values, group_limits
 from headwater.config.layers import CLUSTER_WIDE
 from headwater.wire.control import (
     BrokerConfigs,
@@ -53,6 +53,8 @@ class ControllerConfig:
     token_lifetime_max_ms: int = 604_800_000
     token_expiry_time_ms: int = 86_400_000
     token_expiry_check_interval_ms: int = 3_600_000
+    group_limits: Mapping[str, int] = field(default_factory=lambda: group_limits(broker_values({})))
+    """Defaults and bounds of the configs of groups."""
 
 
 @dataclass(slots=True)
@@ -289,6 +291,8 @@ class ControllerState:
         """Client quotas by entity path (`headwater.config.quota_precedence`)."""
         self.stored_quota_nodes: set[str] = set()
         """Nodes below `/config` that hold quotas, and their parents."""
+        self.group_configs: dict[str, dict[str, str]] = {}
+        """Configs by group id, of every group with a node, also an empty one."""
         self.tokens = TokenTable(config.token_secrets)
         """Delegation tokens."""
         self.next_producer_id = 0
@@ -396,6 +400,10 @@ class ControllerState:
     def describe_client_quotas(self) -> tuple[BrokerConfigs, ...]:
         """The form that goes to brokers: every entity that has a quota."""
         return _described({path: row for path, row in self.client_quotas.items() if row})
+
+    def describe_group_configs(self) -> tuple[BrokerConfigs, ...]:
+        """The form that goes to brokers: every group that has a config."""
+        return _described({group: row for group, row in self.group_configs.items() if row})
 
     def was_registered(self, broker_id: int) -> bool:
         """Whether the broker runs now or has run before."""

@@ -46,6 +46,8 @@ class MetadataDelta:
     """The update held the dynamic broker configs."""
     client_quotas: bool = False
     """The update held the client quotas."""
+    group_configs: bool = False
+    """The update held the configs of groups."""
 
 
 class MetadataCache:
@@ -61,6 +63,8 @@ class MetadataCache:
         """Dynamic configs by broker id as text; the empty name stands for all brokers."""
         self.client_quotas: Mapping[str, Mapping[str, str]] = {}
         """Client quotas by entity path (`headwater.config.quota_precedence`)."""
+        self.group_configs: Mapping[str, Mapping[str, str]] = {}
+        """Configs by group id (KIP-848), of the groups that have any."""
         self.is_complete = False
         self.on_change: list[Callable[[MetadataDelta], None]] = []
         self.on_brokers: list[Callable[[], None]] = []
@@ -113,6 +117,8 @@ class MetadataCache:
             self.broker_configs = _by_name(request.broker_configs)
         if request.client_quotas is not None:
             self.client_quotas = _by_name(request.client_quotas)
+        if request.group_configs is not None:
+            self.group_configs = _by_name(request.group_configs)
         change = self._apply_topics(request)
         self.is_complete = self.is_complete or request.full
         self._notify_brokers_changed()
@@ -145,6 +151,7 @@ class MetadataCache:
             deleted=frozenset(deleted),
             broker_configs=request.broker_configs is not None,
             client_quotas=request.client_quotas is not None,
+            group_configs=request.group_configs is not None,
         )
 
     def _enter(self, topics: dict[str, TopicMetadata], touched: Set[str]) -> None:

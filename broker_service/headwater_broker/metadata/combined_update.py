@@ -31,6 +31,7 @@ def combine(
     topics: tuple[TopicState, ...],
     broker_configs: tuple[BrokerConfigs, ...] | None,
     client_quotas: tuple[BrokerConfigs, ...] | None = None,
+    group_configs: tuple[BrokerConfigs, ...] | None = None,
 ) -> MetadataPart | None:
     """The metadata to send with these replica states; None if they must be sent apart.
 
@@ -46,6 +47,7 @@ def combine(
         partitions=tuple(s for key, s in metadata.items() if not _is_same(replicas.get(key), s)),
         broker_configs=broker_configs,
         client_quotas=client_quotas,
+        group_configs=group_configs,
     )
 
 
@@ -67,6 +69,7 @@ def split(request: LeaderAndIsrRequest) -> UpdateMetadataRequest | None:
         partitions=(*alike, *along.partitions),
         broker_configs=along.broker_configs,
         client_quotas=along.client_quotas,
+        group_configs=along.group_configs,
         sequence=request.sequence,
     )
 

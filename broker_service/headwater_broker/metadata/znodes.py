@@ -11,6 +11,7 @@
     /admin/preferred_replica_election             request of an old tool to elect leaders
     /config/topics/T, /config/brokers/1           Overrides
     /config/users/U/clients/C, /config/ips/A      Overrides: client quotas (config.quota_precedence)
+    /config/groups/G                              Overrides: group configs (KIP-848), name encoded
     /config/changes/config_change_0000000001      a tool edited configs
     /log_dir_event_notification/log_dir_event_000  a disk of a running broker failed (KIP-112)
     /latest_producer_id_block                     ProducerIdBlock
@@ -34,6 +35,7 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
+from headwater.config.quota_precedence import encoded
 from headwater.errors import HeadwaterError
 from headwater.ids import id_from_text, id_text
 from headwater.wire.control import BrokerEndpoint
@@ -51,6 +53,7 @@ PREFERRED_REQUEST = "/admin/preferred_replica_election"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 QUOTA_CONFIGS = ("/config/users", "/config/clients", "/config/ips")
+GROUP_CONFIGS = "/config/groups"
 ALL_BROKERS = "<default>"
 CONFIG_CHANGES = "/config/changes"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
@@ -67,6 +70,7 @@ PERSISTENT_PATHS = (
     TOPIC_CONFIGS,
     BROKER_CONFIGS,
     *QUOTA_CONFIGS,
+    GROUP_CONFIGS,
     CONFIG_CHANGES,
     LOG_DIR_EVENTS,
     *DELEGATION_TOKENS,
@@ -130,6 +134,11 @@ def topic_config_path(topic: str) -> str:
 def broker_config_path(broker: str) -> str:
     """`/config/brokers/1`, or for the empty name `/config/brokers/<default>`."""
     return f"{BROKER_CONFIGS}/{broker or ALL_BROKERS}"
+
+
+def group_config_path(group_id: str) -> str:
+    """`/config/groups/G`; a group id may hold any character, so it is percent-encoded."""
+    return f"{GROUP_CONFIGS}/{encoded(group_id)}"
 
 
 def broker_of_config(name: str) -> str | None:

@@ -69,6 +69,7 @@ class Connection(asyncio.BufferedProtocol):
         self.client_id = ""
         self.is_exempt = False
         self.rejected: RejectedBatches | None = None
+        self.at_end: dict[object, Callable[[], None]] = {}
         self.last_active_tick = listener.tick
         self._rows: dict[int, ApiRow]
         self._handle_frames: Callable[[], int]
@@ -123,6 +124,8 @@ class Connection(asyncio.BufferedProtocol):
         self._discard()
         for reply in self._order:
             reply.abandon()
+        for end in list(self.at_end.values()):
+            end()
         self._timer.lost(self._order)
         self.listener.forget(self)
 

@@ -1,4 +1,4 @@
-"""General requests (all but Produce and Fetch): decode, call the handler, encode the response."""
+"""General requests (all but Produce, Fetch, ShareFetch): decode, call the handler, encode."""
 
 from __future__ import annotations
 

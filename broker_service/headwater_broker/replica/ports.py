@@ -13,6 +13,9 @@ from headwater.ports.network import Connect
 from headwater.wire.control import AlterPartitionReply, AlterPartitionRequest, LiveBroker
 from headwater_broker.log.log_config import LogConfig
 
+OffLoop = Callable[[Callable[[], None]], Awaitable[None]]
+"""Runs a job beside the loop."""
+
 
 async def at_once(job: Callable[[], None]) -> None:
     """Run `job` on the loop: for doubles in memory, which never wait for a disk."""
@@ -48,7 +51,7 @@ class ReplicationPorts:
     """(topic id, partition) -> the offset after the last one in the table; None while unknown."""
     restored_end: Callable[[UUID, int], int | None] = lambda topic_id, partition: None
     """(topic id, partition) -> the first offset to assign after a restore; None: never restored."""
-    off_loop: Callable[[Callable[[], None]], Awaitable[None]] = at_once
+    off_loop: OffLoop = at_once
     """Runs a job that creates or replaces files in a thread, so that the loop goes on."""
     durable: Callable[[], Awaitable[None]] = already
     """Returns when all files renamed so far stay renamed after a power loss."""

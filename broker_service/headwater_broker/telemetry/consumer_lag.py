@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from headwater_broker.coordinator.group.classic_group import Group
+from headwater_broker.coordinator.group.table import AnyGroup
 from headwater_broker.replica.manager import ReplicaManager
 
 GROUP_OFFSETS_MAX = 2_000
@@ -15,9 +15,9 @@ EndOffset = Callable[[str, int], int | None]
 """(topic, partition) -> its high watermark; None when it is not known."""
 
 
-def shown_groups(groups: Iterable[Group]) -> tuple[list[Group], int]:
+def shown_groups(groups: Iterable[AnyGroup]) -> tuple[list[AnyGroup], int]:
     """(the groups whose offsets fit into a document, how many are left out)."""
-    shown: list[Group] = []
+    shown: list[AnyGroup] = []
     room, left_out = GROUP_OFFSETS_MAX, 0
     for group in groups:
         room -= max(1, len(group.offsets))
@@ -28,7 +28,7 @@ def shown_groups(groups: Iterable[Group]) -> tuple[list[Group], int]:
     return shown, left_out
 
 
-def describe_group(group: Group) -> dict[str, Any]:
+def describe_group(group: AnyGroup) -> dict[str, Any]:
     """A group's row of the status document; its readers compute the lag from all brokers'
     documents."""
     return {
@@ -43,7 +43,7 @@ def describe_group(group: Group) -> dict[str, Any]:
 
 
 def partitions_elsewhere(
-    groups: Iterable[Group], replicas: ReplicaManager
+    groups: Iterable[AnyGroup], replicas: ReplicaManager
 ) -> Iterator[tuple[str, int]]:
     """Partitions with a committed offset of which no replica is hosted here."""
     for group in groups:
@@ -62,7 +62,7 @@ def end_offsets(replicas: ReplicaManager, elsewhere: EndOffset) -> EndOffset:
     return end_offset
 
 
-def topic_lags(group: Group, end_offset: EndOffset) -> dict[str, int]:
+def topic_lags(group: AnyGroup, end_offset: EndOffset) -> dict[str, int]:
     """Records that the group has not committed, by topic.
 
     A partition whose end is not known counts nothing: the lag is then too low, but an alert on it

@@ -18,6 +18,7 @@ from headwater_broker.telemetry import (
     process_metrics,
     replica_metrics,
     request_metrics,
+    share_metrics,
     transaction_metrics,
 )
 from headwater_broker.telemetry.consumer_lag import end_offsets, partitions_elsewhere
@@ -60,6 +61,7 @@ class BrokerCollector(Collector):
         yield GaugeMetricFamily(
             "headwater_fetch_sessions", "Fetch sessions.", value=len(services.sessions)
         )
+        yield from share_metrics.share_metrics(services.shares)
         yield CounterMetricFamily(
             "headwater_remote_read_errors",
             "Reads of tiered offsets that failed.",

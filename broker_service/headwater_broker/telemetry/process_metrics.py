@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from headwater import __version__
 from headwater_broker.controller.controller import ControllerService
-from headwater_broker.coordinator.group.classic_group import Group
+from headwater_broker.coordinator.group.table import AnyGroup
 from headwater_broker.runtime.loop_lag import LagProbe
 from headwater_broker.telemetry.consumer_lag import EndOffset, topic_lags
 from headwater_broker.telemetry.process_stats import rss_bytes
@@ -87,7 +87,7 @@ def controller_metrics(controller: ControllerService) -> Iterator[Metric]:
     )
 
 
-def group_metrics(groups: Iterable[Group], end_offset: EndOffset) -> Iterator[Metric]:
+def group_metrics(groups: Iterable[AnyGroup], end_offset: EndOffset) -> Iterator[Metric]:
     """Consumer groups coordinated here."""
     members = GaugeMetricFamily(
         "headwater_group_members", "Members of a group coordinated here.", labels=["group"]

@@ -18,6 +18,7 @@ from headwater_broker.api.context import Services
 from headwater_broker.metadata.cache import TopicMetadata
 from headwater_broker.replica.manager import describe_partition
 from headwater_broker.replica.partition import Partition
+from headwater_broker.replica.share.manager import describe_share_partition
 from headwater_broker.runtime.loop_lag import LagProbe
 from headwater_broker.telemetry.broker_events import BrokerEvents
 from headwater_broker.telemetry.consumer_lag import describe_group, shown_groups
@@ -90,12 +91,13 @@ class StatusDocument:
         epochs = await _rows(describe_epoch, oldest_epochs(services.sinks.tables()))
         blocked_here = list(islice(blocked_partitions(services.replicas), ROWS_MAX))
         blocked = await _rows(describe_blocked, blocked_here)
+        shares = await _rows(describe_share_partition, islice(services.shares, ROWS_MAX))
         keys = sorted(services.replicas.partitions.items())
         rows = await _rows(row, (partition for _, partition in keys))
         return (
             f'{head[:-1]},"topics":[{topics}],"groups":[{groups}],"groups_left_out":{left_out},'
             f'"tiering":[{tiering}],"transactions":[{transactions}],"blocked":[{blocked}],'
-            f'"epochs":[{epochs}],'
+            f'"epochs":[{epochs}],"share_partitions":[{shares}],'
             f'"hosted":{hosted[:-1]},"partitions":[{rows}]}}}}'
         )
 
@@ -153,6 +155,7 @@ class StatusDocument:
                 "fetch": services.purgatories.fetch.parked,
             },
             "fetch_sessions": len(services.sessions),
+            "share_sessions": len(services.shares.sessions),
             "loop_turn_ms": {
                 "last_minute": round(self._lag.recent_turn_s * 1000, 3),
                 "since_start": round(self._lag.longest_turn_s * 1000, 3),

@@ -13,7 +13,7 @@ from typing import Any
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from headwater.wire.tier_status import STATUS_PARTITION, TIER_GROUP, status_fields
-from headwater_broker.coordinator.group.classic_group import Group
+from headwater_broker.coordinator.group.table import AnyGroup
 
 ROWS_MAX = 2_000
 """Topics in one document and in the metrics."""
@@ -33,7 +33,7 @@ _fields = lru_cache(maxsize=ROWS_MAX)(status_fields)
 """Most reports are the same as a moment ago: a document costs no parsing of them."""
 
 
-def tier_reports(groups: Iterable[Group]) -> list[dict[str, Any]]:
+def tier_reports(groups: Iterable[AnyGroup]) -> list[dict[str, Any]]:
     """The reports that this broker coordinates, by topic."""
     found: list[dict[str, Any]] = []
     for group in groups:

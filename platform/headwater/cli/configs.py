@@ -1,4 +1,4 @@
-"""`headwater configs`: configurations of topics and brokers, and client quotas."""
+"""`headwater configs`: configurations of topics, groups and brokers, and client quotas."""
 
 from __future__ import annotations
 
@@ -22,18 +22,22 @@ from headwater.cli.quotas import (
 from headwater.cli.settings import parse_settings
 from headwater.client.admin.client import Admin, ResourceType
 from headwater.client.values import ConfigEntry
-from headwater.config.keys import broker_key, topic_key
+from headwater.config.keys import broker_key, group_key, topic_key
 from headwater.config.load import parse_properties
 from headwater.errors import UsageError
 
 OF_USER_HELP = "With `client`: the quota of this user and client together."
-RESOURCES = ("topic", "broker", "brokers", *QUOTA_TYPES)
+RESOURCES = ("topic", "group", "broker", "brokers", *QUOTA_TYPES)
 """`brokers` takes no name: the cluster-wide dynamic default of all brokers."""
+
+
+_KINDS: dict[str, ResourceType] = {"broker": "broker", "topic": "topic", "group": "group"}
+_KEY_OF = {"topic": topic_key, "broker": broker_key, "group": group_key}
 
 
 @click.group()
 def configs() -> None:
-    """Show and change configurations and client quotas."""
+    """Show and change configurations of topics, groups and brokers, and client quotas."""
 
 
 @configs.command("describe")
@@ -58,6 +62,7 @@ def describe(
 
     \b
     topic flights, broker 0       a topic, a broker
+    group billing                 a consumer group or share group
     brokers                       the default of all brokers
     client app, user u, ip A      client quotas of one entity
     clients, users, ips           the default client quotas
@@ -113,13 +118,14 @@ def alter(
 
     \b
     headwater configs alter topic flights --set retention.ms=3600000 --unset segment.bytes
+    headwater configs alter group billing --set consumer.session.timeout.ms=50000
     headwater configs alter brokers --set log.retention.ms=86400000
     headwater configs alter client app --set producer_byte_rate=1048576
     """
     is_quota = resource_type in QUOTA_TYPES
     kind = None if is_quota else _kind(resource_type, name)
     for key in () if is_quota else unset:  # the broker accepts unknown names here
-        (topic_key if kind == "topic" else broker_key)(key)
+        _KEY_OF[kind or "broker"](key)
     changes = _changes(settings, files, unset)
     with open_admin(bootstrap_server, directory) as admin:
         if kind is None:
@@ -181,7 +187,7 @@ def _kind(resource_type: str, name: str) -> ResourceType:
         return "broker"
     if not name:
         raise UsageError(f"which {resource_type}? Write `{resource_type} NAME`")
-    return "broker" if resource_type == "broker" else "topic"
+    return _KINDS[resource_type]
 
 
 def _document(entry: ConfigEntry) -> dict[str, Any]:

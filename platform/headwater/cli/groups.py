@@ -55,6 +55,11 @@ def _datetime(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
     return found
 
 
+def moment_option(name: str, text: str) -> Callable[[Any], Any]:
+    """An option that takes a time, and gives it as a timestamp."""
+    return click.option(name, callback=_datetime, metavar="ISO", help=text)
+
+
 def _moment(timestamp_ms: int) -> dt.datetime:
     return dt.datetime.fromtimestamp(timestamp_ms / 1000, dt.UTC)
 

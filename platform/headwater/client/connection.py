@@ -13,7 +13,7 @@ import struct
 from collections import deque
 from typing import TypeVar, cast
 
-from headwater import __version__
+from headwater import __version__, in_process
 from headwater.client.core.sasl import (
     SaslResponse,
     next_call,
@@ -159,6 +159,7 @@ class Connection:
         self.features: dict[str, int] = {}
         """Finalized feature -> its version (KIP-584); `negotiate` sets it."""
         self._protocol = protocol
+        self._loop = asyncio.get_running_loop()
         self._correlation_id = 0
         self._throttled_until = 0.0
         self._held: list[_Held] | None = None
@@ -168,14 +169,14 @@ class Connection:
     @property
     def throttled_s(self) -> float:
         """Seconds for which the broker reads nothing from this connection (KIP-219): a request sent
-        now could time out unread."""
-        return max(0.0, self._throttled_until - asyncio.get_running_loop().time())
+        now could time out unread. Any thread may ask: `flush` does, when its time is up."""
+        return max(0.0, self._throttled_until - self._loop.time())
 
     def throttle(self, response: Message) -> None:
         """Heed the throttle time of a response."""
         seconds = float(getattr(response, "throttle_time_ms", 0)) / 1000
         if seconds > 0:
-            until = asyncio.get_running_loop().time() + seconds
+            until = self._loop.time() + seconds
             self._throttled_until = max(self._throttled_until, until)
 
     @property
@@ -391,9 +392,12 @@ async def open_connection(
     """
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(timeout_s):
-        transport, protocol = await loop.create_connection(
-            _FrameProtocol, host, port, ssl=credentials.tls()
-        )
+        if (local := in_process.dial(host, port)) is not None:
+            transport, protocol = await loop.create_connection(_FrameProtocol, sock=local)
+        else:
+            transport, protocol = await loop.create_connection(
+                _FrameProtocol, host, port, ssl=credentials.tls()
+            )
         set_buffers(transport.get_extra_info("socket"), *buffers)
         connection = Connection(protocol, host, port, client_id)
         try:

@@ -21,6 +21,7 @@ from headwater.wire.primitives import INT32_MAX, INT64_MAX
 Rule = Callable[[str, Any], Any]
 """(option's name, value given) -> the value to use. Raises OptionError or UsageError."""
 T = TypeVar("T")
+NOWHERE: Mapping[str, str] = {}
 
 
 def option(rule: Rule) -> Any:
@@ -29,16 +30,22 @@ def option(rule: Rule) -> Any:
 
 
 def checked(
-    owner: str, kind: type[T], arguments: Mapping[str, Any], unknown: Mapping[str, Any]
+    owner: str,
+    kind: type[T],
+    arguments: Mapping[str, Any],
+    unknown: Mapping[str, Any],
+    elsewhere: Mapping[str, str] = NOWHERE,
 ) -> T:
     """The options dataclass `kind`, each field taken from `arguments` and checked.
 
     `owner` is the public class's name for messages. `unknown` are keywords that its signature does
-    not name: those of security, which make the field `credentials`, and wrong ones. Raises
-    OptionError, UsageError.
+    not name: those of security, which make the field `credentials`, and wrong ones; `elsewhere` has
+    the remedy for wrong ones that another client has. Raises OptionError, UsageError.
     """
     fields = [f for f in dataclasses.fields(kind) if "rule" in f.metadata]  # type: ignore[arg-type]
     for name in unknown:
+        if name in elsewhere:
+            raise OptionError(f"{owner} has no option {name!r}: {elsewhere[name]}")
         if name not in SECURITY_OPTIONS:
             raise OptionError(
                 unknown_option(owner, name, [*(f.name for f in fields), *SECURITY_OPTIONS])

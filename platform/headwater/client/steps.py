@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from headwater.client.errors import OptionError
 from headwater.client.loop_thread import LoopThread
-from headwater.client.subscription_state import SubscriptionState
+from headwater.client.news import News
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ class Pause(NamedTuple):
     """Wait for news of the subscription's state, for so long."""
 
     seen: int
-    """`SubscriptionState.version` when the caller looked last: later news ends the pause."""
+    """`News.version` when the caller looked last: later news ends the pause."""
     seconds: float
 
 
@@ -55,7 +55,7 @@ def told(listener: Callable[[T], object] | None, value: T) -> Steps[None]:
 class ThreadSteps:
     """Runs steps on a thread that may block."""
 
-    def __init__(self, thread: LoopThread, state: SubscriptionState) -> None:
+    def __init__(self, thread: LoopThread, state: News) -> None:
         self._thread = thread
         self._state = state
 

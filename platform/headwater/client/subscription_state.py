@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from enum import Enum
 from itertools import islice
 
 from headwater.client.core.fetching import PartitionFetchState
 from headwater.client.errors import IllegalStateError
+from headwater.client.news import News
 from headwater.client.values import ConsumerRecord, OffsetAndMetadata, TopicPartition
 
 
@@ -22,19 +22,14 @@ class SubscriptionType(Enum):
     ASSIGNED = "has partitions that assign() gave it"
 
 
-class SubscriptionState:
+class SubscriptionState(News):
     """The partitions of one consumer. `condition` guards them: the loop and the caller share them.
 
     `pending` has the records that a poll returned and iteration has not yielded yet.
     """
 
     def __init__(self) -> None:
-        self.condition = threading.Condition()
-        self.version = 0
-        """Rises with each piece of news."""
-        self.on_news: Callable[[], None] = nothing
-        """Called with the lock held when a poll that waits may go on: for callers that are no
-        threads."""
+        super().__init__()
         self.type = SubscriptionType.NONE
         self.partitions: dict[TopicPartition, PartitionFetchState] = {}
         self.order: list[TopicPartition] = []
@@ -110,18 +105,3 @@ class SubscriptionState:
                 for tp, entry in self.partitions.items()
                 if entry.position is not None
             }
-
-    def notify(self) -> None:
-        """Wake a poll that waits."""
-        with self.condition:
-            self.tell()
-
-    def tell(self) -> None:
-        """The same, called with the lock held."""
-        self.version += 1
-        self.condition.notify_all()
-        self.on_news()
-
-
-def nothing() -> None:
-    """Of a consumer whose callers are threads: the condition wakes them."""

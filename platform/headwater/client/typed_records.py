@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from headwater.client.errors import RecordDeserializationError, SerializerUnavailableError
 from headwater.client.serializers.values import Context, Serializer, Topic
+from headwater.client.share_values import ShareRecord
 from headwater.client.values import ConsumerRecord, Headers
 from headwater.errors import UsageError
 
@@ -31,6 +32,8 @@ class TypedRecord(NamedTuple, Generic[K, V]):
     key: K
     value: V
     headers: Headers
+    delivery_count: int | None = None
+    """How often a share group has delivered it, from 1; None for other consumers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,10 @@ class TypedDecoding(Generic[K, V]):
 def _typed(topic: Topic[K, V], row: ConsumerRecord) -> TypedRecord[K, V]:
     key: K = _loaded(topic.key, row.key, Context(row.topic, "key", row.headers), row)
     value: V = _loaded(topic.value, row.value, Context(row.topic, "value", row.headers), row)
-    return TypedRecord(row.topic, row.partition, row.offset, row.timestamp, key, value, row.headers)
+    count = row.delivery_count if isinstance(row, ShareRecord) else None
+    return TypedRecord(
+        row.topic, row.partition, row.offset, row.timestamp, key, value, row.headers, count
+    )
 
 
 def _loaded(

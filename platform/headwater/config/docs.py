@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import textwrap
 
-from headwater.config.keys import BROKER_KEYS, TOPIC_KEYS
+from headwater.config.keys import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS
 from headwater.config.row import ConfigKey, Scope
 
 WIDTH = 100
@@ -34,6 +34,10 @@ def sample_properties() -> str:
     parts.append(
         "# Topics override, by `headwater configs` or when they are created:\n"
         + "\n".join(f"#   {row.name}: {_facts(row)}" for row in TOPIC_KEYS.values())
+    )
+    parts.append(
+        "# Groups override, by `headwater configs`:\n"
+        + "\n".join(f"#   {row.name}: {_facts(row)}" for row in GROUP_KEYS.values())
     )
     return "\n\n".join(parts) + "\n"
 

@@ -13,7 +13,14 @@ from typing import cast
 
 from headwater.config.row import ConfigKey, Kind, Scope, Value
 from headwater.config.rows_broker import BROKER_ROWS, DEPRECATED_UNITS
+from headwater.config.rows_groups import (
+    CONSUMER_GROUP_ROWS,
+    GROUP_KEYS,
+    LIMIT_KEYS,
+    check_group_together,
+)
 from headwater.config.rows_security import SECURITY_ROWS
+from headwater.config.rows_share import SHARE_ROWS
 from headwater.config.rows_topic import TOPIC_ROWS
 from headwater.config.rows_without_effect import ROWS_WITHOUT_EFFECT
 from headwater.errors import UsageError
@@ -46,7 +53,14 @@ LISTENER_PREFIX = "listener.name."
 TOPIC_KEYS: dict[str, ConfigKey] = {row.name: row for row in TOPIC_ROWS}
 BROKER_KEYS: dict[str, ConfigKey] = {
     row.name: row
-    for row in (*BROKER_ROWS, *SECURITY_ROWS, *_topic_defaults(), *ROWS_WITHOUT_EFFECT)
+    for row in (
+        *BROKER_ROWS,
+        *CONSUMER_GROUP_ROWS,
+        *SHARE_ROWS,
+        *SECURITY_ROWS,
+        *_topic_defaults(),
+        *ROWS_WITHOUT_EFFECT,
+    )
 }
 
 
@@ -93,6 +107,23 @@ def topic_key(name: str) -> ConfigKey:
 def broker_key(name: str) -> ConfigKey:
     """The row of a broker key. Raises UsageError for an unknown name."""
     return _known(name, BROKER_KEYS, "broker")
+
+
+def group_key(name: str) -> ConfigKey:
+    """The row of a group key. Raises UsageError for an unknown name."""
+    return _known(name, GROUP_KEYS, "group")
+
+
+def check_group_overrides(overrides: Mapping[str, str], broker: Mapping[str, int]) -> None:
+    """Check a group's overrides, by themselves and against a broker's `group_limits`. Raises
+    UsageError."""
+    values = {name: group_key(name).parse(text) for name, text in overrides.items()}
+    check_group_together(values, broker)
+
+
+def group_limits(values: Values) -> dict[str, int]:
+    """The broker's defaults and bounds of group keys that are numbers, by broker key."""
+    return {name: values.integer(name) for name in LIMIT_KEYS}
 
 
 def check_topic_overrides(overrides: Mapping[str, str]) -> dict[str, Value]:
@@ -174,6 +205,7 @@ def _known(name: str, keys: Mapping[str, ConfigKey], scope: str) -> ConfigKey:
 
 __all__ = [
     "BROKER_KEYS",
+    "GROUP_KEYS",
     "TOPIC_KEYS",
     "ConfigKey",
     "Kind",
@@ -182,8 +214,11 @@ __all__ = [
     "Values",
     "broker_key",
     "broker_values",
+    "check_group_overrides",
     "check_topic_overrides",
     "check_topic_together",
+    "group_key",
+    "group_limits",
     "topic_defaults",
     "topic_key",
     "topic_values",

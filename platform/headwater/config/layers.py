@@ -24,6 +24,7 @@ class Source(IntEnum):
     CLUSTER_WIDE = 3
     FILE = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class Given(NamedTuple):
@@ -57,6 +58,15 @@ class BrokerSettings:
         rows: list[Given] = []
         if key.name in overrides:
             rows.append(Given(key.name, overrides[key.name], Source.TOPIC))
+        if key.broker_name:
+            return [*rows, *self.of_broker(BROKER_KEYS[key.broker_name])]
+        return [*rows, Given(key.name, key.render(key.default), Source.DEFAULT)]
+
+    def of_group(self, key: ConfigKey, overrides: Mapping[str, str]) -> list[Given]:
+        """All values of a group key: the one that counts first, its default last."""
+        rows: list[Given] = []
+        if key.name in overrides:
+            rows.append(Given(key.name, overrides[key.name], Source.GROUP))
         if key.broker_name:
             return [*rows, *self.of_broker(BROKER_KEYS[key.broker_name])]
         return [*rows, Given(key.name, key.render(key.default), Source.DEFAULT)]

@@ -35,6 +35,7 @@ class Scope(Enum):
 
     TOPIC = "topic"
     BROKER = "broker"
+    GROUP = "group"
     BOTH = "both"
 
 
@@ -54,7 +55,8 @@ class ConfigKey:
     choices: tuple[str, ...] = ()
     """The allowed values; of a list, those of its items."""
     broker_name: str = ""
-    """Of a topic key: the broker key with its default (Kafka: "Server Default Property")."""
+    """Of a topic or group key: the broker key with its default (Kafka: "Server Default Property").
+    """
     is_sensitive: bool = False
     is_dynamic: bool = True
     """False when a change needs a restart of the broker."""

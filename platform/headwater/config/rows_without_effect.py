@@ -137,37 +137,7 @@ _TRANSACTIONS = _rows(
 )
 
 _GROUPS = _rows(
-    "Headwater serves the classic group protocol only.",
-    _dynamic("group.consumer.assignment.interval.ms", Kind.INT, 1000, 0),
-    _static("group.consumer.heartbeat.interval.ms", Kind.INT, 5000, 1),
-    _static("group.consumer.max.assignment.interval.ms", Kind.INT, 15000, 0),
-    _static("group.consumer.max.heartbeat.interval.ms", Kind.INT, 15000, 1),
-    _static("group.consumer.max.session.timeout.ms", Kind.INT, 60000, 1),
-    _static("group.consumer.max.size", Kind.INT, INT_MAX, 1),
-    _static("group.consumer.min.assignment.interval.ms", Kind.INT, 0, 0),
-    _static("group.consumer.min.heartbeat.interval.ms", Kind.INT, 5000, 1),
-    _static("group.consumer.min.session.timeout.ms", Kind.INT, 45000, 1),
-    _static("group.consumer.session.timeout.ms", Kind.INT, 45000, 1),
-    _dynamic("group.share.assignment.interval.ms", Kind.INT, 1000, 0),
-    _static("group.share.delivery.count.limit", Kind.INT, 5, 2),
-    _static("group.share.heartbeat.interval.ms", Kind.INT, 5000, 1),
-    _static("group.share.max.assignment.interval.ms", Kind.INT, 15000, 0),
-    _static("group.share.max.delivery.count.limit", Kind.INT, 10, 5),
-    _static("group.share.max.heartbeat.interval.ms", Kind.INT, 15000, 1),
-    _static("group.share.max.partition.max.record.locks", Kind.INT, 4000, 2000),
-    _static("group.share.max.record.lock.duration.ms", Kind.INT, 60000, 30000),
-    _static("group.share.max.session.timeout.ms", Kind.INT, 60000, 1),
-    _static("group.share.max.share.sessions", Kind.INT, 2000, 1),
-    _static("group.share.max.size", Kind.INT, 200, 1),
-    _static("group.share.min.assignment.interval.ms", Kind.INT, 0, 0),
-    _static("group.share.min.delivery.count.limit", Kind.INT, 2, 2),
-    _static("group.share.min.heartbeat.interval.ms", Kind.INT, 5000, 1),
-    _static("group.share.min.partition.max.record.locks", Kind.INT, 100, 100),
-    _static("group.share.min.record.lock.duration.ms", Kind.INT, 15000, 1000),
-    _static("group.share.min.session.timeout.ms", Kind.INT, 45000, 1),
-    _static("group.share.partition.max.record.locks", Kind.INT, 2000, 100),
-    _static("group.share.record.lock.duration.ms", Kind.INT, 30000, 1000),
-    _static("group.share.session.timeout.ms", Kind.INT, 45000, 1),
+    "Headwater has no streams groups (KIP-1071).",
     _dynamic("group.streams.assignment.interval.ms", Kind.INT, 1000, 0),
     _static("group.streams.heartbeat.interval.ms", Kind.INT, 5000, 1),
     _static("group.streams.initial.rebalance.delay.ms", Kind.INT, 3000, 0),
@@ -184,16 +154,10 @@ _GROUPS = _rows(
 )
 
 _SHARE = _rows(
-    "Headwater has no share groups yet.",
+    "Headwater sizes these by itself.",
     _static("share.coordinator.append.linger.ms", Kind.INT, -1, -1),
     _dynamic("share.coordinator.cached.buffer.max.bytes", Kind.INT, 1048588, 524288),
     _static("share.coordinator.load.buffer.size", Kind.INT, 5242880, 1),
-    _static("share.coordinator.snapshot.update.records.per.snapshot", Kind.INT, 500, 0),
-    _static("share.coordinator.state.topic.min.isr", Kind.INT, 2, 1),
-    _static("share.coordinator.state.topic.num.partitions", Kind.INT, 50, 1),
-    _static("share.coordinator.state.topic.replication.factor", Kind.INT, 3, 1),
-    _static("share.coordinator.state.topic.segment.bytes", Kind.INT, 104857600, 1),
-    _static("share.coordinator.write.timeout.ms", Kind.INT, 5000, 1),
 )
 
 ROWS_WITHOUT_EFFECT = (

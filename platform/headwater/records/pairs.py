@@ -51,8 +51,9 @@ class LatestRecords:
 
     __slots__ = ("open", "rows")
 
-    def __init__(self) -> None:
-        self.rows: Rows = {}
+    def __init__(self, rows: Rows | None = None) -> None:
+        """`rows`: where committed records go, for a log in which the last one is not enough."""
+        self.rows: Rows = {} if rows is None else rows
         """Committed records."""
         self.open: dict[int, OpenTransaction] = {}
         """Transactions without a marker, by producer id."""

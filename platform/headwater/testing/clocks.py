@@ -1,9 +1,11 @@
-"""Test doubles of `headwater.clock` and `headwater.entropy`: a manual clock, seeded randomness."""
+"""Test doubles of `headwater.clock` and `headwater.entropy`: clocks to move, seeded randomness."""
 
 from __future__ import annotations
 
 from random import Random  # noqa: TID251 - seeded, never the global generator
 from uuid import UUID
+
+from headwater.system import SystemClock
 
 EPOCH_MS = 1_700_000_000_000
 
@@ -31,6 +33,29 @@ class ManualClock:
     def step_wall(self, ms: int) -> None:
         """Change the wall clock only, as an operator or NTP does."""
         self._now_ms += ms
+
+
+class MovableClock:
+    """The system's time, and what a test adds to it. Several threads may use it."""
+
+    def __init__(self) -> None:
+        self._system = SystemClock()
+        self.ahead_ms = 0
+        """How far it was moved."""
+
+    def now_ms(self) -> int:
+        """The wall time."""
+        return self._system.now_ms() + self.ahead_ms
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary time."""
+        return self._system.monotonic() + self.ahead_ms / 1000
+
+    def advance(self, ms: int) -> None:
+        """Move wall and monotonic time ahead."""
+        if ms < 0:
+            raise ValueError(f"a clock moves ahead only, not by {ms} ms")
+        self.ahead_ms += ms
 
 
 class SeededEntropy:

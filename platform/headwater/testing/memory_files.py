@@ -50,7 +50,8 @@ class MemoryFile:
     def read_at(self, position: int, size: int) -> bytes:
         """Up to `size` bytes."""
         self._owner.check(self.path, 0)
-        return bytes(memoryview(self.node.data)[position : position + size])
+        # No view of it: a thread that appends meanwhile could not make it longer.
+        return bytes(self.node.data[position : position + size])
 
     def truncate(self, size: int) -> None:
         """Truncate the file, or extend it with zeros as ftruncate does."""
@@ -94,7 +95,7 @@ class _Lock:
 
 
 class MemoryFiles:
-    """A file system in memory. Tests set its fault attributes."""
+    """A file system in memory. Tests set its fault attributes. Several threads may use it."""
 
     def __init__(self, entropy: Entropy | None = None, clock: Clock | None = None) -> None:
         self._nodes: dict[str, FileData] = {}
@@ -146,7 +147,7 @@ class MemoryFiles:
         return sorted(
             {
                 name[len(prefix) :].split("/", 1)[0]
-                for name in self._nodes
+                for name in list(self._nodes)
                 if name.startswith(prefix)
             }
         )
@@ -177,7 +178,7 @@ class MemoryFiles:
     def rename(self, source: str, target: str) -> None:
         """Rename a file or a folder."""
         self.check(source, 0)
-        moved = [n for n in self._nodes if n == source or n.startswith(source + "/")]
+        moved = [n for n in list(self._nodes) if n == source or n.startswith(source + "/")]
         if not moved:
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
         for name in moved:
@@ -186,7 +187,7 @@ class MemoryFiles:
     def remove(self, path: str) -> None:
         """Remove a file or a folder."""
         self.check(path, 0)
-        for name in [n for n in self._nodes if n == path or n.startswith(path + "/")]:
+        for name in [n for n in list(self._nodes) if n == path or n.startswith(path + "/")]:
             del self._nodes[name]
 
     def lock(self, path: str) -> object | None:

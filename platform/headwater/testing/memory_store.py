@@ -262,6 +262,10 @@ class MemoryStore(StoreClient):
     async def start(self) -> None:
         """Do nothing: the double is connected from the start."""
 
+    async def secure(self) -> int:
+        """No node has ACLs here: none changes."""
+        return 0
+
     async def close(self) -> None:
         """End the session. Later calls fail with ConnectionLostError."""
         self._tree.end_session(self.session_id)

@@ -124,6 +124,9 @@ class MetadataPart(Struct):
     client_quotas: tuple[BrokerConfigs, ...] | None = wire(
         BrokerConfigs, array=True, nullable="0+", default=None, tag=0, tagged="0+"
     )
+    group_configs: tuple[BrokerConfigs, ...] | None = wire(
+        BrokerConfigs, array=True, nullable="0+", default=None, tag=1, tagged="0+"
+    )
 
 
 @wire_schema
@@ -209,6 +212,10 @@ class UpdateMetadataRequest(Control):
     """All client quotas by entity path (`users/U/clients/C`, `ips/A`); null: unchanged."""
     sequence: int = wire("int64", default=NOT_NUMBERED, tag=1, tagged="0+")
     """See LeaderAndIsrRequest."""
+    group_configs: tuple[BrokerConfigs, ...] | None = wire(
+        BrokerConfigs, array=True, nullable="0+", default=None, tag=2, tagged="0+"
+    )
+    """The configs of all groups that have any, by group id; null: unchanged."""
 
 
 @wire_schema

@@ -76,7 +76,7 @@ class Waiting:
         await asyncio.sleep(0)
         self.now -= 1
 
-    async def fetch(self, group_id: str, wanted: object, *, require_stable: bool) -> dict[Any, Any]:
+    async def fetch(self, group_id: str, wanted: object, **options: object) -> dict[Any, Any]:
         await self.wait()
         return {}
 

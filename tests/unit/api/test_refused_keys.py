@@ -11,22 +11,16 @@ from headwater.client.connection import Connection
 from headwater.errors import ErrorCode
 from headwater.wire.apis import k17_sasl_handshake as k17
 from headwater.wire.apis import k36_sasl_authenticate as k36
-from headwater.wire.apis import k68_consumer_group_heartbeat as k68
-from headwater.wire.apis import k76_share_group_heartbeat as k76
-from headwater.wire.apis import k78_share_fetch as k78
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headwater.wire.schema import Message
 from solo_broker import SoloBroker
 from unit.network.test_data_plane import serve
 
-UNSUPPORTED, NO_SASL = ErrorCode.UNSUPPORTED_VERSION, ErrorCode.ILLEGAL_SASL_STATE
+NO_SASL = ErrorCode.ILLEGAL_SASL_STATE
 
 WHOLE: list[tuple[Message, type[Message], ErrorCode]] = [
     (k17.SaslHandshakeRequest(mechanism="PLAIN"), k17.SaslHandshakeResponse, NO_SASL),
     (k36.SaslAuthenticateRequest(auth_bytes=b"x"), k36.SaslAuthenticateResponse, NO_SASL),
-    (k68.ConsumerGroupHeartbeatRequest(), k68.ConsumerGroupHeartbeatResponse, UNSUPPORTED),
-    (k76.ShareGroupHeartbeatRequest(), k76.ShareGroupHeartbeatResponse, UNSUPPORTED),
-    (k78.ShareFetchRequest(), k78.ShareFetchResponse, UNSUPPORTED),
 ]
 
 
@@ -42,26 +36,5 @@ def test_a_refusal_of_the_whole_request(
         for version in versions(type(request_)):
             assert (await c.call(request_, response, version=version)).error_code == code
         await c.call(ApiVersionsRequest(), ApiVersionsResponse)  # the connection goes on
-
-    serve(tmp_path, story)
-
-
-def test_only_refusals_that_clients_must_read_are_advertised(tmp_path: Path) -> None:
-    """A client that finds 68 there and uses it learns of the refusal; with 30 listed, tools would
-    offer ACLs."""
-
-    async def story(broker: SoloBroker, c: Connection) -> None:
-        reply = await c.call(ApiVersionsRequest(), ApiVersionsResponse, version=0)
-        listed = {row.api_key: (row.min_version, row.max_version) for row in reply.api_keys}
-        assert [listed.get(key) for key in (68, 76, 78)] == [(0, 1), (1, 1), (1, 2)]
-
-    serve(tmp_path, story)
-
-
-def test_the_refusal_of_the_new_group_protocol_says_what_to_do(tmp_path: Path) -> None:
-    async def story(broker: SoloBroker, c: Connection) -> None:
-        request = k68.ConsumerGroupHeartbeatRequest(group_id="g")
-        reply = await c.call(request, k68.ConsumerGroupHeartbeatResponse)
-        assert "group.protocol=classic" in (reply.error_message or "")
 
     serve(tmp_path, story)

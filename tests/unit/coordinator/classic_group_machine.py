@@ -12,12 +12,9 @@ from headwater_broker.coordinator.common.shard import Decisions, Now, Producer, 
 from headwater_broker.coordinator.group.classic_group import Group
 from headwater_broker.coordinator.group.classic_protocol import MemberJoin
 from headwater_broker.coordinator.group.config import GroupConfig
+from headwater_broker.coordinator.group.offset_commands import OffsetCommit, TransactionalCommit
 from headwater_broker.coordinator.group.offsets import Commit, Committed
-from headwater_broker.coordinator.group.shard import (
-    GroupShard,
-    OffsetCommit,
-    TransactionalCommit,
-)
+from headwater_broker.coordinator.group.shard import GroupShard
 
 GROUP = "g"
 START_MS = 1_700_000_000_000
@@ -43,7 +40,9 @@ class Machine:
 
     @property
     def group(self) -> Group:
-        return self.shard.groups[GROUP]
+        group = self.shard.groups[GROUP]
+        assert isinstance(group, Group)
+        return group
 
     def run(self, command: Callable[[Now, int], Decisions]) -> int:
         """Run a command; its token."""
@@ -95,9 +94,11 @@ class Machine:
             is_enlisting=True,
             rows=(Commit("t", 0, offset, -1, more.get("metadata", "")),),
         )
-        verification = self.shard.begin_verification(ask)
-        token = self.run(lambda now, t: self.shard.transactional_commit(ask, verification, now, t))
-        self.shard.end_verification(verification)
+        verification = self.shard.offsets.begin_verification(ask)
+        token = self.run(
+            lambda now, t: self.shard.offsets.transactional_commit(ask, verification, now, t)
+        )
+        self.shard.offsets.end_verification(verification)
         reply = self.replies[token]
         return reply[("t", 0)] if isinstance(reply, dict) else reply
 
@@ -180,7 +181,7 @@ class Machine:
             retention_ms=more.get("retention_ms", -1),
             rows=(Commit("t", 0, offset, -1, more.get("metadata", "")),),
         )
-        reply = self.replies.get(self.run(lambda now, t: self.shard.commit(ask, now, t)))
+        reply = self.replies.get(self.run(lambda now, t: self.shard.offsets.commit(ask, now, t)))
         return reply[("t", 0)] if isinstance(reply, dict) else reply
 
     def committed(self) -> int:
@@ -191,7 +192,9 @@ class Machine:
         """What OffsetFetch answers for t-0."""
         wanted = (("t", 0),)
         token = self.run(
-            lambda now, t: self.shard.fetch(GROUP, wanted, now, t, require_stable=require_stable)
+            lambda now, t: self.shard.offsets.fetch(
+                GROUP, wanted, now, t, require_stable=require_stable
+            )
         )
         found: Committed = self.replies[token][("t", 0)]
         return found

@@ -32,6 +32,7 @@ class MemoryLog:
         self.coordinator_epochs: dict[int, int] = {}
         """Of markers, by producer id."""
         self.read_gate: asyncio.Event | None = None
+        self.start = 0
         self._moved = asyncio.Event()
 
     def release(self) -> None:
@@ -100,10 +101,15 @@ class MemoryLog:
         if self.read_gate is not None:
             await self.read_gate.wait()
         self._check(epoch)
+        offset = max(offset, self.start)
         for batch in self.batches:
             if next(iter(iter_headers(memoryview(batch))))[1].last_offset >= offset:
                 return batch
         return b""
+
+    def delete_before(self, partition: int, epoch: int, offset: int) -> None:
+        self._check(epoch)
+        self.start = max(self.start, min(offset, self.high_watermark))
 
     def _check(self, epoch: int) -> None:
         if epoch != self.epoch:

@@ -8,8 +8,8 @@ from headwater.client.connection import Connection
 from headwater.errors import ErrorCode
 from headwater.topic_names import OFFSETS_TOPIC
 from headwater_broker.coordinator.common.shard import Producer
+from headwater_broker.coordinator.group.offset_commands import TransactionalCommit
 from headwater_broker.coordinator.group.offsets import Commit
-from headwater_broker.coordinator.group.shard import TransactionalCommit
 from solo_broker import SoloBroker
 from unit.coordinator.test_runtime import code_of
 from unit.coordinator.transactional_groups import GROUP, T, TransactionCoordinator

@@ -11,6 +11,7 @@ from headwater.wire.consumer_protocol import ConsumerProtocolSubscription
 from headwater.wire.schema import SchemaError, encode
 from headwater_broker.coordinator.common.partitioning import java_hash, partition_of
 from headwater_broker.coordinator.common.shard import DECISION_BYTES, each
+from headwater_broker.coordinator.group.offset_commands import OffsetCommit
 from headwater_broker.coordinator.group.offsets import Commit
 from headwater_broker.coordinator.group.records import (
     GroupMetadataValue,
@@ -27,7 +28,6 @@ from headwater_broker.coordinator.group.records import (
     read_offset,
     versioned,
 )
-from headwater_broker.coordinator.group.shard import OffsetCommit
 from unit.coordinator.classic_group_machine import GROUP, Machine
 
 DAY_MS = 86_400_000
@@ -150,7 +150,7 @@ def test_offsets_in_use_are_not_deleted() -> None:
     m.commit(1, leader, 1)
 
     def delete() -> ErrorCode:
-        token = m.run(lambda now, t: m.shard.delete_offsets(GROUP, (("t", 0),), now, t))
+        token = m.run(lambda now, t: m.shard.offsets.delete_offsets(GROUP, (("t", 0),), now, t))
         reply = m.replies[token]
         code: ErrorCode = reply[("t", 0)] if isinstance(reply, dict) else reply
         return code
@@ -159,16 +159,16 @@ def test_offsets_in_use_are_not_deleted() -> None:
     m.leave(leader)
     assert delete() == ErrorCode.NONE
     assert m.committed() == -1
-    m.run(lambda now, t: m.shard.delete_groups((GROUP,), now, t))
+    m.run(lambda now, t: m.shard.administration.delete_groups((GROUP,), now, t))
     assert delete() == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_deleted_topics_take_their_offsets_along() -> None:
     m = Machine()
     m.commit(1)
-    m.run(lambda now, t: m.shard.topics_deleted(frozenset({"other"}), now, t))
+    m.run(lambda now, t: m.shard.offsets.topics_deleted(frozenset({"other"}), now, t))
     assert m.committed() == 1
-    m.run(lambda now, t: m.shard.topics_deleted(frozenset({"t"}), now, t))
+    m.run(lambda now, t: m.shard.offsets.topics_deleted(frozenset({"t"}), now, t))
     assert m.committed() == -1
 
 
@@ -178,7 +178,7 @@ def test_groups_with_members_are_not_deleted() -> None:
     m.commit(3, leader, 2)
 
     def delete() -> ErrorCode:
-        token = m.run(lambda now, t: m.shard.delete_groups((GROUP,), now, t))
+        token = m.run(lambda now, t: m.shard.administration.delete_groups((GROUP,), now, t))
         code: ErrorCode = m.replies[token][GROUP]
         return code
 
@@ -200,12 +200,14 @@ def test_groups_are_listed_by_state_and_described() -> None:
         (frozenset({"empty"}), frozenset[str](), 0),
         (frozenset[str](), frozenset({"consumer"}), 0),
     ):
-        listed = m.run(lambda now, t, s=states, k=types: m.shard.list_groups(s, k, now, t))
+        listed = m.run(
+            lambda now, t, s=states, k=types: m.shard.administration.list_groups(s, k, now, t)
+        )
         assert len(m.replies[listed]) == count
-    described = m.replies[m.run(lambda now, t: m.shard.describe(GROUP, now, t))]
+    described = m.replies[m.run(lambda now, t: m.shard.administration.describe(GROUP, now, t))]
     assert (described.group_state, described.protocol_data) == ("Stable", "range")
     assert [x.member_assignment for x in described.members] == [b"one", b"two"]
-    unknown = m.replies[m.run(lambda now, t: m.shard.describe("none", now, t))]
+    unknown = m.replies[m.run(lambda now, t: m.shard.administration.describe("none", now, t))]
     assert (unknown.group_state, unknown.error_code) == ("Dead", ErrorCode.GROUP_ID_NOT_FOUND)
 
 
@@ -346,7 +348,7 @@ def test_a_deleted_topic_takes_pending_offsets_along() -> None:
     m = Machine()
     m.commit(5)
     m.transact(6)
-    m.run(lambda now, t: m.shard.topics_deleted(frozenset({"t"}), now, t))
+    m.run(lambda now, t: m.shard.offsets.topics_deleted(frozenset({"t"}), now, t))
     m.end_transaction(commit=True)
     assert m.committed() == -1
 
@@ -372,12 +374,12 @@ def test_a_large_commit_is_several_decisions_and_one_reply() -> None:
     ask = OffsetCommit(
         group_id=GROUP, generation=-1, member_id="", instance_id=None, retention_ms=-1, rows=rows
     )
-    decisions = each(m.shard.commit(ask, m.now, 99))
+    decisions = each(m.shard.offsets.commit(ask, m.now, 99))
     sizes = [d.size_max_bytes for d in decisions]
     assert len(sizes) > 2 and max(sizes) <= DECISION_BYTES
     assert [len(d.confirmations) for d in decisions] == [0] * (len(sizes) - 1) + [1]
-    token = m.run(lambda now, t: m.shard.commit(ask, now, t))
+    token = m.run(lambda now, t: m.shard.offsets.commit(ask, now, t))
     assert len(m.replies[token]) == 1500
     m.restart()
-    deleted = each(m.shard.topics_deleted(frozenset(row.topic for row in rows), m.now, 98))
+    deleted = each(m.shard.offsets.topics_deleted(frozenset(row.topic for row in rows), m.now, 98))
     assert len(deleted) > 1 and sum(len(d.records) for d in deleted) == 1500

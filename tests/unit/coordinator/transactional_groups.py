@@ -14,9 +14,11 @@ from headwater.topic_names import OFFSETS_TOPIC
 from headwater_broker.coordinator.common.service import CoordinatorParts
 from headwater_broker.coordinator.common.shard import Producer
 from headwater_broker.coordinator.group.config import GroupConfig
+from headwater_broker.coordinator.group.offset_commands import OffsetCommit, TransactionalCommit
 from headwater_broker.coordinator.group.offsets import Commit, Committed
 from headwater_broker.coordinator.group.service import GroupService
-from headwater_broker.coordinator.group.shard import OffsetCommit, TransactionalCommit
+from headwater_broker.replica.ports import at_once
+from share_persister import MemoryPersister
 from unit.coordinator.memory_log import MemoryLog
 
 GROUP = "g"
@@ -68,11 +70,12 @@ class Groups:
         parts = SimpleNamespace(
             clock=ManualClock(),
             entropy=None,
+            off_loop=at_once,
             view=SimpleNamespace(topics={OFFSETS_TOPIC: SimpleNamespace(topic_id=OFFSETS_ID)}),
             appender=lambda _topic: self.log,
             placement=lambda _topic: placed,
         )
-        self.service = GroupService(cast(CoordinatorParts, parts), GroupConfig())
+        self.service = GroupService(cast(CoordinatorParts, parts), GroupConfig(), MemoryPersister())
         self.runtime = self.service.coordinator.runtime
 
     async def lead(self) -> None:

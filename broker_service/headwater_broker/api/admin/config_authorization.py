@@ -22,7 +22,9 @@ def refusal(ctx: RequestContext, kind: int, name: str, operation: Operation) -> 
         if may_on_topic(ctx, operation, name):
             return None
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no {operation.name} on topic {name}"
-    if kind == GROUP_RESOURCE and not ctx.allowed(operation, ResourceType.GROUP, name):
+    if kind == GROUP_RESOURCE:
+        if ctx.allowed(operation, ResourceType.GROUP, name):
+            return None if name else (ErrorCode.INVALID_REQUEST, "the group id is empty")
         return ErrorCode.GROUP_AUTHORIZATION_FAILED, f"no {operation.name} on group {name}"
     if kind in (BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE):
         if may_on_cluster(ctx, operation):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from headwater.config.keys import Kind, broker_key, check_topic_together, topic_key
+from headwater.config.keys import Kind, broker_key, check_topic_together, group_key, topic_key
 from headwater.config.layers import check_dynamic
 from headwater.config.row import ConfigKey
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.ports.metadata_store import Create, Set
 from headwater_broker.controller.decisions import leader_elections
 from headwater_broker.controller.decisions.decision_builder import DecisionBuilder
+from headwater_broker.controller.decisions.group_config_changes import check_group_configs
 from headwater_broker.controller.events import (
     AlterConfigs,
     BrokerConfigChange,
@@ -47,9 +48,8 @@ def on_alter_configs(
     """Alter configs (KIP-339). An invalid edit does not affect the others."""
     results = []
     for edit in event.edits:
-        alter = _alter_topic if edit.kind is ResourceKind.TOPIC else _alter_broker
         try:
-            alter(state, decision, edit, is_real=not event.validate_only)
+            _ALTER[edit.kind](state, decision, edit, is_real=not event.validate_only)
         except KafkaError as e:
             results.append(TopicResult(name=edit.name, error=e.code, message=e.detail))
             continue
@@ -92,6 +92,27 @@ def _alter_broker(
         decision.write_broker_configs(broker)
         if _has_other_minimum(now, configs):
             leader_elections.recheck_elr(state, decision, state.partitions())
+
+
+def _alter_group(
+    state: ControllerState, decision: DecisionBuilder, edit: ConfigEdit, *, is_real: bool
+) -> None:
+    """Alter the configs of a group, which need not exist (KIP-848)."""
+    if not edit.name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the group id is empty")
+    now = state.group_configs.get(edit.name, {})
+    configs = edited(now, edit, group_key)
+    check_config_size(znodes.group_config_path(edit.name), configs)
+    check_group_configs(state, configs)
+    if is_real and configs != now:
+        decision.write_group_configs(edit.name, configs)
+
+
+_ALTER = {
+    ResourceKind.TOPIC: _alter_topic,
+    ResourceKind.BROKER: _alter_broker,
+    ResourceKind.GROUP: _alter_group,
+}
 
 
 def _has_other_minimum(now: Mapping[str, str], then: Mapping[str, str]) -> bool:

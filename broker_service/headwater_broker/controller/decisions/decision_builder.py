@@ -46,6 +46,7 @@ class DecisionBuilder:
         self._brokers_changed = False
         self._has_broker_configs = False
         self._has_client_quotas = False
+        self._has_group_configs = False
         self._writes: list[tuple[Operation, ...]] = []
         self._registrations: list[tuple[Operation, ...]] = []
         self._replies: list[Reply] = []
@@ -163,6 +164,19 @@ class DecisionBuilder:
     def publish_client_quotas(self) -> None:
         """Send all client quotas to all brokers."""
         self._has_client_quotas = True
+
+    def write_group_configs(self, group_id: str, configs: dict[str, str]) -> None:
+        """Write the configs of a group. Without any it keeps its node, as a topic does."""
+        known = self._state.group_configs
+        data = znodes.encode_overrides(configs)
+        path = znodes.group_config_path(group_id)
+        self._writes.append((Set(path, data) if group_id in known else Create(path, data),))
+        known[group_id] = configs
+        self.publish_group_configs()
+
+    def publish_group_configs(self) -> None:
+        """Send the configs of all groups to all brokers."""
+        self._has_group_configs = True
 
     def _state_writes(self, topic: Topic) -> tuple[list[Group], list[Group]]:
         """Remove one topic's changed partition states from the round; the writes of those that
@@ -318,7 +332,8 @@ class DecisionBuilder:
         metadata = tuple(described.values())
         configs = state.describe_broker_configs() if self._has_broker_configs else None
         quotas = state.describe_client_quotas() if self._has_client_quotas else None
-        has_configs = configs is not None or quotas is not None
+        groups = state.describe_group_configs() if self._has_group_configs else None
+        has_configs = not (configs is quotas is groups is None)
         has_metadata = bool(metadata or topics or self._brokers_changed or has_configs)
         updates = []
         for broker_id in state.brokers:
@@ -336,6 +351,7 @@ class DecisionBuilder:
                         topics=topics,
                         broker_configs=configs,
                         client_quotas=quotas,
+                        group_configs=groups,
                         stops=stops,
                     )
                 )
@@ -369,6 +385,7 @@ class DecisionBuilder:
             topics=tuple(t.describe() for t in state.topics.values()),
             broker_configs=state.describe_broker_configs(),
             client_quotas=state.describe_client_quotas(),
+            group_configs=state.describe_group_configs(),
             stops=stops,
         )
 

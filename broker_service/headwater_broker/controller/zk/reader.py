@@ -16,6 +16,7 @@ from uuid import UUID
 from headwater.ports.metadata_store import MetadataStore, Node, NoNodeError
 from headwater_broker.controller.events import ChangedTopic, RegisteredBroker, TopicChange
 from headwater_broker.controller.zk import znode_validation
+from headwater_broker.controller.zk.group_config_reader import read_all_group_configs
 from headwater_broker.controller.zk.quota_reader import read_client_quotas
 from headwater_broker.controller.zk.state_loader import Snapshot, StoredTopic
 from headwater_broker.controller.zk.znode_validation import ReportFault
@@ -35,7 +36,7 @@ async def read_snapshot(store: MetadataStore, report: ReportFault = logger.error
         last_registrations,
         (deletions, unreadable_deletions),
         block,
-        (configs, quotas, overridden),
+        (configs, quotas, groups, overridden),
         (stored, unusable),
     ) = await gather(
         read_registered(store, report),
@@ -45,6 +46,7 @@ async def read_snapshot(store: MetadataStore, report: ReportFault = logger.error
         gather(
             _read_broker_configs(store, report),
             read_client_quotas(store),
+            read_all_group_configs(store),
             store.children(znodes.TOPIC_CONFIGS),
         ),
         _read_topics(store, topic_names, report),
@@ -68,6 +70,7 @@ async def read_snapshot(store: MetadataStore, report: ReportFault = logger.error
         producer_ids=znode_validation.read_producer_ids(block, report) if block else None,
         broker_configs=configs,
         client_quotas=quotas,
+        group_configs=groups,
         tokens=await _read_tokens(store, report),
     )
 

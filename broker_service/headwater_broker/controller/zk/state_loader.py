@@ -72,6 +72,8 @@ class Snapshot:
     """By broker id as text; the empty name stands for all brokers."""
     client_quotas: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By entity path: every node that exists, also without a quota."""
+    group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By group id: every node that exists, also without a config."""
     tokens: tuple[DelegationToken, ...] = ()
     """Delegation tokens."""
 
@@ -120,6 +122,8 @@ def build_state(
     for path, quotas in snapshot.client_quotas.items():
         state.client_quotas[path] = dict(quotas)
         state.stored_quota_nodes.add(path)
+    for group_id, configs in snapshot.group_configs.items():
+        state.group_configs[group_id] = dict(configs)
     state.tokens.update(snapshot.tokens)
     if snapshot.producer_ids is not None:
         state.next_producer_id = snapshot.producer_ids.end + 1

@@ -72,6 +72,13 @@ class Appender(Protocol):
         """
         ...
 
+    def delete_before(self, partition: int, epoch: int, offset: int) -> None:
+        """Move the log start up to `offset`, at most to the high watermark.
+
+        Raises KafkaError(NOT_LEADER_OR_FOLLOWER).
+        """
+        ...
+
 
 class ReplicaAppender:
     """Implements `Appender` for one topic."""
@@ -131,3 +138,9 @@ class ReplicaAppender:
         """See `Appender`. The high watermark is no bound: replies wait until that has passed."""
         hosted = self._replicas.lookup(self._topic, partition)
         return log_bytes(hosted, epoch, offset, LOAD_BYTES)
+
+    def delete_before(self, partition: int, epoch: int, offset: int) -> None:
+        """See `Appender`. Followers move theirs when they fetch."""
+        hosted = self._replicas.lookup(self._topic, partition)
+        check_led(hosted, epoch)
+        hosted.log.delete_records_before(min(offset, hosted.high_watermark))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from headwater.errors import ErrorCode, KafkaError
@@ -20,6 +20,10 @@ class Loaded(NamedTuple):
 
     end_offset: int
     records: int
+
+
+Load = Callable[[Shard, Appender, int, int, Callable[[], bool]], Awaitable[Loaded | None]]
+"""(shard, appender, partition, leader epoch, is it still wanted): as `load_shard`."""
 
 
 async def load_shard(

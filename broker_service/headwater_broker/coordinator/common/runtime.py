@@ -32,7 +32,7 @@ from headwater_broker.coordinator.common.appender import Appender
 from headwater_broker.coordinator.common.client_errors import LEADERSHIP_LOST, client_error
 from headwater_broker.coordinator.common.hosted_shard import HostedShard
 from headwater_broker.coordinator.common.leadership_proof import LeadershipProver
-from headwater_broker.coordinator.common.loader import load_shard
+from headwater_broker.coordinator.common.loader import Load, load_shard
 from headwater_broker.coordinator.common.shard import (
     Command,
     Decision,
@@ -65,10 +65,12 @@ class CoordinatorRuntime(Generic[S]):
         write_timeout_ms: int = WRITE_TIMEOUT_MS,
         on_loaded: Callable[[int], None] | None = None,
         on_committed: Callable[[int, int, S, int], None] | None = None,
+        load: Load = load_shard,
     ) -> None:
-        """`make_shard(partition)` returns an empty shard; `on_loaded` is called with the partition
-        of each shard that has become ready; `on_committed` with (partition, leader epoch, shard,
-        high watermark) when the high watermark has passed records that the shard has replayed.
+        """`make_shard(partition)` returns an empty shard, which `load` fills; `on_loaded` is called
+        with the partition of each shard that has become ready; `on_committed` with (partition,
+        leader epoch, shard, high watermark) when the high watermark has passed records that the
+        shard has replayed.
         """
         self.topic = topic
         self._make_shard = make_shard
@@ -77,6 +79,7 @@ class CoordinatorRuntime(Generic[S]):
         self._write_timeout_ms = write_timeout_ms
         self._on_loaded = on_loaded
         self._on_committed = on_committed
+        self._load_shard = load
         self._hosted: dict[int, HostedShard[S]] = {}
         self._prover: LeadershipProver[S] = LeadershipProver(
             appender, clock, self._answer, self._release, self._drop
@@ -450,7 +453,7 @@ class CoordinatorRuntime(Generic[S]):
         started = self._clock.monotonic()
         while self._is_current(hosted):
             try:
-                loaded = await load_shard(
+                loaded = await self._load_shard(
                     hosted.shard,
                     self._appender,
                     hosted.partition,

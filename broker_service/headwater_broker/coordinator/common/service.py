@@ -19,6 +19,7 @@ from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ordered import OrderedSet
 from headwater_broker.coordinator.common.appender import Appender, Leads, ReplicaAppender
+from headwater_broker.coordinator.common.loader import Load, load_shard
 from headwater_broker.coordinator.common.partitioning import partition_of
 from headwater_broker.coordinator.common.placement import MetadataPlacement, Placement
 from headwater_broker.coordinator.common.runtime import WRITE_TIMEOUT_MS, CoordinatorRuntime
@@ -27,6 +28,7 @@ from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.replica.append_service import AppendService
 from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
+from headwater_broker.replica.ports import OffLoop, at_once
 
 ARRIVAL_WAIT_S = 1.0
 """How long a request may wait for a shard that is about to be ready."""
@@ -59,10 +61,11 @@ class CoordinatorService(Generic[S]):
         topics_deleted: Callable[[frozenset[str]], Command[S]] | None = None,
         write_timeout_ms: int = WRITE_TIMEOUT_MS,
         on_committed: Callable[[int, int, S, int], None] | None = None,
+        load: Load = load_shard,
     ) -> None:
         """`partition_key(key)`: the part of a key that decides its partition.
         `topics_deleted(names)`: a command for every shard when topics were deleted.
-        `on_committed`: see `CoordinatorRuntime`.
+        `on_committed`, `load`: see `CoordinatorRuntime`.
         """
         self.topic = topic
         self._placement = placement
@@ -79,6 +82,7 @@ class CoordinatorService(Generic[S]):
             write_timeout_ms=write_timeout_ms,
             on_loaded=lambda _partition: self._wake_arrivals(),
             on_committed=on_committed,
+            load=load,
         )
 
     def partition_of(self, key: str) -> int:
@@ -241,6 +245,8 @@ class CoordinatorParts:
     clock: Clock
     entropy: Entropy
     leads: Leads
+    off_loop: OffLoop = at_once
+    """Runs work of some milliseconds beside the loop."""
 
     def appender(self, topic: str) -> Appender:
         """The log of an internal topic."""

@@ -17,6 +17,7 @@ from headwater.wire.consumer_protocol import ConsumerProtocolSubscription
 from headwater.wire.schema import SchemaError, decoder
 from headwater_broker.coordinator.common.shard import Decision, Token
 from headwater_broker.coordinator.group.classic_states import GroupEvent, GroupState, next_state
+from headwater_broker.coordinator.group.group_kind import GroupKind
 from headwater_broker.coordinator.group.records import (
     GroupMetadataValue,
     MemberMetadata,
@@ -75,6 +76,13 @@ class Group:
     is_initial: bool = False
     joined_since_delay: bool = False
     offsets: dict[TopicPartition, OffsetCommitValue] = field(default_factory=dict)
+
+    kind = GroupKind.CLASSIC
+
+    @property
+    def is_empty(self) -> bool:
+        """True in the state Empty."""
+        return self.state is GroupState.EMPTY
 
     def transition(self, event: GroupEvent) -> None:
         """Change the state. Raises GroupTransitionError."""

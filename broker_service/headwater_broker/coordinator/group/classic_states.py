@@ -54,6 +54,9 @@ TRANSITIONS: dict[tuple[GroupState, GroupEvent], GroupState] = {
     (_S.STABLE, _E.ASSIGNED): _S.STABLE,
     (_S.EMPTY, _E.DELETED): _S.DEAD,
     (_S.STABLE, _E.DELETED): _S.DEAD,
+    # A consumer of the newer protocol joined: the group goes on as a consumer group (KIP-848).
+    (_S.PREPARING, _E.DELETED): _S.DEAD,
+    (_S.COMPLETING, _E.DELETED): _S.DEAD,
 }
 
 

@@ -21,6 +21,10 @@ class GroupConfig:
     max_session_timeout_ms: int = 1_800_000  # group.max.session.timeout.ms
     initial_rebalance_delay_ms: int = 3_000  # group.initial.rebalance.delay.ms
     max_size: int = 2**31 - 1  # group.max.size
+    share_max_size: int = 200  # group.share.max.size
+    share_initialize_retry_ms: int = 30_000  # group.share.initialize.retry.interval.ms
+    consumer_max_size: int = 2**31 - 1  # group.consumer.max.size
+    migration_policy: str = "bidirectional"  # group.consumer.migration.policy
     offset_metadata_max_bytes: int = 4_096  # offset.metadata.max.bytes
     offsets_retention_ms: int = 10_080 * 60_000  # offsets.retention.minutes
     offsets_check_interval_ms: int = 600_000  # offsets.retention.check.interval.ms
@@ -33,6 +37,10 @@ class GroupConfig:
             max_session_timeout_ms=v.integer("group.max.session.timeout.ms"),
             initial_rebalance_delay_ms=v.integer("group.initial.rebalance.delay.ms"),
             max_size=v.integer("group.max.size"),
+            share_max_size=v.integer("group.share.max.size"),
+            share_initialize_retry_ms=v.integer("group.share.initialize.retry.interval.ms"),
+            consumer_max_size=v.integer("group.consumer.max.size"),
+            migration_policy=v.string("group.consumer.migration.policy").lower(),
             offset_metadata_max_bytes=v.integer("offset.metadata.max.bytes"),
             offsets_retention_ms=v.integer("offsets.retention.minutes") * 60_000,
             offsets_check_interval_ms=v.integer("offsets.retention.check.interval.ms"),

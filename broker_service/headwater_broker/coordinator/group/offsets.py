@@ -10,7 +10,9 @@ from headwater_broker.coordinator.common.shard import Now, StoredRecord
 from headwater_broker.coordinator.group.classic_group import CONSUMER, Group, TopicPartition
 from headwater_broker.coordinator.group.classic_states import GroupState
 from headwater_broker.coordinator.group.config import GroupConfig
+from headwater_broker.coordinator.group.consumer.group import ConsumerGroup
 from headwater_broker.coordinator.group.records import OffsetCommitValue, offset_record
+from headwater_broker.coordinator.group.table import AnyGroup
 
 NO_OFFSET = -1
 
@@ -69,7 +71,7 @@ def commit(
 
 
 def fetch(
-    group: Group | None,
+    group: AnyGroup | None,
     wanted: Iterable[TopicPartition] | None,
     unstable: Container[TopicPartition] = (),
 ) -> dict[TopicPartition, Committed]:
@@ -86,14 +88,12 @@ def _committed(value: OffsetCommitValue | None) -> Committed:
 
 
 def delete(
-    group: Group, wanted: Iterable[TopicPartition], pending: Container[TopicPartition]
+    group: AnyGroup, wanted: Iterable[TopicPartition], pending: Container[TopicPartition]
 ) -> tuple[list[StoredRecord], dict[TopicPartition, ErrorCode]]:
     """Tombstones for offsets of topics without subscribers (KIP-496); `pending`: partitions with an
     offset in an open transaction, which a tombstone drops, too. Raises KafkaError."""
-    if group.is_in(GroupState.DEAD):
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group.group_id!r} was deleted")
     in_use: set[str] | None = set()
-    if not group.is_in(GroupState.EMPTY):
+    if not group.is_empty:
         if group.protocol_type != CONSUMER:
             raise KafkaError(
                 ErrorCode.NON_EMPTY_GROUP,
@@ -113,7 +113,7 @@ def delete(
 
 
 def tombstones(
-    group: Group, topics: frozenset[str] | None, pending: Iterable[TopicPartition]
+    group: AnyGroup, topics: frozenset[str] | None, pending: Iterable[TopicPartition]
 ) -> Iterator[StoredRecord]:
     """For every offset of the group, or those of some topics; `pending`: partitions with an offset
     in an open transaction, which a tombstone drops, too."""
@@ -123,19 +123,17 @@ def tombstones(
 
 
 def expired(
-    group: Group, now: Now, config: GroupConfig, pending: Container[TopicPartition]
+    group: AnyGroup, now: Now, config: GroupConfig, pending: Container[TopicPartition]
 ) -> list[TopicPartition]:
     """Partitions whose offset has expired (KIP-211). An offset does not expire while a member reads
     its topic, or while an open transaction may change it (`pending`).
 
     The time counts from when a group became empty; without any members ever, from each commit.
     """
-    subscribed = set() if group.is_in(GroupState.EMPTY) else group.subscribed_topics()
-    if subscribed is None:
+    began_ms = _empty_since_ms(group, now)
+    subscribed = set() if began_ms is not None else group.subscribed_topics()
+    if subscribed is None or (began_ms is None and isinstance(group, ConsumerGroup)):
         return []
-    since_empty = -1
-    if group.is_in(GroupState.EMPTY) and group.protocol_type:
-        since_empty = group.state_timestamp_ms
     found = []
     for key, value in group.offsets.items():
         if key[0] in subscribed or key in pending:
@@ -143,8 +141,26 @@ def expired(
         if value.expire_timestamp >= 0:
             is_old = now.wall_ms >= value.expire_timestamp
         else:
-            began = max(value.commit_timestamp, since_empty)
+            began = max(value.commit_timestamp, -1 if began_ms is None else began_ms)
             is_old = now.wall_ms - began >= config.offsets_retention_ms
         if is_old:
             found.append(key)
     return found
+
+
+def _empty_since_ms(group: AnyGroup, now: Now) -> int | None:
+    """When the group became empty; -1: it never had members; None: it has some.
+
+    A consumer group's log does not say: it counts from when this coordinator first saw it empty, so
+    that a group whose members were away for a moment keeps the offsets of quiet topics.
+    """
+    if isinstance(group, ConsumerGroup):
+        if group.members:
+            group.empty_since_ms = -1
+            return None
+        if group.empty_since_ms < 0:
+            group.empty_since_ms = now.wall_ms
+        return group.empty_since_ms
+    if not isinstance(group, Group) or not group.is_in(GroupState.EMPTY):
+        return None
+    return group.state_timestamp_ms if group.protocol_type else -1

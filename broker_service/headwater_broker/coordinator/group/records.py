@@ -162,15 +162,24 @@ def group_record(group: str, value: GroupMetadataValue | None) -> StoredRecord:
     return StoredRecord(group_key(group), encoded)
 
 
-def read_key(key: bytes) -> OffsetCommitKey | GroupMetadataKey | None:
-    """The key; None for kinds that this broker does not know. Raises SchemaError."""
+OFFSET_KINDS = frozenset((0, OFFSET_KEY_VERSION))
+"""Versions of keys of committed offsets."""
+
+
+def key_version(key: bytes) -> int:
+    """The kind of a record. Raises SchemaError."""
     if len(key) < _VERSION.size:
         raise SchemaError(f"a key of {len(key)} bytes")
-    version = _VERSION.unpack_from(key)[0]
-    if version in (0, OFFSET_KEY_VERSION):
+    return int(_VERSION.unpack_from(key)[0])
+
+
+def read_key(key: bytes) -> OffsetCommitKey | GroupMetadataKey | None:
+    """The key; None for kinds that this broker does not know. Raises SchemaError."""
+    version = key_version(key)
+    if version in OFFSET_KINDS:
         return _read_offset_key(key)
     if version == GROUP_KEY_VERSION:
-        return _body(GroupMetadataKey, key)
+        return read_value(GroupMetadataKey, key)
     return None
 
 
@@ -199,7 +208,7 @@ def _text(data: bytes, at: int, size: int) -> tuple[str, int]:
 def read_offset(value: bytes) -> OffsetCommitValue:
     """Raises SchemaError, NewerRecordError."""
     if value[:2] != _INT16.pack(OFFSET_VALUE_VERSION):
-        return _body(OffsetCommitValue, value)
+        return read_value(OffsetCommitValue, value)
     try:
         _, offset, leader_epoch, size = _OFFSET_VALUE_HEAD.unpack_from(value)
         metadata, at = _text(value, _OFFSET_VALUE_HEAD.size, size)
@@ -213,10 +222,11 @@ def read_offset(value: bytes) -> OffsetCommitValue:
 
 def read_group(value: bytes) -> GroupMetadataValue:
     """Raises SchemaError, NewerRecordError."""
-    return _body(GroupMetadataValue, value)
+    return read_value(GroupMetadataValue, value)
 
 
-def _body(cls: type[M], data: bytes) -> M:
+def read_value(cls: type[M], data: bytes) -> M:
+    """The message behind its version. Raises SchemaError, NewerRecordError."""
     if len(data) < _VERSION.size:
         raise SchemaError(f"{cls.__name__}: {len(data)} bytes")
     version = _VERSION.unpack_from(data)[0]

@@ -15,17 +15,21 @@ from headwater.wire.apis.k15_describe_groups import DescribedGroup
 from headwater.wire.apis.k16_list_groups import ListedGroup
 from headwater_broker.coordinator.common.service import CoordinatorParts, CoordinatorService
 from headwater_broker.coordinator.common.shard import Command
-from headwater_broker.coordinator.group.classic_group import Group, TopicPartition
+from headwater_broker.coordinator.group.classic_group import TopicPartition
 from headwater_broker.coordinator.group.classic_protocol import MemberJoin
 from headwater_broker.coordinator.group.config import GroupConfig
+from headwater_broker.coordinator.group.consumer_service import ConsumerGroupService
+from headwater_broker.coordinator.group.offset_commands import OffsetCommit, TransactionalCommit
 from headwater_broker.coordinator.group.offsets import Committed
 from headwater_broker.coordinator.group.records import STRING_BYTES_MAX
-from headwater_broker.coordinator.group.shard import (
-    GroupShard,
-    OffsetCommit,
-    TransactionalCommit,
-)
+from headwater_broker.coordinator.group.shard import GroupShard
+from headwater_broker.coordinator.group.share_service import ShareGroupService
+from headwater_broker.coordinator.group.surroundings import Surroundings
+from headwater_broker.coordinator.group.table import AnyGroup, default_settings
+from headwater_broker.coordinator.group.topics_of_cluster import ClusterTopics
 from headwater_broker.coordinator.group.transaction_verification import Verification
+from headwater_broker.metadata.group_settings import GroupSettingsOf
+from headwater_broker.replica.share.ports import Persister
 from headwater_broker.replica.transaction_verification import Enlistment
 
 Codes = dict[TopicPartition, ErrorCode]
@@ -54,21 +58,39 @@ class GroupService:
     NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, and their own.
     """
 
-    def __init__(self, parts: CoordinatorParts, config: GroupConfig) -> None:
+    def __init__(
+        self,
+        parts: CoordinatorParts,
+        config: GroupConfig,
+        persister: Persister,
+        settings_of: GroupSettingsOf = default_settings,
+    ) -> None:
         self._entropy = parts.entropy
         self._view = parts.view
         self._log = parts.appender(OFFSETS_TOPIC)
+        self.consumers = ConsumerGroupService(parts.entropy, parts.clock, parts.off_loop)
+        self.shares = ShareGroupService(persister)
+        around = Surroundings(
+            ClusterTopics(parts.view),
+            self.consumers.meters,
+            settings_of,
+            self.consumers.submit,
+            self.consumers.settled_interval_ms,
+        )
         self.coordinator: CoordinatorService[GroupShard] = CoordinatorService(
             OFFSETS_TOPIC,
-            lambda _partition: GroupShard(config),
+            lambda _partition: GroupShard(config, around),
             self._log,
             parts.placement(OFFSETS_TOPIC),
             parts.clock,
             topics_deleted=_topics_deleted,
         )
+        self.consumers.coordinator = self.shares.coordinator = self.coordinator
 
     async def close(self) -> None:
         """Drop every shard."""
+        await self.consumers.close()
+        await self.shares.close()
         await self.coordinator.close()
 
     # -- membership
@@ -116,7 +138,7 @@ class GroupService:
         """Commit offsets; they are durable when it returns."""
         _check_length(request.group_id)
         reply = await self.coordinator.run(
-            request.group_id, lambda s, now, t: s.commit(request, now, t)
+            request.group_id, lambda s, now, t: s.offsets.commit(request, now, t)
         )
         return cast(Codes, reply)
 
@@ -132,11 +154,11 @@ class GroupService:
         codes: Codes | None = None
         while codes is None:
             shard = await self.coordinator.shard(request.group_id)
-            verification = shard.begin_verification(request)
+            verification = shard.offsets.begin_verification(request)
             try:
                 codes = await self._commit_verified(request, verification, enlistment)
             finally:
-                shard.end_verification(verification)
+                shard.offsets.end_verification(verification)
         return codes
 
     async def _commit_verified(
@@ -147,7 +169,7 @@ class GroupService:
             await self._enlist(request, enlistment)
         reply = await self.coordinator.run(
             request.group_id,
-            lambda s, now, t: s.transactional_commit(request, verification, now, t),
+            lambda s, now, t: s.offsets.transactional_commit(request, verification, now, t),
         )
         return cast(Codes | None, reply)
 
@@ -179,11 +201,22 @@ class GroupService:
         wanted: tuple[TopicPartition, ...] | None,
         *,
         require_stable: bool = False,
+        member_id: str | None = None,
+        member_epoch: int = -1,
     ) -> GroupOffsets:
-        """The wanted partitions' offsets; None: all. `require_stable`: see `GroupShard.fetch`."""
+        """The wanted partitions' offsets; None: all. `require_stable`, and the member of a consumer
+        group that asks: see `OffsetCommands.fetch`."""
         reply = await self.coordinator.run(
             group_id,
-            lambda s, now, t: s.fetch(group_id, wanted, now, t, require_stable=require_stable),
+            lambda s, now, t: s.offsets.fetch(
+                group_id,
+                wanted,
+                now,
+                t,
+                require_stable=require_stable,
+                member_id=member_id,
+                member_epoch=member_epoch,
+            ),
         )
         return cast(GroupOffsets, reply)
 
@@ -191,13 +224,13 @@ class GroupService:
         """Also raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         _require_name(group_id)
         reply = await self.coordinator.run(
-            group_id, lambda s, now, t: s.delete_offsets(group_id, wanted, now, t)
+            group_id, lambda s, now, t: s.offsets.delete_offsets(group_id, wanted, now, t)
         )
         return cast(Codes, reply)
 
     # -- administration
 
-    def coordinated(self) -> list[Group]:
+    def coordinated(self) -> list[AnyGroup]:
         """Every group whose coordinator is here, to be read only; groups with members first."""
         shards = self.coordinator.runtime.shards
         groups = [group for shard in shards for group in shard.groups.values()]
@@ -205,7 +238,9 @@ class GroupService:
 
     async def describe(self, group_id: str) -> DescribedGroup:
         """State, members, assignments."""
-        reply = await self.coordinator.run(group_id, lambda s, now, t: s.describe(group_id, now, t))
+        reply = await self.coordinator.run(
+            group_id, lambda s, now, t: s.administration.describe(group_id, now, t)
+        )
         return cast(DescribedGroup, reply)
 
     async def list_groups(self, states: frozenset[str], types: frozenset[str]) -> list[ListedGroup]:
@@ -215,14 +250,15 @@ class GroupService:
         if self.coordinator.runtime.is_loading:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "groups are being loaded")
         replies = await self.coordinator.run_on_all(
-            lambda s, now, t: s.list_groups(states, types, now, t)
+            lambda s, now, t: s.administration.list_groups(states, types, now, t)
         )
         return [row for reply in replies for row in cast(list[ListedGroup], reply)]
 
     async def delete_group(self, group_id: str) -> ErrorCode:
         """NONE, NON_EMPTY_GROUP or GROUP_ID_NOT_FOUND."""
+        await self.shares.delete_states(group_id)
         reply = await self.coordinator.run(
-            group_id, lambda s, now, t: s.delete_groups((group_id,), now, t)
+            group_id, lambda s, now, t: s.administration.delete_groups((group_id,), now, t)
         )
         return cast(dict[str, ErrorCode], reply)[group_id]
 

@@ -14,10 +14,15 @@ class Timer(Enum):
     REBALANCE = "rebalance"
     SYNC = "sync"
     EXPIRY = "offsets expiry"
+    JOIN = "a classic member of a consumer group is to join again"
+    TARGET = "the target assignment of a consumer group"
+    REGEX = "the patterns of a consumer group"
+    CONVERTED = "a consumer group has become a classic one"
 
 
 class TimerKey(NamedTuple):
-    """A deadline of a member, or of the group (`member_id` empty)."""
+    """A deadline of a member, or of the group (`member_id` empty). A member of a consumer group has
+    its own REBALANCE (to give partitions up) and SYNC."""
 
     kind: Timer
     group_id: str

@@ -62,7 +62,8 @@ class Persister(Protocol):
     """
 
     async def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
-        """Begin the state at `start_offset`; a later `state_epoch` replaces an earlier one."""
+        """Begin the state at `start_offset`; a later `state_epoch` replaces an earlier one, unless
+        the start is unknown: then what is there stays."""
         ...
 
     async def read(self, key: SharePartitionKey, leader_epoch: int) -> ShareState:

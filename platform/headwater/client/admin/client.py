@@ -159,6 +159,13 @@ class Admin:
     alter_group_offsets = blocking(AdminVerbs.alter_group_offsets)
     delete_group_offsets = blocking(AdminVerbs.delete_group_offsets)
 
+    # share groups
+    list_share_groups = blocking(AdminVerbs.list_share_groups)
+    describe_share_groups = blocking(AdminVerbs.describe_share_groups)
+    list_share_group_offsets = blocking(AdminVerbs.list_share_group_offsets)
+    alter_share_group_offsets = blocking(AdminVerbs.alter_share_group_offsets)
+    delete_share_group_offsets = blocking(AdminVerbs.delete_share_group_offsets)
+
     # replicas
     elect_leaders = blocking(AdminVerbs.elect_leaders)
     alter_partition_reassignments = blocking(AdminVerbs.alter_partition_reassignments)

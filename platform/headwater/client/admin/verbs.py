@@ -16,6 +16,7 @@ from headwater.client.admin.open_transactions import OpenTransactionCalls
 from headwater.client.admin.quotas import QuotaCalls
 from headwater.client.admin.replicas import ELECTION_TYPES, Outcomes, ReplicaCalls
 from headwater.client.admin.scram import ScramCalls, ScramVerbs
+from headwater.client.admin.share_groups import ShareGroupCalls, ShareGroupVerbs
 from headwater.client.admin.sinks import SinkCalls, SinkVerbs
 from headwater.client.admin.tokens import TokenCalls, TokenVerbs
 from headwater.client.admin.topics import ISOLATION_LEVELS, RESOURCE_TYPES, TopicCalls
@@ -63,13 +64,14 @@ IsolationLevel = Literal["read_committed", "read_uncommitted"]
 ElectionType = Literal["preferred", "unclean"]
 
 
-class AdminVerbs(SinkVerbs, TokenVerbs, AclVerbs, ScramVerbs):
+class AdminVerbs(SinkVerbs, TokenVerbs, AclVerbs, ScramVerbs, ShareGroupVerbs):
     """The verbs over one cluster. They retry what can be retried for up to
     `default_api_timeout_ms`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._topics = TopicCalls(cluster)
         self._groups = GroupCalls(cluster)
+        self._share_groups = ShareGroupCalls(cluster)
         self._replicas = ReplicaCalls(cluster)
         self._quotas = QuotaCalls(cluster)
         self._transactions = TransactionCalls(cluster)

@@ -17,9 +17,10 @@ from headwater.client.consumer_options import (
     OnError,
 )
 from headwater.client.interceptors import Interceptor
-from headwater.client.option_rules import checked
+from headwater.client.option_rules import NOWHERE, checked
 from headwater.client.producer_options import Acks, CompressionType, Partitioner, PartitionerName
 from headwater.client.security_options import SecurityOptions
+from headwater.client.share_options import AcknowledgementMode, AcquireMode
 
 T = TypeVar("T")
 
@@ -92,6 +93,32 @@ class ConsumerKeywords(SecurityOptions, total=False):
     on_error: OnError | None
 
 
+class ShareConsumerKeywords(SecurityOptions, total=False):
+    """Keywords of `AsyncShareConsumer`; see `headwater.ShareConsumer`."""
+
+    client_id: str
+    client_rack: str
+    share_acknowledgement_mode: AcknowledgementMode
+    share_acquire_mode: AcquireMode
+    interceptors: Sequence[Interceptor]
+    max_poll_interval_ms: int
+    max_poll_records: int
+    fetch_min_bytes: int
+    fetch_max_bytes: int
+    fetch_max_wait_ms: int
+    check_crcs: bool
+    consumer_timeout_ms: float | None
+    request_timeout_ms: int
+    retry_backoff_ms: float
+    retry_backoff_max_ms: float
+    metadata_max_age_ms: float
+    default_api_timeout_ms: float
+    socket_connection_setup_timeout_ms: float
+    bootstrap_timeout_ms: float
+    outage_report_ms: float
+    on_error: OnError | None
+
+
 class AdminKeywords(SecurityOptions, total=False):
     """Keywords of `AsyncAdmin`; see `headwater.Admin`."""
 
@@ -105,13 +132,17 @@ class AdminKeywords(SecurityOptions, total=False):
     on_wait: OnWait | None
 
 
-def options_of(owner: str, face: Any, kind: type[T], given: Mapping[str, Any]) -> T:
+def options_of(
+    owner: str,
+    face: Any,
+    kind: type[T],
+    given: Mapping[str, Any],
+    elsewhere: Mapping[str, str] = NOWHERE,
+) -> T:
     """The checked options `kind` of an asyncio client: `given`, and the defaults of its blocking
     `face`. Raises OptionError, UsageError; messages name `owner`."""
-    defaults = {
-        name: parameter.default
-        for name, parameter in inspect.signature(face).parameters.items()
-        if parameter.default is not parameter.empty
-    }
-    unknown = {name: value for name, value in given.items() if name not in defaults}
-    return checked(owner, kind, {**defaults, **given}, unknown)
+    parameters = inspect.signature(face).parameters
+    named = {name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
+    defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
+    unknown = {name: value for name, value in given.items() if name not in {*named, *defaults}}
+    return checked(owner, kind, {**defaults, **given}, unknown, elsewhere)

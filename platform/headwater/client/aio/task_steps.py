@@ -6,8 +6,8 @@ import asyncio
 from typing import Any, TypeVar
 
 from headwater.client.engine_host import AsyncHost
+from headwater.client.news import News
 from headwater.client.steps import OnCaller, Pause, Step, Steps, Whole
-from headwater.client.subscription_state import SubscriptionState
 
 T = TypeVar("T")
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 class TaskSteps:
     """Awaits each step: coroutines on the engine's loop, news on the caller's."""
 
-    def __init__(self, host: AsyncHost, state: SubscriptionState) -> None:
+    def __init__(self, host: AsyncHost, state: News) -> None:
         self._host = host
         self._state = state
         self._news = asyncio.Event()

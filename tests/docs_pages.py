@@ -194,6 +194,9 @@ def families_of_a_broker() -> list[Metric]:
         groups=SimpleNamespace(coordinated=list),
         purgatories=SimpleNamespace(produce=_Idle(), fetch=_Idle()),
         sessions=(),
+        share_states=SimpleNamespace(
+            prunes=0, coordinator=SimpleNamespace(runtime=SimpleNamespace(shards=()))
+        ),
         shares=ShareManager(cast(ShareParts, _Idle()), lambda: 0),
         cleaner=CleanerMeter(),
         quotas=SimpleNamespace(throttled={}, throttled_ms={}),

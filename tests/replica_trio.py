@@ -116,6 +116,7 @@ class TrioBroker:
         await self.replicas.close()
         await self.listener.close()
         await self.services.transactions.close()
+        await self.services.shares.close()
         await self.services.share_states.close()
         await self.data_plane.share_state_channel.close()
         await self.services.background.close()

@@ -128,6 +128,7 @@ class WholeBroker:
         await self.listener.close()
         await self.services.groups.close()
         await self.services.transactions.close()
+        await self.services.shares.close()
         await self.services.share_states.close()
         await self.data_plane.transaction_channel.close()
         await self.data_plane.share_state_channel.close()

@@ -1,10 +1,13 @@
-"""Share consumers of the SDK and `headwater share-groups`, against Apache Kafka (KIP-932)."""
+"""Share consumers of the SDK and `headwater share-groups`, against this broker and Apache Kafka
+(KIP-932)."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +30,7 @@ from headwater import (
 from headwater.aio import AsyncShareConsumer
 from headwater.cli.share_groups import share_groups
 from headwater.serializers import JsonSerializer
+from whole_cluster import ServedCluster
 
 PROPERTIES = {
     "share.coordinator.state.topic.replication.factor": "1",
@@ -36,10 +40,18 @@ PROPERTIES = {
 }
 EXPLICIT: Any = {"share_acknowledgement_mode": "explicit"}
 POLLS = 100
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "share-groups.md"
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
 
 
-@pytest.fixture(scope="module")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture(scope="module", params=["headwater", "kafka"])
+def bootstrap(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[str]:
+    if request.param == "headwater":
+        with ServedCluster(tmp_path_factory.mktemp("share"), 1, **PROPERTIES) as cluster:
+            yield cluster.bootstrap
+        return
     peer = KafkaPeer(tmp_path_factory.mktemp("share") / "kafka", properties=PROPERTIES)
     try:
         yield peer.start().bootstrap
@@ -242,3 +254,24 @@ def test_the_command_line(admin: Admin, bootstrap: str) -> None:
     gone = run("delete", name, "no-such-group", code=1)
     assert gone["deleted"] == [name]
     assert [row["group"] for row in gone["failed"]] == ["no-such-group"]
+
+
+@pytest.fixture(scope="module")
+def orders(bootstrap: str) -> str:
+    """The topic that the page's examples read, and its groups, which begin at the first record."""
+    with Admin(bootstrap) as admin:
+        make(admin, bootstrap, "orders", b"12", b"none", b"13")
+        for group in ("packers", "checkers", "shippers"):
+            admin.alter_configs("group", group, {"share.auto.offset.reset": "earliest"})
+    return bootstrap
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_an_example_of_the_page_runs(
+    orders: str, number: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = EXAMPLES[number].replace("127.0.0.1:9092", orders)
+    code = compile(text, f"{PAGE.name}, example {number + 1}", "exec", dont_inherit=True)
+    exec(code, {"__name__": "__main__"})
+    assert capsys.readouterr().out
+    assert len(EXAMPLES[0].splitlines()) <= 10

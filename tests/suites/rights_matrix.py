@@ -48,6 +48,7 @@ from integration.conftest import next_base_port
 from suites.rights_by_id import GONE_ID, requests_by_id
 from suites.rights_own_keys import SINK_ID, is_refused, own_requests
 from suites.rights_requests import ADMIN, GONE, HERE, PREFIX, Request, requests
+from suites.rights_share import share_requests
 
 PAGE = DOCS / "rights.md"
 PASSWORD = "matrix"
@@ -62,6 +63,9 @@ SECURITY = {
     "auto.create.topics.enable": "false",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
 }
 NOT_READY = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -317,6 +321,7 @@ def all_requests(topic_id: UUID = GONE_ID) -> Iterator[Request]:
     """Those that both servers are sent; `topic_id` of the topic that exists."""
     yield from requests()
     yield from requests_by_id(topic_id)
+    yield from (Request(*row) for row in share_requests(HERE, GONE))
 
 
 def _ask_all(people: Iterable[User], topic_id: UUID, connect: Any) -> Answers:

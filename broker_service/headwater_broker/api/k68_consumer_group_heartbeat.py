@@ -57,5 +57,6 @@ def _heartbeat(ctx: RequestContext, request: ConsumerGroupHeartbeatRequest) -> H
         owned=owned,
         client_id=ctx.client_id or "",
         client_host=f"/{ctx.client_host}",
+        may_describe=lambda name: ctx.allowed(Operation.DESCRIBE, ResourceType.TOPIC, name),
         names_itself=ctx.api_version >= NAMES_ITSELF_SINCE,
     )

@@ -23,6 +23,7 @@ from headwater_broker.telemetry import (
 )
 from headwater_broker.telemetry.consumer_lag import end_offsets, partitions_elsewhere
 from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
+from headwater_broker.telemetry.share_coordinator_metrics import share_coordinator_metrics
 from headwater_broker.telemetry.tiering import tier_metrics, tier_reports
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -62,6 +63,7 @@ class BrokerCollector(Collector):
             "headwater_fetch_sessions", "Fetch sessions.", value=len(services.sessions)
         )
         yield from share_metrics.share_metrics(services.shares)
+        yield from share_coordinator_metrics(services.groups.coordinated(), services.share_states)
         yield CounterMetricFamily(
             "headwater_remote_read_errors",
             "Reads of tiered offsets that failed.",

@@ -131,6 +131,10 @@ class Planner:
         seen = (*wanted.topics, *(topic for topic, _ in wanted.assigned))
         return self._latest(self._partitions(self._topics(seen)))
 
+    def topic_ids(self) -> dict[str, str]:
+        """The ids of the topics to read, by name."""
+        return {name: topic.topic_id for name, topic in self._topics().items()}
+
     def next(self, previous: Position, *, must_settle: bool = False) -> Position | None:
         """The batch after `previous`, without limits; None when there is nothing new.
 

@@ -49,6 +49,8 @@ from headwater_spark.source.micro_batches import is_too_small, limit_ends
 from headwater_spark.source.positions import Position
 from headwater_spark.source.pushdown import Comparison, ReadWindow, read_window
 from headwater_spark.source.read_task import CLIENT_ID, ReadTask, read
+from headwater_spark.source.share_options import has_share_group, share_options
+from headwater_spark.source.share_reader import ShareStreamReader
 from headwater_spark.source.source_options import SourceOptions, source_options
 from headwater_spark.source.sql_tables import batch_sink, options_in, table_schema
 from headwater_spark.source.table_options import is_create_table, source_given
@@ -88,6 +90,8 @@ class HeadwaterDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
         given = source_given(options_in(schema), self.options)
+        if has_share_group(given):
+            share_options(given, streaming=False)  # refuses
         options = source_options(given, streaming=False)
         # Spark refuses a reader with `pushFilters` in every session whose setting
         # spark.sql.python.filterPushdown.enabled is false, which is the default.
@@ -99,6 +103,8 @@ class HeadwaterDataSource(DataSource):
         """A streaming read; wrong options raise when the query starts (RefusedReader)."""
         try:
             given = source_given(options_in(schema), self.options)
+            if has_share_group(given):
+                return ShareStreamReader(share_options(given, streaming=True), _arrow(schema))
             options = source_options(given, streaming=True)
         except UsageError as refusal:
             return RefusedReader(refusal)

@@ -15,6 +15,7 @@ from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.consumer.group import ConsumerGroup
 from headwater_broker.coordinator.group.consumer.member import ConsumerMember
 from headwater_broker.coordinator.group.consumer.meters import ConsumerGroupMeters
+from headwater_broker.coordinator.group.consumer.patterns import RegexJob
 from headwater_broker.coordinator.group.consumer.subscriptions import KnownTopic
 from headwater_broker.coordinator.group.consumer.target import TargetJob
 from headwater_broker.coordinator.group.consumer.validation import Heartbeat
@@ -52,6 +53,9 @@ class World:
     def by_id(self, topic_id: UUID) -> KnownTopic | None:
         return next((t for t in self.topics.values() if t.topic_id == topic_id), None)
 
+    def names(self) -> list[str]:
+        return list(self.topics)
+
     def racks(self, topic_id: UUID) -> tuple[frozenset[str], ...]:
         return ()
 
@@ -65,6 +69,7 @@ class ConsumerMachine:
         self.settings = GroupSettings()
         self.meters = ConsumerGroupMeters()
         self.jobs: list[TargetJob] = []
+        self.regex_jobs: list[RegexJob] = []
         self.shard = self._new_shard()
         self.records: list[tuple[bytes, bytes | None]] = []
         self.batches: list[int] = []
@@ -75,7 +80,11 @@ class ConsumerMachine:
 
     def _new_shard(self) -> GroupShard:
         around = Surroundings(
-            self.world, self.meters, lambda _group_id: self.settings, self.jobs.append
+            self.world,
+            self.meters,
+            lambda _group_id: self.settings,
+            self.jobs.append,
+            self.regex_jobs.append,
         )
         return GroupShard(self.config, around)
 
@@ -188,7 +197,22 @@ class ConsumerMachine:
             del self.world.topics[name]
         else:
             self.world.put(name, count, topic_id)
-        self.shard.consumers.topics_changed(frozenset({name}))
+        self.shard.consumers.topics_changed(frozenset({name}), frozenset({name}))
+
+    def resolve(self) -> int:
+        """The pool resolves the patterns; how many jobs it had."""
+        count = len(self.regex_jobs)
+        while self.regex_jobs:
+            self.bring_topics(self.regex_jobs.pop(0))
+        return count
+
+    def bring_topics(self, job: RegexJob) -> None:
+        """The answer of one job reaches the shard."""
+        found = {
+            pattern: frozenset(filter(job.may_describe, names))
+            for pattern, names in job.run().items()
+        }
+        self.run(lambda now, t: self.shard.consumers.regexes_resolved(job, found, now, t))
 
     def compute(self) -> None:
         """The worker does its jobs."""

@@ -8,6 +8,7 @@ come under the read bound, are released, or their locks expire, at most for `max
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
@@ -148,10 +149,14 @@ class DelayedShareFetch(DelayedOperation):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, "acknowledgements in the request that opens the session"
             )
-        session = sessions.open(self._group_id, self._member_id, self._peer, names)
-        self._session = session
-        owner = (self._group_id, self._member_id)
-        self._peer.at_end[owner] = lambda: sessions.close(session)
+        session = self._session = sessions.open(self._group_id, self._member_id, names)
+        ends, owner = self._peer.at_end, (self._group_id, self._member_id)
+        ends[owner] = partial(sessions.close, session)
+
+        def forget() -> None:
+            ends.pop(owner, None)
+
+        session.at_close = forget
 
     async def _after_acknowledgements(self) -> None:
         await self._acknowledger.settled()
@@ -162,7 +167,6 @@ class DelayedShareFetch(DelayedOperation):
         assert session is not None
         if request.share_session_epoch == FINAL_EPOCH:
             self._shares.sessions.close(session)
-            self._peer.at_end.pop((self._group_id, self._member_id), None)
             return self._answer([])
         if self._acknowledger_renews or request.max_records <= 0:
             return self._answer([])

@@ -24,6 +24,7 @@ class GroupConfig:
     share_max_size: int = 200  # group.share.max.size
     share_initialize_retry_ms: int = 30_000  # group.share.initialize.retry.interval.ms
     consumer_max_size: int = 2**31 - 1  # group.consumer.max.size
+    regex_refresh_ms: int = 600_000  # group.consumer.regex.refresh.interval.ms
     migration_policy: str = "bidirectional"  # group.consumer.migration.policy
     offset_metadata_max_bytes: int = 4_096  # offset.metadata.max.bytes
     offsets_retention_ms: int = 10_080 * 60_000  # offsets.retention.minutes
@@ -40,6 +41,7 @@ class GroupConfig:
             share_max_size=v.integer("group.share.max.size"),
             share_initialize_retry_ms=v.integer("group.share.initialize.retry.interval.ms"),
             consumer_max_size=v.integer("group.consumer.max.size"),
+            regex_refresh_ms=v.integer("group.consumer.regex.refresh.interval.ms"),
             migration_policy=v.string("group.consumer.migration.policy").lower(),
             offset_metadata_max_bytes=v.integer("offset.metadata.max.bytes"),
             offsets_retention_ms=v.integer("offsets.retention.minutes") * 60_000,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 from uuid import UUID
 
 from headwater.clock import Clock
@@ -16,6 +16,7 @@ from headwater.wire.apis.k68_consumer_group_heartbeat import ConsumerGroupHeartb
 from headwater.wire.apis.k69_consumer_group_describe import DescribedGroup
 from headwater_broker.coordinator.common.service import CoordinatorService
 from headwater_broker.coordinator.group.consumer.meters import ConsumerGroupMeters
+from headwater_broker.coordinator.group.consumer.patterns import RegexJob
 from headwater_broker.coordinator.group.consumer.target import TargetJob
 from headwater_broker.coordinator.group.consumer.validation import Heartbeat
 from headwater_broker.coordinator.group.shard import GroupShard
@@ -74,8 +75,9 @@ class ConsumerGroupService:
         """A listener of `MetadataCache.on_change`."""
         names = delta.topics | delta.deleted | delta.configs
         if names:
+            came_or_went = delta.deleted | delta.configs  # a new topic's configs are new, too
             for shard in self.coordinator.runtime.shards:
-                shard.consumers.topics_changed(names)
+                shard.consumers.topics_changed(names, came_or_went)
 
     def settled_interval_ms(self) -> int:
         """One second, and more when this broker has many members: 5 s at most."""
@@ -91,9 +93,30 @@ class ConsumerGroupService:
 
     def submit(self, job: TargetJob) -> None:
         """Have the target computed beside the loop, and bring it back to the shard."""
-        task = asyncio.get_running_loop().create_task(self._compute(job))
+        self._begin(self._compute(job))
+
+    def submit_regexes(self, job: RegexJob) -> None:
+        """Have patterns resolved beside the loop, and bring their topics back to the shard."""
+        self._begin(self._resolve(job))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
+
+    async def _resolve(self, job: RegexJob) -> None:
+        matched: dict[str, frozenset[str]] = {}
+        await self._off_loop(lambda: matched.update(job.run()))
+        found = {
+            pattern: frozenset(filter(job.may_describe, topics))
+            for pattern, topics in matched.items()
+        }
+        try:
+            await self.coordinator.run(
+                job.group_id, lambda s, now, t: s.consumers.regexes_resolved(job, found, now, t)
+            )
+        except HeadwaterError as error:  # another coordinator resolves them anew
+            logger.warning("the patterns of group %s are lost: %s", job.group_id, error)
 
     async def _compute(self, job: TargetJob) -> None:
         found: dict[str, Mapping[UUID, frozenset[int]]] = {}

@@ -75,6 +75,7 @@ class GroupService:
             self.consumers.meters,
             settings_of,
             self.consumers.submit,
+            self.consumers.submit_regexes,
             self.consumers.settled_interval_ms,
         )
         self.coordinator: CoordinatorService[GroupShard] = CoordinatorService(

@@ -57,7 +57,12 @@ class GroupShard:
         table = self._table = GroupTable(config, around.settings_of)
         self._classic = ClassicGroups(table)
         self.consumers = ConsumerGroups(
-            table, around.topics, around.meters, around.submit, around.settled_interval_ms
+            table,
+            around.topics,
+            around.meters,
+            around.submit,
+            around.settled_interval_ms,
+            around.submit_regexes,
         )
         self.shares = ShareGroups(table, around.topics, around.settled_interval_ms)
         self._rules: dict[GroupKind, GroupRules] = {

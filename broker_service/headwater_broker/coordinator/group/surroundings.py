@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headwater_broker.coordinator.group.consumer.meters import ConsumerGroupMeters
+from headwater_broker.coordinator.group.consumer.patterns import SubmitRegexes
 from headwater_broker.coordinator.group.consumer.subscriptions import Topics
 from headwater_broker.coordinator.group.consumer.target import Submit
 from headwater_broker.coordinator.group.table import default_settings
@@ -28,5 +29,7 @@ class Surroundings:
     settings_of: GroupSettingsOf = default_settings
     submit: Submit | None = None
     """Has a large target computed beside the loop; None: nothing is."""
+    submit_regexes: SubmitRegexes | None = None
+    """Has patterns resolved beside the loop; None: they stay unresolved."""
     settled_interval_ms: Callable[[], int] = one_second
     """How often members of consumer groups heartbeat while nothing changes."""

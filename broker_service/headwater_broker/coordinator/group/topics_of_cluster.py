@@ -22,6 +22,10 @@ class ClusterTopics:
         """None: deleted, or not known yet."""
         return _known(self._view.topic_by_id.get(topic_id))
 
+    def names(self) -> list[str]:
+        """Of all topics."""
+        return list(self._view.topics)
+
     def racks(self, topic_id: UUID) -> tuple[frozenset[str], ...]:
         """Of each partition the racks of its replicas; empty when a broker's is not known."""
         topic = self._view.topic_by_id.get(topic_id)

@@ -67,6 +67,8 @@ class ShareStateService:
         self._unknown: dict[int, frozenset[UUID]] = {}
         """Partition -> topics of its share partitions that the metadata cache lacked then."""
         self._tasks = OrderedSet[asyncio.Task[None]]()
+        self.prunes = 0
+        """How often a log was pruned."""
         self.coordinator: CoordinatorService[ShareStateShard] = CoordinatorService(
             SHARE_STATE_TOPIC,
             lambda _partition: ShareStateShard(config),
@@ -161,6 +163,7 @@ class ShareStateService:
     def _prune(self, partition: int, epoch: int, offset: int) -> None:
         try:
             self._log.delete_before(partition, epoch, offset)
+            self.prunes += 1
         except KafkaError as error:  # the leadership is over: its successor prunes
             logger.info("%s-%d is not pruned: %s", SHARE_STATE_TOPIC, partition, error)
 

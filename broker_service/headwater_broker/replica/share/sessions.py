@@ -24,12 +24,13 @@ PartitionId = tuple[UUID, int]
 class ShareSession:
     """The partitions that one member fetches. `epoch`: that of its next request."""
 
-    __slots__ = ("connection", "epoch", "group_id", "is_closed", "member_id", "partitions")
+    __slots__ = ("at_close", "epoch", "group_id", "is_closed", "member_id", "partitions")
 
-    def __init__(self, group_id: str, member_id: str, connection: object) -> None:
+    def __init__(self, group_id: str, member_id: str) -> None:
         self.group_id = group_id
         self.member_id = member_id
-        self.connection = connection
+        self.at_close: Callable[[], None] | None = None
+        """Called when it is closed: its connection forgets it."""
         self.epoch = 1
         self.is_closed = False
         self.partitions: OrderedDict[PartitionId, None] = OrderedDict()
@@ -69,9 +70,7 @@ class ShareSessionCache:
         """True when some member of the group has a session here."""
         return group_id in self._members
 
-    def open(
-        self, group_id: str, member_id: str, connection: object, added: Iterable[PartitionId]
-    ) -> ShareSession:
+    def open(self, group_id: str, member_id: str, added: Iterable[PartitionId]) -> ShareSession:
         """A new session; the member's old one is closed. Raises SHARE_SESSION_LIMIT_REACHED."""
         old = self._sessions.get((group_id, member_id))
         if old is not None:
@@ -81,7 +80,7 @@ class ShareSessionCache:
                 ErrorCode.SHARE_SESSION_LIMIT_REACHED,
                 f"{len(self._sessions)} share sessions (group.share.max.share.sessions)",
             )
-        session = ShareSession(group_id, member_id, connection)
+        session = ShareSession(group_id, member_id)
         session.apply(added, ())
         self._sessions[group_id, member_id] = session
         self._members[group_id] += 1
@@ -122,4 +121,6 @@ class ShareSessionCache:
         is_last = not self._members[session.group_id]
         if is_last:
             del self._members[session.group_id]
+        if session.at_close is not None:
+            session.at_close()
         self._on_closed(session, is_last)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from uuid import UUID
 
 from headwater_broker.coordinator.group.classic_group import CONSUMER, TopicPartition
@@ -43,12 +44,14 @@ class ConsumerGroup:
     """The topics may have changed since the hash was computed."""
     empty_since_ms: int = field(default=-1, compare=False)
     """When it was first seen without members; its offsets expire after that."""
-    unsettled_since_ms: float = field(default=-1.0, compare=False)
-    """When the rebalance that goes on began; -1: none does."""
     job_epoch: int = field(default=-1, compare=False)
     """The epoch of the target that is being computed beside the loop; -1: none is."""
-    regex_job: int = field(default=-1, compare=False)
-    """The number of the resolution of patterns that goes on beside the loop; -1: none does."""
+    is_resolving: bool = field(default=False, compare=False)
+    """Patterns are resolved beside the loop."""
+    regexes_due_ms: float = field(default=inf, compare=False)
+    """When patterns are to be resolved anew, on the steady clock."""
+    resolved_at_ms: float = field(default=-inf, compare=False)
+    """When they were resolved last."""
     _topics: frozenset[str] | None = field(default=None, compare=False)
 
     protocol_type = CONSUMER

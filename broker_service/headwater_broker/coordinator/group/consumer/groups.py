@@ -17,6 +17,11 @@ from headwater_broker.coordinator.group.consumer.commits import EpochChecks
 from headwater_broker.coordinator.group.consumer.group import ConsumerGroup
 from headwater_broker.coordinator.group.consumer.member import ConsumerMember
 from headwater_broker.coordinator.group.consumer.meters import ConsumerGroupMeters
+from headwater_broker.coordinator.group.consumer.patterns import (
+    Patterns,
+    RegexJob,
+    SubmitRegexes,
+)
 from headwater_broker.coordinator.group.consumer.protocol import ConsumerProtocol
 from headwater_broker.coordinator.group.consumer.states import MemberState
 from headwater_broker.coordinator.group.consumer.subscriptions import Topics
@@ -41,9 +46,13 @@ class ConsumerGroups:
         meters: ConsumerGroupMeters,
         submit: Submit | None,
         settled_interval_ms: Callable[[], int],
+        submit_regexes: SubmitRegexes | None = None,
     ) -> None:
         self._table = table
-        self.protocol = ConsumerProtocol(table, topics, meters, submit, settled_interval_ms)
+        patterns = Patterns(topics, submit_regexes, table.config.regex_refresh_ms)
+        self.protocol = ConsumerProtocol(
+            table, topics, meters, submit, settled_interval_ms, patterns
+        )
         self.epochs = EpochChecks(table, topics)
 
     @property
@@ -125,6 +134,8 @@ class ConsumerGroups:
         for member in group.members.values():
             self.protocol.renew_session(group.group_id, member, now)
             self.protocol.watch_revocation(group.group_id, member, now, anew=True)
+        if group.regexes:
+            group.regexes_due_ms = now.steady_ms
         if group.epoch > group.target_epoch and group.members:
             self._table.deadlines.set(TimerKey(Timer.TARGET, group.group_id), now.steady_ms)
 
@@ -166,6 +177,7 @@ class ConsumerGroups:
             if steady is not None:
                 return out.reply(token, steady)
         check(request, ASSIGNORS)
+        self.protocol.patterns.check(request)
         if request.epoch < 0:
             change = Change(self._require(request.group_id), out)
             self.protocol.leave(change, request, now, token)
@@ -204,11 +216,26 @@ class ConsumerGroups:
             self.protocol.target_computed(Change(group, out), job, found, now)
         return out.reply(token, None)
 
-    def topics_changed(self, names: frozenset[str]) -> None:
+    def regexes_resolved(
+        self, job: RegexJob, found: Mapping[str, frozenset[str]], now: Now, token: Token
+    ) -> Decision:
+        """A job of `submit_regexes` is done."""
+        out = Decision()
+        group = self.find(job.group_id)
+        if group is not None:
+            self.protocol.regexes_resolved(Change(group, out), found, now)
+        return out.reply(token, None)
+
+    def topics_changed(
+        self, names: frozenset[str], came_or_went: frozenset[str] = frozenset()
+    ) -> None:
         """Topics were created, deleted or given partitions: their groups are to look again."""
         for group in self._table.groups.values():
-            if isinstance(group, ConsumerGroup) and not group.topics.isdisjoint(names):
-                group.needs_refresh = True
+            if isinstance(group, ConsumerGroup):
+                if not group.topics.isdisjoint(names):
+                    group.needs_refresh = True
+                if came_or_went:
+                    self.protocol.patterns.topics_came_or_went(group)
 
 
 def _member(group: ConsumerGroup, member_id: str) -> ConsumerMember:

@@ -28,6 +28,7 @@ from headwater_broker.coordinator.group.consumer.member import (
     named,
 )
 from headwater_broker.coordinator.group.consumer.meters import ConsumerGroupMeters
+from headwater_broker.coordinator.group.consumer.patterns import Patterns
 from headwater_broker.coordinator.group.consumer.reconcile import reconcile
 from headwater_broker.coordinator.group.consumer.records import position_record
 from headwater_broker.coordinator.group.consumer.states import MemberState
@@ -53,6 +54,7 @@ class ConsumerProtocol:
         meters: ConsumerGroupMeters,
         submit: Submit | None,
         settled_interval_ms: Callable[[], int],
+        patterns: Patterns,
     ) -> None:
         """`submit`: None: large targets are computed at once, too. `settled_interval_ms`: how often
         members come while nothing changes, unless that is configured."""
@@ -61,6 +63,7 @@ class ConsumerProtocol:
         self.meters = meters
         self._submit = submit
         self._settled_interval_ms = settled_interval_ms
+        self.patterns = patterns
 
     # -- heartbeat
 
@@ -75,6 +78,7 @@ class ConsumerProtocol:
             or request.epoch <= 0
             or not request.is_bare
             or group.needs_refresh
+            or now.steady_ms >= group.regexes_due_ms
             or not group.is_settled(member)
             or member.classic is not None
             or member.client_id != request.client_id
@@ -98,13 +102,15 @@ class ConsumerProtocol:
         change.put(asked)
         if before.regex != asked.regex:
             change.drop_unused_regex(before.regex)
+        self.patterns.watch(change, request, now)
         self.advance_epoch(change, now, is_due=is_new or has_new_subscription)
         self.advance_target(change, now)
         moved = self.step(change, asked, request, now)
         self.renew_session(group.group_id, moved, now)
         is_told = request.is_full or named(moved.assigned) != named(before.assigned)
         interval_ms = self._interval_ms(group.group_id)
-        if change.epoch != change.target_epoch or not moved.is_reconciled_to(change.target_epoch):
+        is_changing = change.epoch != change.target_epoch or group.is_resolving
+        if is_changing or not moved.is_reconciled_to(change.target_epoch):
             interval_ms = min(interval_ms, self._soon_ms(change, now))
         reply = self._reply(group, moved, interval_ms)
         if is_told:
@@ -274,6 +280,13 @@ class ConsumerProtocol:
             key = TimerKey(Timer.TARGET, group.group_id)
             interval_ms = self._table.settings_of(group.group_id).consumer_assignment_interval_ms
             self._table.deadlines.set(key, now.steady_ms + interval_ms)
+
+    def regexes_resolved(
+        self, change: Change, found: Mapping[str, frozenset[str]], now: Now
+    ) -> None:
+        """Patterns are resolved: the group's topics may have changed."""
+        self.advance_epoch(change, now, is_due=self.patterns.resolved(change, found, now))
+        self.advance_target(change, now)
 
     # -- leave and fence
 

@@ -46,6 +46,10 @@ class Topics(Protocol):
         """None: deleted, or not known yet."""
         ...
 
+    def names(self) -> list[str]:
+        """Of all topics."""
+        ...
+
     def racks(self, topic_id: UUID) -> tuple[frozenset[str], ...]:
         """Of each partition the racks of its replicas; empty when none are known."""
         ...
@@ -61,6 +65,10 @@ class NoTopics:
     def by_id(self, _topic_id: UUID) -> KnownTopic | None:
         """None."""
         return None
+
+    def names(self) -> list[str]:
+        """None."""
+        return []
 
     def racks(self, _topic_id: UUID) -> tuple[frozenset[str], ...]:
         """Empty."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from headwater.errors import ErrorCode, KafkaError
@@ -11,6 +11,14 @@ from headwater_broker.coordinator.group.consumer.member import (
     STATIC_LEAVE_EPOCH,
     Named,
 )
+
+MayDescribe = Callable[[str], bool]
+"""(topic) -> whether the client may see it."""
+
+
+def sees_all(_topic: str) -> bool:
+    """Of a cluster without an authorizer."""
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +43,7 @@ class Heartbeat:
     """The member id to give to a member without one (version 0)."""
     names_itself: bool = True
     """Version 1: the client makes the member id."""
+    may_describe: MayDescribe = sees_all
 
     @property
     def is_full(self) -> bool:

@@ -1,0 +1,92 @@
+"""The share source's offsets in Spark's offset log: what a micro-batch has acquired. Pure.
+
+`{"acquired":{topic:{"0":[[first,last],...]}},"batch":n,"share":group,"topics":{name:id},"v":1}`. A
+batch is planned from its own offset alone, so that one that Spark repeats after a failure reads the
+same records, whoever holds their locks by then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headwater.errors import UsageError
+
+FORMAT_VERSION = 1
+Ranges = list[tuple[int, int]]
+"""Offsets, first to last."""
+_FIELDS = {"acquired", "batch", "share", "topics", "v"}
+_EXCERPT_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ShareBatch:
+    """What one micro-batch has acquired for a share group."""
+
+    group: str
+    number: int
+    """From 1 on; batch 0 is the one before the first."""
+    acquired: Mapping[tuple[str, int], Ranges]
+    topic_ids: Mapping[str, str]
+    """Topic -> its id in Kafka's base64 form."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The offset for Spark, in the one key order: its text is compared."""
+        acquired: dict[str, dict[str, list[list[int]]]] = {}
+        for (topic, partition), ranges in sorted(self.acquired.items()):
+            acquired.setdefault(topic, {})[str(partition)] = [list(row) for row in ranges]
+        return {
+            "acquired": acquired,
+            "batch": self.number,
+            "share": self.group,
+            "topics": dict(sorted(self.topic_ids.items())),
+            "v": FORMAT_VERSION,
+        }
+
+    def holds(self, topic: str, partition: int, offset: int) -> bool:
+        """True for a record of this batch."""
+        ranges = self.acquired.get((topic, partition), ())
+        return any(first <= offset <= last for first, last in ranges)
+
+
+def nothing_yet(group: str) -> ShareBatch:
+    """The offset before the first batch."""
+    return ShareBatch(group, 0, {}, {})
+
+
+def from_json(value: object, group: str) -> ShareBatch:
+    """Parse an offset of a checkpoint. Raises UsageError for that of another source or group."""
+    if not isinstance(value, Mapping) or value.keys() != _FIELDS or value["v"] != FORMAT_VERSION:
+        text = json.dumps(value)[:_EXCERPT_CHARS]
+        raise UsageError(
+            f"the checkpoint holds an offset that no share source of this version wrote: {text}."
+            " Start this query with a checkpoint of its own"
+        )
+    if value["share"] != group:
+        raise UsageError(
+            f"the checkpoint is of share group {value['share']!r}, the query is of {group!r}: give"
+            " each group's query a checkpoint of its own"
+        )
+    return ShareBatch(
+        group,
+        int(value["batch"]),
+        {
+            (topic, int(partition)): [(int(first), int(last)) for first, last in ranges]
+            for topic, partitions in value["acquired"].items()
+            for partition, ranges in partitions.items()
+        },
+        {str(name): str(topic_id) for name, topic_id in value["topics"].items()},
+    )
+
+
+def ranges_of(offsets: Iterable[int]) -> Ranges:
+    """Neighbouring offsets as ranges."""
+    ranges: Ranges = []
+    for offset in sorted(offsets):
+        if ranges and ranges[-1][1] + 1 == offset:
+            ranges[-1] = (ranges[-1][0], offset)
+        else:
+            ranges.append((offset, offset))
+    return ranges

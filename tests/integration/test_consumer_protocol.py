@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections import Counter
@@ -51,15 +52,11 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[str]:
         yield broker.bootstrap
 
 
-def new_topic(bootstrap: str, name: str) -> None:
-    with Admin(bootstrap) as admin:
-        admin.create_topics([NewTopic(name, PARTITIONS, 1)])
-
-
 @pytest.fixture
 def topic(kafka: str, request: pytest.FixtureRequest) -> str:
     name = request.node.name.replace("[", "-").replace("]", "")[:80]
-    new_topic(kafka, name)
+    with Admin(kafka) as admin:
+        admin.create_topics([NewTopic(name, PARTITIONS, 1)])
     return name
 
 
@@ -118,10 +115,9 @@ def test_members_share_and_take_over(kafka: str, topic: str) -> None:
     one.close()
 
 
-def test_a_pattern_is_resolved_by_the_coordinator(apache: str) -> None:
-    new_topic(apache, "by-pattern")
-    with Consumer(bootstrap_servers=apache, group_id="by-pattern", **MODERN) as one:
-        one.subscribe(pattern="by-pattern(-more)?")
+def test_a_pattern_is_resolved_by_the_coordinator(kafka: str, topic: str) -> None:
+    with Consumer(bootstrap_servers=kafka, group_id=topic, **MODERN) as one:
+        one.subscribe(pattern=f"{re.escape(topic)}(-more)?")
         poll_until(lambda: len(one.assignment()) == PARTITIONS, one)
         with pytest.raises(KafkaError) as refused:
             one.unsubscribe()

@@ -80,7 +80,7 @@ async def _settle(bootstrap: str, pids: Sequence[int], protocol: str) -> Settled
         asyncio.create_task(member.live(connection, stop))
         for member, connection, stop in zip(members, connections, stops, strict=True)
     ]
-    await _until_settled(members, tasks)
+    await _until_settled(members, tasks, began)
     joined = max(member.changed_s for member in members) - began
     cpu = cpu_seconds(list(pids)) - before
     stops[0].set()
@@ -88,7 +88,7 @@ async def _settle(bootstrap: str, pids: Sequence[int], protocol: str) -> Settled
     gone = members.pop(0)
     began = time.monotonic()
     await _leave(gone, connections[0])
-    await _until_settled(members, tasks[1:])
+    await _until_settled(members, tasks[1:], began)
     left = max(member.changed_s for member in members) - began
     for stop in stops:
         stop.set()
@@ -116,15 +116,15 @@ async def _leave(member: Modern | Classic, connection: object) -> None:
 
 
 async def _until_settled(
-    members: Sequence[Modern | Classic], tasks: Sequence[asyncio.Task[None]]
+    members: Sequence[Modern | Classic], tasks: Sequence[asyncio.Task[None]], began: float
 ) -> None:
-    """All at one epoch with all partitions, and nothing has changed for QUIET_S."""
+    """All at one epoch with all partitions, and nothing has changed since `began` for QUIET_S."""
     while True:
         await asyncio.sleep(0.1)
         for task in tasks:
             if task.done():
                 task.result()
-        quiet = time.monotonic() - max(member.changed_s for member in members)
+        quiet = time.monotonic() - max(began, *(member.changed_s for member in members))
         if quiet >= QUIET_S and _is_whole(members):
             return
 

@@ -75,13 +75,22 @@ class Wanted(NamedTuple):
 class SharePartition:
     """The deliveries of one share group in one partition, while this broker leads it."""
 
-    __slots__ = ("_runs", "acquired", "archived", "end_offset", "redelivered", "start_offset")
+    __slots__ = (
+        "_log_start",
+        "_runs",
+        "acquired",
+        "archived",
+        "end_offset",
+        "redelivered",
+        "start_offset",
+    )
 
     def __init__(self, start_offset: int, batches: Iterable[StateBatch] = ()) -> None:
         """`batches`: the durable states from `start_offset` on; offsets that they leave out were
         acquired by members that the last leader knew, and are AVAILABLE."""
         self.start_offset = start_offset
         self.end_offset = start_offset
+        self._log_start = 0
         self._runs = Runs()
         self.acquired = 0
         """Records acquired, the redelivered included."""
@@ -264,12 +273,13 @@ class SharePartition:
         """All of it or nothing. None: nothing is to be made durable.
 
         `renewed`: the deadline of renewed locks; None: the group allows no renewal. Offsets below
-        the start offset are passed over. Raises KafkaError: INVALID_REQUEST for offsets that were
-        never delivered, INVALID_RECORD_STATE for those that `member` does not hold (any more).
+        the log start are passed over. Raises KafkaError: INVALID_REQUEST for offsets that were
+        never delivered, INVALID_RECORD_STATE for those that `member` does not hold (any more): its
+        lock may have ended, and another member may have accepted them.
         """
         steps: list[Step] = []
         for first, last, types in checked(acknowledgements):
-            steps += _steps(max(first, self.start_offset), first, last, types)
+            steps += _steps(max(first, self._log_start), first, last, types)
         self._check(member, steps, renewed)
         change = Change()
         for run, kind in self._runs.pieces(steps):
@@ -291,6 +301,11 @@ class SharePartition:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 f"offset {steps[-1][1]} was not delivered: {self.end_offset} comes next",
+            )
+        if steps and steps[0][0] < self.start_offset:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD_STATE,
+                f"offset {steps[0][0]} is done with: the start offset is {self.start_offset}",
             )
         for run, (_, _, kind) in self._runs.covering(steps):
             delivery = run.delivery
@@ -368,6 +383,7 @@ class SharePartition:
 
     def log_start_moved(self, offset: int) -> None:
         """Records below `offset` are not in the log any more."""
+        self._log_start = max(self._log_start, offset)
         if offset <= self.start_offset:
             return
         self._runs.drop_below(offset)

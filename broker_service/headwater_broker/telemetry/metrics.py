@@ -15,6 +15,7 @@ from headwater_broker.controller.controller import ControllerService
 from headwater_broker.runtime.loop_lag import LagProbe
 from headwater_broker.telemetry import (
     epoch_metrics,
+    group_metrics,
     process_metrics,
     replica_metrics,
     request_metrics,
@@ -81,6 +82,8 @@ class BrokerCollector(Collector):
         )
         end_offset = end_offsets(replicas, self._elsewhere.get)
         yield from process_metrics.group_metrics(services.groups.coordinated(), end_offset)
+        yield from group_metrics.state_metrics(services.groups.coordinated())
+        yield from group_metrics.consumer_group_metrics(services.groups.consumers.meters)
         yield from tier_metrics(tier_reports(services.groups.coordinated()))
         transactions, now_ms = services.transactions, services.clock.now_ms()
         yield from transaction_metrics.coordinator_metrics(transactions.counts(), now_ms)

@@ -42,6 +42,11 @@ class ClassicGroups:
         group = self._table.groups.get(group_id)
         return group if isinstance(group, Group) else None
 
+    def take_over(self, group_id: str) -> None:
+        """A classic group in the place of an empty one of another kind, whose tombstones the
+        decision holds."""
+        self._new(group_id)
+
     def _new(self, group_id: str) -> Group:
         group = Group(group_id, offsets=self._table.offsets_of(group_id))
         self._table.groups[group_id] = group
@@ -114,6 +119,7 @@ class ClassicGroups:
         elif key.kind is Timer.SYNC and not key.member_id:
             rules.sync_due(group, now, out)
         elif key.kind is Timer.CONVERTED and group.is_in(GroupState.STABLE):
+            rules.restart_sessions(group, now)
             rules.rebalance(group, now, out)
 
     # -- membership

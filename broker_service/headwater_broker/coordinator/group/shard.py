@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Set
 
+from headwater.errors import KafkaError
 from headwater.wire.apis.k13_leave_group import MemberIdentity
 from headwater.wire.apis.k14_sync_group import SyncGroupRequest
 from headwater.wire.schema import SchemaError
@@ -24,8 +25,9 @@ from headwater_broker.coordinator.common.shard import (
 from headwater_broker.coordinator.group.administration import GroupAdministration
 from headwater_broker.coordinator.group.classic_group import Group, TopicPartition
 from headwater_broker.coordinator.group.classic_groups import ClassicGroups
-from headwater_broker.coordinator.group.classic_protocol import MemberJoin
+from headwater_broker.coordinator.group.classic_protocol import MemberJoin, failed_join
 from headwater_broker.coordinator.group.config import GroupConfig
+from headwater_broker.coordinator.group.consumer.change import Change
 from headwater_broker.coordinator.group.consumer.groups import ConsumerGroups
 from headwater_broker.coordinator.group.consumer.meters import ConsumerGroupMeters
 from headwater_broker.coordinator.group.consumer.subscriptions import NoTopics
@@ -189,11 +191,26 @@ class GroupShard:
 
     def join(self, request: MemberJoin, now: Now, token: Token) -> Decision:
         """JoinGroup; the reply is a JoinGroupResponse."""
-        return self._classic.join(request, now, token, Decision())
+        out = Decision()
+        group = self.consumers.find(request.group_id)
+        if group is not None and group.members:
+            try:
+                self.consumers.classic_members.join(Change(group, out), request, now, token)
+            except KafkaError as error:
+                return Decision().reply(token, failed_join(error.code, request.member_id))
+            return out
+        if group is not None:
+            out.records += self.consumers.tombstones(group)
+            self._classic.take_over(request.group_id)
+        return self._classic.join(request, now, token, out)
 
     def sync(self, request: SyncGroupRequest, now: Now, token: Token) -> Decision:
         """SyncGroup; the reply is a SyncGroupResponse."""
-        return self._classic.sync(request, now, token)
+        group = self.consumers.find(request.group_id)
+        if group is None:
+            return self._classic.sync(request, now, token)
+        reply = self.consumers.classic_members.sync(group, request, now)
+        return Decision().reply(token, reply)
 
     def heartbeat(
         self,
@@ -205,10 +222,21 @@ class GroupShard:
         token: Token,
     ) -> Decision:
         """The reply is an ErrorCode."""
-        return self._classic.heartbeat(group_id, member_id, instance_id, generation, now, token)
+        group = self.consumers.find(group_id)
+        if group is None:
+            return self._classic.heartbeat(group_id, member_id, instance_id, generation, now, token)
+        code = self.consumers.classic_members.heartbeat(
+            group, member_id, instance_id, generation, now
+        )
+        return Decision().reply(token, code)
 
     def leave(
         self, group_id: str, members: Iterable[MemberIdentity], now: Now, token: Token
     ) -> Decision:
         """The reply is a list of MemberResponse."""
-        return self._classic.leave(group_id, members, now, token)
+        group = self.consumers.find(group_id)
+        if group is None:
+            return self._classic.leave(group_id, members, now, token)
+        out = Decision()
+        rows = self.consumers.classic_members.leave(Change(group, out), members, now)
+        return out.reply(token, rows)

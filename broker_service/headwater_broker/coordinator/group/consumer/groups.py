@@ -13,10 +13,12 @@ from headwater_broker.coordinator.group.classic_group import Group
 from headwater_broker.coordinator.group.consumer import records
 from headwater_broker.coordinator.group.consumer.assignors import ASSIGNORS
 from headwater_broker.coordinator.group.consumer.change import Change
+from headwater_broker.coordinator.group.consumer.classic_members import ClassicMembers
 from headwater_broker.coordinator.group.consumer.commits import EpochChecks
 from headwater_broker.coordinator.group.consumer.group import ConsumerGroup
 from headwater_broker.coordinator.group.consumer.member import ConsumerMember
 from headwater_broker.coordinator.group.consumer.meters import ConsumerGroupMeters
+from headwater_broker.coordinator.group.consumer.migration import upgraded
 from headwater_broker.coordinator.group.consumer.patterns import (
     Patterns,
     RegexJob,
@@ -31,7 +33,12 @@ from headwater_broker.coordinator.group.records import group_record
 from headwater_broker.coordinator.group.table import GroupTable
 from headwater_broker.coordinator.group.timer_keys import Timer, TimerKey
 
-FENCED_BY = {Timer.SESSION: "session", Timer.REBALANCE: "rebalance"}
+FENCED_BY = {
+    Timer.SESSION: "session",
+    Timer.REBALANCE: "rebalance",
+    Timer.JOIN: "rebalance",
+    Timer.SYNC: "rebalance",
+}
 
 
 class ConsumerGroups:
@@ -54,6 +61,8 @@ class ConsumerGroups:
             table, topics, meters, submit, settled_interval_ms, patterns
         )
         self.epochs = EpochChecks(table, topics)
+        self.classic_members = ClassicMembers(table, self.protocol, topics)
+        self._topics = topics
 
     @property
     def member_count(self) -> int:
@@ -151,10 +160,9 @@ class ConsumerGroups:
             for reason in fenced.values():
                 self.protocol.meters.has_fenced(reason)
             self.protocol.remove(change, fenced, now)
-        if any(key.kind is Timer.TARGET for key in keys):
-            if not fenced:
-                self.protocol.advance_epoch(change, now, is_due=False)
-            self.protocol.advance_target(change, now, is_timer=not fenced)
+        elif any(key.kind is Timer.TARGET for key in keys):
+            self.protocol.advance_epoch(change, now, is_due=False)
+            self.protocol.advance_target(change, now, is_timer=change.epoch == group.epoch)
         return (out,)
 
     def _is_over(self, group: ConsumerGroup, key: TimerKey) -> bool:
@@ -164,7 +172,8 @@ class ConsumerGroups:
             return False
         if key.kind is Timer.REBALANCE:
             return member.state is MemberState.UNREVOKED
-        return key.kind is Timer.SESSION
+        is_classic = member.classic is not None
+        return key.kind is Timer.SESSION or (is_classic and key.kind in (Timer.JOIN, Timer.SYNC))
 
     # -- requests
 
@@ -183,7 +192,7 @@ class ConsumerGroups:
             self.protocol.leave(change, request, now, token)
             return out
         if group is None:
-            group = self._opened(request, out)
+            group = self._opened(request, out, now)
         self.protocol.heartbeat(Change(group, out), request, now, token)
         return out
 
@@ -193,17 +202,32 @@ class ConsumerGroups:
             raise not_a_consumer_group(group_id)
         return group
 
-    def _opened(self, request: Heartbeat, out: Decision) -> ConsumerGroup:
+    def _opened(self, request: Heartbeat, out: Decision, now: Now) -> ConsumerGroup:
         """A new group for a member that joins; in the place of an empty classic one."""
         known = self._table.groups.get(request.group_id)
         if request.epoch != 0:
             raise not_a_consumer_group(request.group_id)
-        if isinstance(known, Group) and known.is_empty and not known.pending_members:
+        if known is None:
+            return ConsumerGroup(request.group_id)
+        if not isinstance(known, Group):
+            raise not_a_consumer_group(request.group_id)
+        if known.is_empty and not known.pending_members:
             if known.is_stored:
                 out.records.append(group_record(request.group_id, None))
-        elif known is not None:
-            raise not_a_consumer_group(request.group_id)
-        return ConsumerGroup(request.group_id)
+            return ConsumerGroup(request.group_id)
+        return self._upgraded(known, out, now)
+
+    def _upgraded(self, known: Group, out: Decision, now: Now) -> ConsumerGroup:
+        """A classic group with members: they stay."""
+        group = upgraded(known, self._topics, self._table.config, out)
+        group_id, deadlines = known.group_id, self._table.deadlines
+        for kind in (Timer.REBALANCE, Timer.SYNC):
+            deadlines.cancel(TimerKey(kind, group_id))
+        for member_id in known.pending_members:
+            deadlines.cancel(TimerKey(Timer.PENDING, group_id, member_id))
+        for member in group.members.values():
+            self.protocol.renew_session(group_id, member, now)
+        return group
 
     def target_computed(
         self, job: TargetJob, found: dict[str, Mapping[UUID, frozenset[int]]], now: Now,

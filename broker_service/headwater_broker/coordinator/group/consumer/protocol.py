@@ -24,13 +24,18 @@ from headwater_broker.coordinator.group.consumer.group import ConsumerGroup
 from headwater_broker.coordinator.group.consumer.member import (
     STATIC_LEAVE_EPOCH,
     ConsumerMember,
+    Named,
     Owned,
     named,
 )
 from headwater_broker.coordinator.group.consumer.meters import ConsumerGroupMeters
+from headwater_broker.coordinator.group.consumer.migration import (
+    classic_group_record,
+    may_downgrade,
+)
 from headwater_broker.coordinator.group.consumer.patterns import Patterns
 from headwater_broker.coordinator.group.consumer.reconcile import reconcile
-from headwater_broker.coordinator.group.consumer.records import position_record
+from headwater_broker.coordinator.group.consumer.records import group_tombstones, position_record
 from headwater_broker.coordinator.group.consumer.states import MemberState
 from headwater_broker.coordinator.group.consumer.subscriptions import Topics, metadata_hash
 from headwater_broker.coordinator.group.consumer.target import Submit, TargetJob, placed, target_job
@@ -105,7 +110,7 @@ class ConsumerProtocol:
         self.patterns.watch(change, request, now)
         self.advance_epoch(change, now, is_due=is_new or has_new_subscription)
         self.advance_target(change, now)
-        moved = self.step(change, asked, request, now)
+        moved = self.step(change, asked, request.owned, now)
         self.renew_session(group.group_id, moved, now)
         is_told = request.is_full or named(moved.assigned) != named(before.assigned)
         interval_ms = self._interval_ms(group.group_id)
@@ -119,12 +124,12 @@ class ConsumerProtocol:
         return moved
 
     def step(
-        self, change: Change, member: ConsumerMember, request: Heartbeat, now: Now
+        self, change: Change, member: ConsumerMember, owned: Named | None, now: Now
     ) -> ConsumerMember:
         """The member after one step towards its target."""
         group = change.group
         moved = reconcile(
-            member, change.target_epoch, change.target_of(member), request.owned, group.is_held
+            member, change.target_epoch, change.target_of(member), owned, group.is_held
         )
         change.put(moved)
         self.watch_revocation(group.group_id, moved, now)
@@ -222,14 +227,17 @@ class ConsumerProtocol:
             change.bump(self._topics)
             self.meters.change_began(group.group_id, now.steady_ms)
 
-    def advance_target(self, change: Change, now: Now, *, is_timer: bool = False) -> None:
+    def advance_target(
+        self, change: Change, now: Now, *, is_timer: bool = False, is_at_once: bool = False
+    ) -> None:
         """Compute the target of the group's epoch, at most once in the assignment interval: of a
-        hundred members that join, the first and the last make a target."""
+        hundred members that join, the first and the last make a target. `is_at_once`: for a member
+        that is told its epoch only when it joins."""
         group = change.group
         if change.epoch <= change.target_epoch or not change.members or group.job_epoch >= 0:
             return
         key = TimerKey(Timer.TARGET, group.group_id)
-        is_first = change.target_epoch == 0  # a member is never told the epoch 0
+        is_first = change.target_epoch == 0 or is_at_once  # a member is never told the epoch 0
         wait_ms = 0 if is_first else self._target_wait_ms(group, now)
         if wait_ms > 0:
             if not self._table.deadlines.is_set(key):
@@ -326,12 +334,27 @@ class ConsumerProtocol:
         for member_id in member_ids:
             change.remove(member_id)
             self.cancel_timers(group_id, member_id)
+        if may_downgrade(change.members, self._table.config):
+            self._downgrade(change, now)
+            return
         change.bump(self._topics)
         if change.members:
             self.meters.change_began(group_id, now.steady_ms)
             self.advance_target(change, now)
         else:
             self.meters.forget(group_id)
+
+    def _downgrade(self, change: Change, now: Now) -> None:
+        """Only members of the classic protocol are left: the group follows them, and rebalances."""
+        group = change.group
+        out, group_id = change.out, group.group_id
+        out.records += group_tombstones(group_id, change.members, change.regexes)
+        out.records.append(classic_group_record(group, change.members, self._topics, now.wall_ms))
+        for member_id in change.members:
+            for kind in (Timer.JOIN, Timer.SYNC):
+                self._table.deadlines.cancel(TimerKey(kind, group_id, member_id))
+        self._table.deadlines.set(TimerKey(Timer.CONVERTED, group_id), now.steady_ms)
+        self.meters.forget(group_id)
 
     # -- deadlines
 

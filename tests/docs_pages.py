@@ -27,6 +27,7 @@ from headwater_broker.api.registry import load_handlers
 from headwater_broker.api.request_meters import Meters
 from headwater_broker.api.unserved_keys import ADVERTISED_REFUSALS
 from headwater_broker.controller.controller import ControllerService
+from headwater_broker.coordinator.group.consumer.meters import ConsumerGroupMeters
 from headwater_broker.coordinator.transaction.marker_sender import MarkerTotals
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.replica.share.led_partition import ShareParts
@@ -191,7 +192,10 @@ def families_of_a_broker() -> list[Metric]:
         replicas=_Idle(),
         logs=SimpleNamespace(flush_times=Histogram(), by_folder=list),
         disk_space=lambda path: (0, 0),
-        groups=SimpleNamespace(coordinated=list),
+        groups=SimpleNamespace(
+            coordinated=list,
+            consumers=SimpleNamespace(meters=ConsumerGroupMeters()),
+        ),
         purgatories=SimpleNamespace(produce=_Idle(), fetch=_Idle()),
         sessions=(),
         share_states=SimpleNamespace(

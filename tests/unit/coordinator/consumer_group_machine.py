@@ -76,6 +76,8 @@ class ConsumerMachine:
         """Records of each decision that had some."""
         self.replies: dict[int, Any] = {}
         self.elapsed_ms = 0
+        self.is_rejecting = False
+        """No record is appended: too few replicas are in sync."""
         self._token = 0
 
     def _new_shard(self) -> GroupShard:
@@ -166,6 +168,8 @@ class ConsumerMachine:
 
     def _take(self, decisions: Decisions) -> None:
         for decision in each(decisions):
+            if decision.records and self.is_rejecting:
+                continue
             if decision.records:
                 self.batches.append(len(decision.records))
             for key, value in decision.records:

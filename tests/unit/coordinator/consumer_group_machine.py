@@ -70,7 +70,7 @@ class ConsumerMachine:
         self.meters = ConsumerGroupMeters()
         self.jobs: list[TargetJob] = []
         self.regex_jobs: list[RegexJob] = []
-        self.shard = self._new_shard()
+        self.shard = self.new_shard()
         self.records: list[tuple[bytes, bytes | None]] = []
         self.batches: list[int] = []
         """Records of each decision that had some."""
@@ -80,7 +80,7 @@ class ConsumerMachine:
         """No record is appended: too few replicas are in sync."""
         self._token = 0
 
-    def _new_shard(self) -> GroupShard:
+    def new_shard(self) -> GroupShard:
         around = Surroundings(
             self.world,
             self.meters,
@@ -133,7 +133,7 @@ class ConsumerMachine:
 
     def restart(self) -> None:
         """Another coordinator loads the last record of each key; all records give the same."""
-        everything, self_before = self._new_shard(), self.shard.groups
+        everything, self_before = self.new_shard(), self.shard.groups
         latest: dict[bytes, tuple[int, bytes | None]] = {}
         for offset, (key, value) in enumerate(self.records):
             everything.replay(offset, -1, -1, key, value)
@@ -143,7 +143,7 @@ class ConsumerMachine:
             if isinstance(group, ConsumerGroup):  # classic ones know more than their records
                 assert everything.groups[group_id] == group, "the live state is what replay makes"
         assert everything.groups.keys() == self_before.keys()
-        self.shard = self._new_shard()
+        self.shard = self.new_shard()
         for key, (offset, value) in latest.items():
             self.shard.replay(offset, -1, -1, key, value)
         assert self.shard.groups == everything.groups

@@ -75,6 +75,9 @@ suite-copier: setup ## Kafka's TransactionalMessageCopier under kills (ARGS="--c
 suite-clients: setup ## Each client's transactions, feature by feature; writes the table of docs/clients.md
 	@PYTHONPATH=tests:bench $(BIN)/python -m suites.client_features $(ARGS)
 
+suite-groups: setup ## Each client in both group protocols and in share groups; writes the tables of docs/clients.md
+	@PYTHONPATH=tests:bench $(BIN)/python -m suites.group_features $(ARGS)
+
 suite-mechanisms: setup ## Each client with each SASL mechanism and mTLS; writes the table of docs/clients.md
 	@PYTHONPATH=tests:bench $(BIN)/python -m suites.mechanisms $(ARGS)
 
@@ -145,6 +148,9 @@ bench-spark: setup ## Source, exactly-once sink and micro-batches against spark-
 
 bench-scale: setup ## Start, 1,000 topics, 10,000 partitions, failover, a 50 GB log, 100,000 parked fetches
 	@PYTHONPATH=tests:bench $(BIN)/python bench/bench_scale.py $(ARGS)
+
+bench-groups: setup ## A group of 100 settles, 10,000 groups of 10, a coordinator's death (ARGS="--only settle --kafka")
+	@PYTHONPATH=tests:bench $(BIN)/python bench/bench_groups.py $(ARGS)
 
 bench-transactions: setup ## Transactions against Apache Kafka: rates, latency, send_offsets, 100,000 open ids
 	@$(BIN)/python bench/bench_transactions.py $(ARGS)

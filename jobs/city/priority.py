@@ -20,7 +20,8 @@ DAEMON = "pyspark.daemon"
 def lower_batch_work(spark: SparkSession) -> None:
     """Lower the priority of Spark's JVM and Python workers, and of what they start from now on.
 
-    Brokers that run already keep theirs: call it between their start and that of the queries.
+    Brokers that run already keep theirs. Call it once the queries run, too: Spark gives the Python
+    process of a query ten seconds to start.
     """
     jvm = spark.sparkContext._jvm  # there is no public way to the JVM's process id
     assert jvm is not None

@@ -118,6 +118,7 @@ class Run:
     def day(self) -> None:
         """The day: devices send, flows work, events happen."""
         city = self._city
+        lower_batch_work(city.spark)
         feeds = feeds_of(city.world)
         spools = self._options.out / "spools"
         producers = Producers(city.world, feeds, city.clock, city.ledger, spools, city.mirrored)
@@ -245,7 +246,6 @@ def run_city(options: CityOptions, clock: Clock) -> int:
         with screen.working(f"start {BROKERS} brokers as Spark jobs"):
             cluster = Cluster.start(spark, BROKERS, options.out / "site-a", options.port)
         try:
-            lower_batch_work(spark)
             city = make_city(options, clock, world, spark, cluster)
             run = Run(options, screen, city, flows_of_city(options, cluster, screen))
             _phases(run, screen)

@@ -1,4 +1,5 @@
-"""Share consumers of the SDK and `headwater share-groups`, against Apache Kafka (KIP-932)."""
+"""Share consumers of the SDK and `headwater share-groups`, against this broker and Apache Kafka
+(KIP-932)."""
 
 from __future__ import annotations
 
@@ -29,6 +30,7 @@ from headwater import (
 from headwater.aio import AsyncShareConsumer
 from headwater.cli.share_groups import share_groups
 from headwater.serializers import JsonSerializer
+from whole_cluster import ServedCluster
 
 PROPERTIES = {
     "share.coordinator.state.topic.replication.factor": "1",
@@ -42,8 +44,14 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "share-groups.md"
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
 
 
-@pytest.fixture(scope="module")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture(scope="module", params=["headwater", "kafka"])
+def bootstrap(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[str]:
+    if request.param == "headwater":
+        with ServedCluster(tmp_path_factory.mktemp("share"), 1, **PROPERTIES) as cluster:
+            yield cluster.bootstrap
+        return
     peer = KafkaPeer(tmp_path_factory.mktemp("share") / "kafka", properties=PROPERTIES)
     try:
         yield peer.start().bootstrap

@@ -27,7 +27,7 @@ def main(seeds: int, first: int, single: int | None, lines: int) -> None:
         sys.exit(_tell(run(single, tells=True), lines))
     began, events, failed = time.perf_counter(), 0, []
     acked, faults = 0, Counter[str]()
-    administered, transactions = Counter[str](), Counter[str]()
+    administered, transactions, groups = Counter[str](), Counter[str](), Counter[str]()
     with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
         for outcome in pool.imap(_live, range(first, first + seeds)):
             events += outcome.events
@@ -35,6 +35,7 @@ def main(seeds: int, first: int, single: int | None, lines: int) -> None:
             faults.update(outcome.counts)
             administered.update(outcome.administered)
             transactions.update(outcome.transactions)
+            groups.update(outcome.groups)
             if outcome.violation is not None:
                 failed.append(outcome.seed)
                 click.echo(f"seed {outcome.seed}: {outcome.violation}")
@@ -43,7 +44,7 @@ def main(seeds: int, first: int, single: int | None, lines: int) -> None:
         f"{seeds} seeds, {len(failed)} failed; {events:,} events in {elapsed:.1f} s "
         f"({events / elapsed:,.0f}/s); {acked:,} batches acked; "
         f"faults: {_listed(faults)}; admin: {_listed(administered)}; "
-        f"transactions: {_listed(transactions)}"
+        f"transactions: {_listed(transactions)}; groups: {_listed(groups)}"
     )
     if failed:
         click.echo(f"\nthe log of seed {failed[0]} (again: make sim SEED={failed[0]}):\n")

@@ -38,6 +38,8 @@ TRANSACTIONS_CHANCE = 0.4
 """The share of seeds with transactional clients."""
 QUERIES_CHANCE = 0.3
 """The share of Spark queries in the others."""
+GROUPS_CHANCE = 0.5
+"""The share of seeds with a consumer group, of those without admin and transactions."""
 REPLICAS = 3
 MOVED = "moved"
 """The admin's topic: its two replicas move between three brokers, and it grows."""
@@ -55,6 +57,19 @@ TRANSACTION_PROPERTIES = {
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "3",
     "min.insync.replicas": "2",
+}
+
+GROUPED = "grouped"
+"""The topic of the consumer group."""
+SESSION_MS = 8_000
+GROUP_PROPERTIES = {
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.min.heartbeat.interval.ms": "300",
+    "group.consumer.heartbeat.interval.ms": "500",
 }
 
 EPOCH_TIMEOUT_MS = 4_000
@@ -90,6 +105,10 @@ class Plan:
     """Applications with a transactional id; with any, a copier and consumers work, too."""
     queries: int = 0
     """Spark queries that write epochs (`sim.spark_queries`)."""
+    members: int = 0
+    """Members of a consumer group (`sim.consumer_members`)."""
+    session_s: float = SESSION_MS / 1000
+    """Of these members."""
     properties: dict[str, str] = field(default_factory=dict)
 
 
@@ -131,7 +150,18 @@ def make_plan(random: Random) -> Plan:
     apart = Random(f"spark queries {plan.chaos_s}")
     if not plan.transactional_producers and apart.random() < QUERIES_CHANCE:
         write_epochs(plan, apart.randint(1, 2))
+    apart = Random(f"members {plan.chaos_s}")
+    is_free = not (plan.is_administered or plan.transactional_producers)
+    if is_free and apart.random() < GROUPS_CHANCE:
+        group(plan, apart.randint(2, 5))
     return plan
+
+
+def group(plan: Plan, members: int = 3) -> None:
+    """Add a consumer group and its topic."""
+    plan.members = members
+    plan.topics = {**plan.topics, GROUPED: 5}
+    plan.properties.update(GROUP_PROPERTIES)
 
 
 def administer(plan: Plan) -> None:

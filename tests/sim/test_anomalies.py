@@ -7,12 +7,13 @@ import pytest
 from sim.anomalies import ANOMALIES, Anomaly
 from sim.epoch_anomalies import EPOCH_ANOMALIES
 from sim.group_anomalies import GROUP_ANOMALIES
+from sim.member_anomalies import MEMBER_ANOMALIES
 from sim.scripted import script_plan, scripted
 from sim.topic_anomalies import TOPIC_ANOMALIES
 from sim.world import run
 
 SEEDS = range(1)
-EVERY = (*ANOMALIES, *GROUP_ANOMALIES, *TOPIC_ANOMALIES, *EPOCH_ANOMALIES)
+EVERY = (*ANOMALIES, *GROUP_ANOMALIES, *TOPIC_ANOMALIES, *EPOCH_ANOMALIES, *MEMBER_ANOMALIES)
 PLAYED = [(a, version) for a in EVERY for version in a.versions]
 
 

@@ -6,13 +6,17 @@ import pytest
 
 from sim.planted import PLANTED, Planted
 from sim.planted_epochs import PLANTED_EPOCHS
+from sim.planted_groups import PLANTED_GROUPS
 from sim.planted_offsets import PLANTED_OFFSETS
 from sim.planted_rights import PLANTED_RIGHTS
 from sim.planted_transactions import PLANTED_TRANSACTIONS
 from sim.world import run
 
 SEEDS_MAX = 20
-BUGS = (*PLANTED, *PLANTED_TRANSACTIONS, *PLANTED_EPOCHS, *PLANTED_OFFSETS, *PLANTED_RIGHTS)
+BUGS = (
+    *PLANTED, *PLANTED_TRANSACTIONS, *PLANTED_EPOCHS, *PLANTED_OFFSETS, *PLANTED_RIGHTS,
+    *PLANTED_GROUPS,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "-"))

@@ -22,7 +22,7 @@ FOUND = {
 }
 """Seeds that once failed, with the reason."""
 
-ADMINISTERED = (4, 13)
+ADMINISTERED = (4, 12)
 """Seeds with an admin client, which makes every kind of request in one of them. Choose others when
 the order of events changes."""
 
@@ -43,7 +43,7 @@ def test_what_an_admin_began_is_finished_whoever_dies() -> None:
         outcome = run(seed)
         assert outcome.violation is None, f"`python -m sim --seed {seed}` prints the log"
         done.update(outcome.administered)
-        strikes += outcome.counts["strike"]
+        strikes += outcome.counts.get("strike", 0)
     assert done.keys() >= {"moved", "made", "deleted", "grown", "configured", "elected"}
     assert strikes > 5, "controllers died while they worked"
 

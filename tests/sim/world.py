@@ -9,7 +9,6 @@ import gc
 import logging
 import sys
 import traceback
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -25,15 +24,18 @@ from headwater_broker.replica.partition import Partition
 from sim.admin import Admin, unfinished
 from sim.broker import Broker
 from sim.clients import Client, Consumer, Creator, IdempotentProducer, Producer
+from sim.collection import collect
+from sim.consumer_members import group_members, unsettled
 from sim.control import ControlPlane
 from sim.epoch_ledger import EpochLedger
 from sim.epoch_rules import EPOCHAL
 from sim.fault_injection import FaultInjector
+from sim.group_ledger import GroupLedger
 from sim.invariants import ALL, Invariant, Seen, ViolationError, overriding
 from sim.ledger import Acked, AdminLedger, Key, Ledger
-from sim.loop import ProcessLoop, Scheduler, set_running_loop
+from sim.loop import ProcessLoop, Scheduler
 from sim.network import Network
-from sim.plan import Plan, make_plan
+from sim.plan import GROUPED, Plan, make_plan
 from sim.releases import Release
 from sim.spark_queries import spark_queries
 from sim.store import Ensemble
@@ -47,7 +49,6 @@ HEAL_S = 120.0
 """Limit on the time until a healed cluster is whole."""
 LOOK_EVERY = 50
 """Turns between two checks of the admin's work."""
-COLLECTIONS_MAX = 10
 EVENTS = ("replica", "store", "acked", "read", "read_committed", "administered", "ended")
 INTERNAL_TOPICS = {"__transaction_state": 2, "__consumer_offsets": 1}
 """Of worlds with transactional clients, with their partitions. Their first use creates them."""
@@ -70,6 +71,8 @@ class Outcome:
     """The admin's successful requests, by kind."""
     transactions: dict[str, int] = field(default_factory=dict)
     """Events of transactional clients, by kind."""
+    groups: dict[str, int] = field(default_factory=dict)
+    """Events of the members of consumer groups, by kind."""
 
 
 class World:
@@ -84,6 +87,7 @@ class World:
         self.admin_ledger = AdminLedger()
         self.transactions = TransactionLedger()
         self.epochs = EpochLedger()
+        self.groups = GroupLedger(self.plan.session_s)
         self.today = Release()
         self.scheduler = Scheduler(self.random)
         self.network = Network(self.scheduler)
@@ -351,6 +355,7 @@ class World:
         if self.plan.transactional_producers:
             self.clients += transactional_clients(self)
         self.clients += spark_queries(self)
+        self.clients += group_members(self)
         for client in self.clients:
             client.run()
 
@@ -362,6 +367,8 @@ class World:
             client.run()
 
     def _clients_of(self, topic: str, index: int) -> list[Client]:
+        if topic == GROUPED:
+            return []
         where = f"{topic}.{index}"
         pause_s = self.plan.produce_pause_s
         return [
@@ -381,7 +388,7 @@ class World:
         busy = [c.name for c in self.clients if c.is_awaited and not c.is_done]
         if busy:
             return f"{busy} wait for their replies"
-        missing = self.not_joined() or self._not_equal()
+        missing = unsettled(self) or self.not_joined() or self._not_equal()
         return missing or (unfinished(self) if self.plan.is_administered else "")
 
     def not_joined(self) -> str:
@@ -471,30 +478,12 @@ def run(
         outcome = Outcome(
             seed, world.scheduler.events, world.scheduler.now, world.log, world.violation,
             sum(len(ledger.acked) for ledger in world.ledgers.values()), world.injector.counts,
-            world.admin_ledger.counts, world.transactions.counts,
+            world.admin_ledger.counts, world.transactions.counts, world.groups.counts,
         )  # fmt: skip
         world.note(f"{outcome.events} events, digest {world.scheduler.digest:x}")
         del world, listener
-        _collect()
+        collect()
         gc.unfreeze()
         gc.enable()
         root.level, root.handlers[:], sys.unraisablehook = before
     return outcome
-
-
-def _collect() -> None:
-    """Collect the frames of killed processes: their `finally` blocks run now, in a loop where that
-    has no effect. Tasks that these blocks start are collected in the next round, so that nothing of
-    a world is left for the interpreter's exit."""
-    limbo = ProcessLoop(Scheduler(Random(0)), "limbo", 0)
-    limbo.kill()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # coroutines that are never awaited
-        for _ in range(COLLECTIONS_MAX):
-            set_running_loop(limbo)
-            try:
-                found = gc.collect()
-            finally:
-                set_running_loop(None)
-            if not found:
-                return

@@ -92,9 +92,9 @@ class KafkaUnderTest:
 def started(
     kind: str, folder: Path, properties: Mapping[str, str] | None = None
 ) -> Iterator[ClusterUnderTest]:
-    """A cluster of `BROKERS` brokers of this kind, ended at the exit. `properties`: Headwater's."""
+    """A cluster of `BROKERS` brokers of this kind, ended at the exit, with these broker configs."""
     if kind == KAFKA:
-        peer = KafkaPeer(folder / "kafka", BROKERS).start()
+        peer = KafkaPeer(folder / "kafka", BROKERS, properties=properties or {}).start()
         try:
             yield KafkaUnderTest(peer)
         finally:

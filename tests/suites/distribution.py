@@ -87,9 +87,9 @@ def declared_version() -> str:
 
 
 def extras() -> list[str]:
-    """The names of the optional dependencies."""
+    """The names of the optional dependencies, without those of contributors."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return sorted(project["optional-dependencies"])
+    return sorted(set(project["optional-dependencies"]) - {"dev"})
 
 
 def check_wheel(wheel: Path) -> list[str]:
@@ -223,6 +223,14 @@ class Stranger:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 raise DistributionError("the broker still listens after `headwater down`")
+
+
+def check_extra(stranger: Stranger, extra: str) -> None:
+    """An extra resolves, where its packages can be built."""
+    if extra == "kerberos" and shutil.which("krb5-config") is None:
+        print("dist: extra kerberos: not checked, gssapi is built with krb5-config (libkrb5-dev)")
+        return
+    step(f"extra {extra} resolves", lambda: stranger.install(extra, dry_run=True))
 
 
 def free_port() -> int:

@@ -366,6 +366,7 @@ PARTS: dict[str, Callable[[], object]] = {
     f"KafkaJS {KAFKAJS_VERSION}": kafkajs,
     f"kafka-mcp {REST_CLIENT_VERSION}": rest_client,
     "franz-go": lambda: go_program("franz"),
+    "franz-go's members of groups": lambda: go_program("franz_groups"),
     "franz-go with Kerberos": lambda: go_program("franz_login"),
     "registry clients of npm": registry_node,
     "franz-go's registry client": lambda: go_program("franz_sr"),

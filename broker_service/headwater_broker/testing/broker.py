@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -44,7 +45,7 @@ from headwater_broker.testing.environment import (
 from headwater_broker.testing.loop import InProcessLoop
 
 if TYPE_CHECKING:
-    from headwater import Admin, Consumer, Producer
+    from headwater import Admin, Consumer, Producer, ShareConsumer
     from headwater.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
 
 T = TypeVar("T")
@@ -70,6 +71,9 @@ PROPERTIES = {
     "transaction.state.log.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
 }
 """What differs from a broker's defaults: a cluster of one, groups that settle at once."""
@@ -290,6 +294,13 @@ class InProcessBroker:
         options.setdefault("auto_offset_reset", "earliest")
         return self._keep(Consumer(*topics, bootstrap_servers=self.bootstrap, **options))
 
+    def share_consumer(self, *topics: str, **options: Any) -> ShareConsumer:
+        """A `headwater.ShareConsumer`, closed with the broker. Where its group begins is the
+        group's setting `share.auto.offset.reset`."""
+        from headwater import ShareConsumer  # noqa: PLC0415 - loads the client
+
+        return self._keep(ShareConsumer(*topics, bootstrap_servers=self.bootstrap, **options))
+
     def admin(self, **options: Any) -> Admin:
         """A `headwater.Admin`, closed with the broker."""
         from headwater import Admin  # noqa: PLC0415 - loads the client
@@ -335,8 +346,14 @@ class InProcessBroker:
     def advance(self, seconds: float) -> None:
         """Move the broker's clock ahead: sessions, transactions, locks and retention that end by
         then end now. Returns when the timers that became due have run."""
-        self.clock.advance(round(seconds * 1000))
+        self.clock.advance(math.ceil(seconds * 1000))
         self.call(_turns)
+
+    def expire_locks(self) -> None:
+        """The clock moves to the end of every lock that a share group holds: the records are
+        delivered again, or archived when that was often enough (KIP-932)."""
+        while left_s := self.call(faults.next_lock_end_s):
+            self.advance(left_s)
 
     def fence(self, transactional_id: str) -> None:
         """A newer producer takes this transactional id: the one that has it is fenced."""

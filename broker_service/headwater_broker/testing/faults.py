@@ -24,6 +24,8 @@ from headwater_broker.metadata.znodes import NO_DIRECTORY
 from headwater_broker.network.connection_ports import ServedRequests
 from headwater_broker.network.send_queue import release_parts
 
+LEAST_S = 0.001
+"""The clock is moved by whole milliseconds."""
 DROPPED = "a test dropped the reply (drop_next_ack)"
 
 
@@ -157,6 +159,14 @@ class Standstill:
     def end(self) -> None:
         """Let it go on."""
         self._go.set()
+
+
+async def next_lock_end_s(server: BrokerServer) -> float:
+    """How long the lock that ends next lasts yet; 0: no share group has locked a record."""
+    now = server.environment.clock.monotonic()
+    machines = [led.machine for led in server.services.shares if led.machine is not None]
+    ends = [end for machine in machines if (end := machine.next_deadline()) is not None]
+    return max(min(ends) - now, LEAST_S) if ends else 0.0
 
 
 async def lose_leader(server: BrokerServer, topic: str, partition: int | None) -> None:

@@ -37,7 +37,7 @@ DEAD = "Dead"
 STATES = (
     "Stable", "PreparingRebalance", "CompletingRebalance", "Empty", DEAD, "Assigning", "Reconciling"
 )  # fmt: skip
-"""The states of both group protocols; brokers of Headwater have the first five (KIP-848)."""
+"""The states of the classic protocol, then those that only the consumer protocol has (KIP-848)."""
 
 Offsets = dict[TopicPartition, int]
 
@@ -77,11 +77,19 @@ def groups() -> None:
     metavar="STATE",
     help="Only groups in this state. May be repeated.",
 )
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    type=click.Choice(("classic", "consumer", "share", "streams"), case_sensitive=False),
+    help="Only groups of this type. May be repeated.",
+)
 @timeout_option
 @bootstrap_options
 @json_option
 def list_groups(
     states: tuple[str, ...],
+    types: tuple[str, ...],
     bootstrap_server: str | None,
     directory: str,
     as_json: bool,
@@ -94,7 +102,12 @@ def list_groups(
         raise UsageError(f"--state {unknown[0]!r} is no state of a group: give one of {known}")
     with open_admin(bootstrap_server, directory, timeout_ms) as admin:
         found = admin.list_groups()
-    shown = [g for g in found if not wanted or g.state.lower() in wanted]
+    shown = [
+        g
+        for g in found
+        if (not wanted or g.state.lower() in wanted)
+        and (not types or (g.group_type or "classic").lower() in types)
+    ]
     if as_json:
         echo_json([g._asdict() for g in shown])
         return 0
@@ -323,6 +336,8 @@ def _document(admin: Admin, group: GroupDescription) -> dict[str, Any]:
         "protocol_type": group.protocol_type,
         "assignor": group.assignor,
         "members": len(group.members),
+        "type": group.group_type,
+        **_epochs(group),
         "partitions": [
             _row(
                 tp,
@@ -338,6 +353,26 @@ def _document(admin: Admin, group: GroupDescription) -> dict[str, Any]:
     }
 
 
+def _epochs(group: GroupDescription) -> dict[str, Any]:
+    """Of the consumer protocol: how far the group and each member are on the way to the target."""
+    if group.epoch < 0:
+        return {}
+    return {
+        "epoch": group.epoch,
+        "target_epoch": group.target_epoch,
+        "targets": [
+            {
+                "member": m.member_id,
+                "instance_id": m.group_instance_id,
+                "epoch": m.epoch,
+                "assignment": [f"{tp.topic}-{tp.partition}" for tp in sorted(m.assignment)],
+                "target": [f"{tp.topic}-{tp.partition}" for tp in sorted(m.target or ())],
+            }
+            for m in sorted(group.members)
+        ],
+    }
+
+
 def _ends(admin: Admin, rows: list[TopicPartition]) -> Offsets:
     """The latest offsets. Partitions that do not exist any more or have no leader are left out: the
     command would wait for a leader before it showed the others."""
@@ -349,6 +384,11 @@ def _ends(admin: Admin, rows: list[TopicPartition]) -> Offsets:
 def _print(document: dict[str, Any]) -> None:
     members = document["members"]
     title = f"{document['group']}: {document['state']}, {members} members"
+    if "epoch" in document:
+        title += (
+            f", {document['type']} protocol, epoch {document['epoch']}, "
+            f"target of epoch {document['target_epoch']}"
+        )
     shown = table(title, "partition, >committed, >end, >lag, member, host, client")
     for row in document["partitions"]:
         numbers = (row[key] for key in ("committed", "end", "lag"))
@@ -359,6 +399,13 @@ def _print(document: dict[str, Any]) -> None:
             *(text or "-" for text in texts),
         )
     console().print(shown)
+    moving = [m for m in document.get("targets", ()) if m["assignment"] != m["target"]]
+    if moving:
+        rows = table("members on the way", "member, >epoch, assignment, target")
+        for m in moving:
+            lists = (", ".join(m[key]) or "-" for key in ("assignment", "target"))
+            rows.add_row(m["member"], str(m["epoch"]), *lists)
+        console().print(rows)
 
 
 def _row(tp: TopicPartition, **facts: Any) -> dict[str, Any]:

@@ -48,7 +48,6 @@ _REMEDIES = {
     "enable_ssl_certificate_verification": "certificates are always verified",
     "retries": "records are retried for delivery_timeout_ms",
     "message_send_max_retries": "records are retried for delivery_timeout_ms",
-    "group_protocol": "leave it out",
 }
 _RESETS = {"smallest": "earliest", "beginning": "earliest", "largest": "latest", "end": "latest",
            "error": "none"}  # fmt: skip

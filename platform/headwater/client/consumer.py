@@ -22,6 +22,7 @@ from headwater.client.consumer_options import (
     AssignorChoice,
     AutoOffsetReset,
     ConsumerOptions,
+    GroupProtocol,
     IsolationLevel,
     OnError,
 )
@@ -82,6 +83,8 @@ class Consumer:
         bootstrap_servers: str | Sequence[str] = "127.0.0.1:9092",
         group_id: str | None = None,
         group_instance_id: str | None = None,
+        group_protocol: GroupProtocol = "classic",
+        group_remote_assignor: str | None = None,
         client_id: str = "headwater-consumer",
         client_rack: str = "",
         auto_offset_reset: AutoOffsetReset = "latest",
@@ -118,14 +121,18 @@ class Consumer:
         on_error: OnError | None = None,
         **security: Unpack[SecurityOptions],
     ) -> None:
-        """`topics` are subscribed to at once. `bootstrap_servers`: `"host:port,host:port"` or a
-        list of such. Two defaults differ from Java's: with `isolation_level` "read_committed"
-        records of aborted transactions are not returned, and with `allow_auto_create_topics` false
-        a subscription creates no topic. Iteration ends after `consumer_timeout_ms` without
-        records. `server_error_timeout_ms`: `poll` raises an UNKNOWN_SERVER_ERROR that lasts so
-        long. `stale_leader_timeout_ms`: for so long no leader is read from whose epoch is older
-        than an offset's (KIP-320). What cannot be reached for `outage_report_ms` is logged, and
-        given to `on_error` as a KafkaError, on the consumer's background thread.
+        """`topics` are subscribed to at once. With `group_protocol` "consumer" the group's
+        coordinator assigns the partitions (KIP-848), by `group_remote_assignor` ("uniform",
+        "range") if one is given; it resolves patterns, by RE2, and the broker's settings take the
+        place of `partition_assignment_strategy`, `session_timeout_ms` and `heartbeat_interval_ms`.
+        `bootstrap_servers`: `"host:port,host:port"` or a list of such. Two defaults differ from
+        Java's: with `isolation_level` "read_committed" records of aborted transactions are not
+        returned, and with `allow_auto_create_topics` false a subscription creates no topic.
+        Iteration ends after `consumer_timeout_ms` without records. `server_error_timeout_ms`:
+        `poll` raises an UNKNOWN_SERVER_ERROR that lasts so long. `stale_leader_timeout_ms`: for so
+        long no leader is read from whose epoch is older than an offset's (KIP-320). What cannot be
+        reached for `outage_report_ms` is logged, and given to `on_error` as a KafkaError, on the
+        consumer's background thread.
         """
         options = checked("Consumer", ConsumerOptions, locals(), security)
         self._login: dict[str, Any] = {"bootstrap_servers": bootstrap_servers, **security}

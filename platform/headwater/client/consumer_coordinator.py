@@ -7,17 +7,14 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from headwater.client.cluster import Cluster
 from headwater.client.consumer_options import ConsumerOptions
-from headwater.client.core.classic_group import ClassicMember
-from headwater.client.engine_host import EngineHost, Started
+from headwater.client.engine_host import EngineHost
 from headwater.client.errors import KafkaTimeoutError
-from headwater.client.group_membership import GroupMembership
+from headwater.client.group_link import GroupLink
 from headwater.client.interceptors import chain_of
 from headwater.client.partition_names import Offsets, offset_rows
 from headwater.client.steps import Steps, told
 from headwater.client.subscription_state import SubscriptionState
-from headwater.client.topic_watch import TopicWatch
 from headwater.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from headwater.clock import Clock
 from headwater.errors import KafkaError, UsageError
@@ -31,11 +28,14 @@ log = logging.getLogger(__name__)
 
 
 class ConsumerCoordinator:
-    """Keeps the assignment in step with the group. What polls runs its steps."""
+    """Keeps the assignment in step with the group. What polls runs its steps.
+
+    How, is a matter of the group protocol: `ClassicCoordinator`, `ModernCoordinator`.
+    """
 
     def __init__(
         self,
-        membership: GroupMembership,
+        membership: GroupLink,
         state: SubscriptionState,
         host: EngineHost,
         options: ConsumerOptions,
@@ -51,7 +51,6 @@ class ConsumerCoordinator:
         self._options = options
         self._clock = clock
         self._assign = assign
-        self._join: Started[list[TopicPartition]] | None = None
         self._next_commit = 0.0
         self._chain = chain_of(options.interceptors)
         self._is_polling = False
@@ -62,77 +61,46 @@ class ConsumerCoordinator:
     ) -> None:
         """The subscription has changed: the next `poll` joins with it, and calls the listeners."""
         self._on_assign, self._on_revoke = on_assign, on_revoke
-        self.membership.rejoin_needed = True
+        self._subscribed()
+
+    def _subscribed(self) -> None:
+        raise NotImplementedError
 
     def is_due(self) -> bool:
         """The caller polls; True when `poll` has something to do first."""
-        member, join = self.membership, self._join
-        now = self._clock.monotonic()
-        member.last_poll = now
+        now = self.membership.last_poll = self._clock.monotonic()
         if self._is_polling or (self._options.enable_auto_commit and now >= self._next_commit):
             return True
-        is_joining = join.done() if join is not None else member.rejoin_needed
-        return self._state.is_subscribed and is_joining
+        return self._state.is_subscribed and self._has_news()
+
+    def _has_news(self) -> bool:
+        """Whether the group wants something of the caller."""
+        raise NotImplementedError
+
+    def _rebalance(self) -> Steps[None]:
+        """Do what the group wants. Only while topics or a pattern are subscribed to."""
+        raise NotImplementedError
+
+    def leave(self, reason: str) -> Steps[None]:
+        """Commit if that is automatic, and leave the group."""
+        raise NotImplementedError
 
     def poll(self) -> Steps[None]:
         """Rebalance if necessary, apply a finished join, commit when it is time."""
         self._is_polling = True
         try:
-            yield from self._poll()
+            if self._state.is_subscribed:
+                yield from self._rebalance()
+            now = self._clock.monotonic()
+            if self._options.enable_auto_commit and now >= self._next_commit:
+                self._next_commit = now + self._options.auto_commit_interval_ms / 1000
+                yield from self.commit_automatically()
         finally:
             self._is_polling = False
-
-    def _poll(self) -> Steps[None]:
-        member = self.membership
-        now = self._clock.monotonic()
-        if self._state.is_subscribed:
-            if self._join is None and member.rejoin_needed:
-                yield from self._start_join()
-            if self._join is not None and self._join.done():
-                join, self._join = self._join, None
-                yield from self._finish_join(join.result())
-        if self._options.enable_auto_commit and now >= self._next_commit:
-            self._next_commit = now + self._options.auto_commit_interval_ms / 1000
-            yield from self.commit_automatically()
-
-    def _start_join(self) -> Steps[None]:
-        """Commit and, unless the assignors are cooperative, revoke everything; join on the loop."""
-        yield from self.commit_automatically()
-        order = list(self._state.order)
-        if not self.membership.member.is_cooperative and order:
-            yield from self._revoke(order, keep=[])
-        work = self.membership.join(list(self._state.order))
-        self._join = self._host.start(work)
-        self._join.add_done_callback(lambda _: self._state.notify())
-
-    def _finish_join(self, assigned: list[TopicPartition]) -> Steps[None]:
-        member, order = self.membership, self._state.order
-        revoked = [tp for tp in order if tp not in assigned]
-        added = [tp for tp in assigned if tp not in order]
-        if revoked:
-            yield from self.commit_automatically()
-            yield from self._revoke(revoked, keep=[tp for tp in order if tp in assigned])
-            # The revoked partitions are assigned to others in a second rebalance (KIP-429).
-            member.rejoin_needed = member.rejoin_needed or member.member.is_cooperative
-        self._assign(assigned)
-        yield from told(self._on_assign, added)
 
     def _revoke(self, revoked: list[TopicPartition], *, keep: list[TopicPartition]) -> Steps[None]:
         yield from told(self._on_revoke, revoked)
         self._assign(keep)
-
-    def leave(self, reason: str) -> Steps[None]:
-        """Commit if that is automatic, and leave the group."""
-        self.cancel_join()
-        yield from self.commit_automatically()
-        yield _within(self.membership.leave(reason))
-        self.membership.rejoin_needed = True
-
-    def cancel_join(self) -> None:
-        """Give up a join that runs on the loop."""
-        join, self._join = self._join, None
-        if join is not None:
-            join.cancel()
 
     def commit_automatically(self) -> Steps[None]:
         """Commit the positions that changed. An error is logged: the next commit repeats them."""
@@ -143,7 +111,7 @@ class ConsumerCoordinator:
         if not offsets:
             return
         try:
-            yield _within(self.membership.commit(offsets, AUTO_COMMIT_TIMEOUT_MS))
+            yield within(self.membership.commit(offsets, AUTO_COMMIT_TIMEOUT_MS))
             self._committed(offsets)
         except KafkaError as e:
             log.warning("automatic commit of %d partitions: %s", len(offsets), e)
@@ -165,7 +133,7 @@ class ConsumerCoordinator:
         those commits would not be part of a transaction."""
         if self._options.enable_auto_commit:
             raise UsageError("this consumer commits by itself: give it enable_auto_commit=False")
-        member = self.membership.member
+        member = self.membership.identity
         if member.generation < 0:
             return ConsumerGroupMetadata(member.group_id)
         return ConsumerGroupMetadata(
@@ -179,7 +147,7 @@ class ConsumerCoordinator:
         return await self.membership.committed(partitions, self._options.default_api_timeout_ms)
 
 
-async def _within(work: Coroutine[Any, Any, None]) -> None:
+async def within(work: Coroutine[Any, Any, None]) -> None:
     """`work` within CALL_TIMEOUT_S. Raises KafkaTimeoutError."""
     try:
         async with asyncio.timeout(CALL_TIMEOUT_S) as limit:
@@ -195,25 +163,3 @@ async def no_commits(
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """`load_committed` of a consumer without a group."""
     return {}
-
-
-def make_coordinator(
-    cluster: Cluster,
-    options: ConsumerOptions,
-    watch: TopicWatch,
-    state: SubscriptionState,
-    host: EngineHost,
-    assign: Callable[[list[TopicPartition]], None],
-) -> ConsumerCoordinator | None:
-    """The coordinator of a consumer's group; None without a `group_id`."""
-    if options.group_id is None:
-        return None
-    member = ClassicMember(
-        options.group_id,
-        options.partition_assignment_strategy,
-        session_timeout_ms=options.session_timeout_ms,
-        rebalance_timeout_ms=options.max_poll_interval_ms,
-        group_instance_id=options.group_instance_id,
-    )
-    membership = GroupMembership(cluster, options, member, watch, state.notify)
-    return ConsumerCoordinator(membership, state, host, options, cluster.clock, assign)

@@ -16,7 +16,6 @@ from headwater.client.cluster import Cluster
 from headwater.client.consumer_coordinator import (
     ConsumerCoordinator,
     RebalanceListener,
-    make_coordinator,
     no_commits,
 )
 from headwater.client.consumer_guard import ConsumerGuard
@@ -32,6 +31,7 @@ from headwater.client.errors import (
     UnknownTopicOrPartitionError,
 )
 from headwater.client.fetcher import Fetcher
+from headwater.client.group_protocols import make_coordinator
 from headwater.client.interceptors import chain_of
 from headwater.client.option_rules import function, positive
 from headwater.client.outages import OutageLog

@@ -27,6 +27,9 @@ from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 AutoOffsetReset = Literal["latest", "earliest", "none"]
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 AssignorName = Literal["range", "roundrobin", "sticky", "cooperative-sticky"]
+GroupProtocol = Literal["classic", "consumer"]
+MODERN = "consumer"
+"""The group protocol in which the coordinator assigns (KIP-848)."""
 AssignorChoice = AssignorName | Assignor
 OnError = Callable[[KafkaError], object]
 """Receives each outage that lasts; called on the client's background thread."""
@@ -52,6 +55,8 @@ class ConsumerOptions:
     bootstrap_servers: list[tuple[str, int]] = option(bootstrap)
     group_id: str | None = option(optional(name_text))
     group_instance_id: str | None = option(optional(name_text))
+    group_protocol: str = option(one_of({"classic": "classic", MODERN: MODERN}))
+    group_remote_assignor: str | None = option(optional(name_text))
     client_id: str = option(text)
     client_rack: str = option(text)
     auto_offset_reset: int | None = option(one_of(RESET_TIMESTAMPS))
@@ -89,7 +94,12 @@ class ConsumerOptions:
     def __post_init__(self) -> None:
         if self.group_instance_id is not None and self.group_id is None:
             raise UsageError("group_instance_id needs a group_id")
-        if self.group_id is not None and self.heartbeat_interval_ms >= self.session_timeout_ms:
+        if self.group_protocol == MODERN and self.group_id is None:
+            raise UsageError("group_protocol 'consumer' needs a group_id")
+        if self.group_protocol != MODERN and self.group_remote_assignor is not None:
+            raise UsageError("group_remote_assignor needs group_protocol='consumer'")
+        is_classic = self.group_id is not None and self.group_protocol != MODERN
+        if is_classic and self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise UsageError(
                 f"heartbeat_interval_ms ({self.heartbeat_interval_ms:g}) has to be less than "
                 f"session_timeout_ms ({self.session_timeout_ms})"

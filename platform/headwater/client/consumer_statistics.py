@@ -5,7 +5,7 @@ from __future__ import annotations
 from headwater.client.consumer_options import ISOLATION_LEVELS, ConsumerOptions
 from headwater.client.core.fetching import PartitionFetchState
 from headwater.client.fetcher import FetchCounters
-from headwater.client.group_membership import GroupMembership
+from headwater.client.group_link import GroupLink
 from headwater.client.outages import OutageLog
 from headwater.client.subscription_state import SubscriptionState
 from headwater.client.values import ConsumerStatistics, PartitionStatistics
@@ -15,7 +15,7 @@ def consumer_statistics(
     state: SubscriptionState,
     options: ConsumerOptions,
     fetches: FetchCounters,
-    membership: GroupMembership | None,
+    membership: GroupLink | None,
     outages: OutageLog,
     records_consumed: int,
 ) -> ConsumerStatistics:

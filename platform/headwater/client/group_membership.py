@@ -9,36 +9,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from headwater.client.admin.groups import fetch_group_offsets
 from headwater.client.cluster import Cluster
 from headwater.client.consumer_options import ConsumerOptions
 from headwater.client.core.classic_group import ClassicMember, NextAction, decode_assignment
-from headwater.client.errors import CommitFailedError, KafkaTimeoutError, error_code, kafka_error
-from headwater.client.outages import OutageLog
+from headwater.client.errors import kafka_error
+from headwater.client.group_link import GROUP_LANE, LEAVE_TIMEOUT_S, GroupLink
 from headwater.client.topic_watch import TopicWatch
-from headwater.client.values import OffsetAndMetadata, TopicPartition
-from headwater.errors import ErrorCode, KafkaError
-from headwater.wire.apis.k08_offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
+from headwater.client.values import TopicPartition
+from headwater.errors import KafkaError
 from headwater.wire.apis.k11_join_group import JoinGroupResponse
 from headwater.wire.apis.k12_heartbeat import HeartbeatResponse
 from headwater.wire.apis.k13_leave_group import LeaveGroupResponse
 from headwater.wire.apis.k14_sync_group import SyncGroupResponse
 from headwater.wire.schema import SchemaError
 
-GROUP_LANE = "group"
-NAMES_COMMIT_VERSION = 9
-"""The last OffsetCommit version with topic names."""
 JOIN_MARGIN_MS = 5_000
-LEAVE_TIMEOUT_S = 5.0
 
 
-class GroupMembership:
-    """One member of a group."""
+class GroupMembership(GroupLink):
+    """One member of a group in the classic protocol."""
 
     def __init__(
         self,
@@ -49,44 +38,16 @@ class GroupMembership:
         on_change: Callable[[], None],
     ) -> None:
         """`on_change` is called when a rejoin is needed."""
+        super().__init__(cluster, member)
         self.member = member
         self.rejoin_needed = True
-        self.last_poll = cluster.clock.monotonic()
-        self.rebalances = 0
-        self.commits = 0
-        self._failure: Exception | None = None
-        """The last error of a join or heartbeat, until one succeeds."""
-        self._cluster = cluster
         self._heartbeat_s = options.heartbeat_interval_ms / 1000
         self._join_timeout_s = (options.max_poll_interval_ms + JOIN_MARGIN_MS) / 1000
         self._max_poll_s = options.max_poll_interval_ms / 1000
         self._watch = watch
         self._on_change = on_change
-        self._coordinator = -1
         self._heartbeats: asyncio.Task[None] | None = None
         self._seen_counts: dict[str, int] = {}
-
-    def note_outages(self, outages: OutageLog) -> set[str]:
-        """Note that the coordinator does not answer, if that is so; the group's name then."""
-        error = self._failure
-        if error is None:
-            return set()
-        name = f"group {self.member.group_id}"
-        code = getattr(error, "code", ErrorCode.NETWORK_EXCEPTION)
-        unreachable = self._cluster.unreachable.get(self._coordinator)
-        since = None if unreachable is None else unreachable.since
-        cause = f"the group coordinator does not answer ({code.name})"
-        outages.note(name, code, cause, str(error) or "no response in time", since=since)
-        return {name}
-
-    async def coordinator(self) -> int:
-        """The coordinator's node id, looked up if it is not known. Raises KafkaError, OSError."""
-        if self._coordinator not in self._cluster.cache.brokers:
-            self._coordinator = await self._cluster.coordinator(self.member.group_id)
-        return self._coordinator
-
-    def _lose_coordinator(self) -> None:
-        self._coordinator = -1
 
     async def join(self, owned: list[TopicPartition]) -> list[TopicPartition]:
         """Join and sync until the group is stable; the assignment.
@@ -234,86 +195,3 @@ class GroupMembership:
             except (OSError, KafkaError, SchemaError):
                 pass  # the session timeout removes the member
         member.reset()
-
-    async def commit(
-        self, offsets: dict[TopicPartition, OffsetAndMetadata], timeout_ms: float
-    ) -> None:
-        """Commit offsets. Raises CommitFailedError after a rebalance, KafkaTimeoutError."""
-        if offsets:
-            await self._cluster.retrying(
-                f"commit for group {self.member.group_id}",
-                lambda: self._commit_once(offsets),
-                timeout_ms,
-                fatal=frozenset({ErrorCode.REBALANCE_IN_PROGRESS}),
-            )
-            self.commits += 1
-
-    async def _commit_once(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
-        member = self.member
-        is_joined = member.generation >= 0
-        by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for tp, entry in offsets.items():
-            row = OffsetCommitRequestPartition(
-                partition_index=tp.partition,
-                committed_offset=entry.offset,
-                committed_leader_epoch=entry.leader_epoch,
-                committed_metadata=entry.metadata,
-            )
-            by_topic.setdefault(tp.topic, []).append(row)
-        request = OffsetCommitRequest(
-            group_id=member.group_id,
-            generation_id_or_member_epoch=member.generation,
-            member_id=member.member_id if is_joined else "",
-            group_instance_id=member.group_instance_id if is_joined else None,
-            topics=tuple(
-                OffsetCommitRequestTopic(name=name, partitions=tuple(rows))
-                for name, rows in by_topic.items()
-            ),
-        )
-        node = await self.coordinator()
-        connection = await self._cluster.connection(node)
-        version = connection.version_for(OffsetCommitRequest, NAMES_COMMIT_VERSION)
-        response = await self._cluster.call_on(
-            connection, request, OffsetCommitResponse, version=version
-        )
-        for topic in response.topics:
-            for answer in topic.partitions:
-                if answer.error_code:
-                    self._commit_refused(answer.error_code, topic.name, answer.partition_index)
-
-    def _commit_refused(self, code_value: int, topic: str, partition: int) -> None:
-        code = error_code(code_value)
-        where = f"commit of {topic}-{partition} for group {self.member.group_id}"
-        lost = (
-            ErrorCode.ILLEGAL_GENERATION,
-            ErrorCode.UNKNOWN_MEMBER_ID,
-            ErrorCode.GROUP_ID_NOT_FOUND,
-        )
-        if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
-            self._lose_coordinator()
-        if code in lost or code == ErrorCode.FENCED_INSTANCE_ID:
-            self._request_rejoin()
-            raise CommitFailedError(f"{where}: {code.name}, the group has rebalanced")
-        raise kafka_error(code_value, where)
-
-    async def committed(
-        self, partitions: list[TopicPartition], timeout_ms: float
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The committed offsets of the partitions that have one. Raises KafkaTimeoutError."""
-
-        async def attempt() -> dict[TopicPartition, OffsetAndMetadata]:
-            node = await self.coordinator()
-            try:
-                return await fetch_group_offsets(
-                    self._cluster, node, self.member.group_id, partitions
-                )
-            except KafkaError as e:
-                if e.code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
-                    self._lose_coordinator()
-                raise
-            except (OSError, KafkaTimeoutError):
-                self._lose_coordinator()
-                raise
-
-        what = f"offsets of group {self.member.group_id}"
-        return await self._cluster.retrying(what, attempt, timeout_ms)

@@ -37,6 +37,14 @@ class TopicWatch:
         self._names, self._pattern = list(names), pattern
         self._logged = set()
 
+    @property
+    def server_pattern(self) -> str | None:
+        """The pattern as the coordinator of a group takes it: RE2's, with its flags inside."""
+        if self._pattern is None:
+            return None
+        ignores_case = self._pattern.flags & re.IGNORECASE
+        return f"(?i){self._pattern.pattern}" if ignores_case else self._pattern.pattern
+
     async def refresh(self, others: Iterable[str] = ()) -> None:
         """Fetch the metadata of the topics, and of `others`. Raises NoBrokersAvailableError.
 

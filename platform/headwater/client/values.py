@@ -192,6 +192,10 @@ class MemberDescription(NamedTuple):
     client_id: str
     host: str
     assignment: tuple[TopicPartition, ...]
+    epoch: int = -1
+    """Its epoch (KIP-848); -1 in the classic protocol."""
+    target: tuple[TopicPartition, ...] | None = None
+    """What it is to have once the group has settled; None in the classic protocol."""
 
 
 class GroupDescription(NamedTuple):
@@ -202,6 +206,12 @@ class GroupDescription(NamedTuple):
     protocol_type: str
     assignor: str
     members: tuple[MemberDescription, ...]
+    group_type: str = "classic"
+    """"consumer": the coordinator assigns (KIP-848)."""
+    epoch: int = -1
+    """Rises with the members and their subscriptions; -1 in the classic protocol."""
+    target_epoch: int = -1
+    """The group's epoch when the members' targets were made."""
 
 
 class SendSummary(NamedTuple):

@@ -22,6 +22,7 @@ from headwater import (
     MessageTooLargeError,
     OptionError,
     Producer,
+    ShareConsumer,
     TransactionAbortedError,
     UnknownTopicOrPartitionError,
     UsageError,
@@ -327,6 +328,7 @@ def test_transactions_commit_and_abort() -> None:
         (Producer, keywords.ProducerKeywords, {"bootstrap_servers"}),
         (Consumer, keywords.ConsumerKeywords, {"bootstrap_servers", "group_id"}),
         (Admin, keywords.AdminKeywords, {"bootstrap_servers"}),
+        (ShareConsumer, keywords.ShareConsumerKeywords, {"bootstrap_servers", "group_id"}),
     ],
 )
 def test_both_faces_have_the_same_options(face: Any, declared: Any, own: set[str]) -> None:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import pytest
 
-from headwater import AcknowledgeType, IllegalStateError, KafkaError, ShareRecord, TopicPartition
+from headwater import (
+    AcknowledgeType,
+    IllegalStateError,
+    KafkaError,
+    OptionError,
+    ShareConsumer,
+    ShareRecord,
+    TopicPartition,
+)
+from headwater.aio import AsyncShareConsumer
 from headwater.client.core.share_consumer import ShareConsumerState
 from headwater.client.core.share_member import AfterHeartbeat, ShareMember
 from headwater.client.core.share_records import Acquired, AcquiredRange, decode_acquired
@@ -355,3 +365,34 @@ def test_a_share_record_is_a_consumer_record_with_a_count() -> None:
     other = record._replace(value=b"w")
     assert (other.value, other.delivery_count, other.offset) == (b"w", 2, 5)
     assert "delivery_count=2" in repr(record)
+
+
+@pytest.mark.parametrize("face", [ShareConsumer, AsyncShareConsumer])
+def test_options_of_other_consumers_are_refused_with_their_remedy(face: Any) -> None:
+    remedy = "has no option 'auto_offset_reset': set share.auto.offset.reset of the group"
+    with pytest.raises(OptionError, match=remedy):
+        face("t", bootstrap_servers="a:1", group_id="g", auto_offset_reset="earliest")
+    with pytest.raises(OptionError, match="has no option 'max_pol_records'; did you mean"):
+        face("t", bootstrap_servers="a:1", group_id="g", max_pol_records=1)
+
+
+def test_a_partition_that_was_not_asked_for_is_passed_over() -> None:
+    core = state()
+    core.fetch_request(1, {PLACE: T0}, LIMITS)
+    row = k78.PartitionData(
+        partition_index=9,
+        error_code=0,
+        acknowledge_error_code=0,
+        current_leader=k78.LeaderIdAndEpoch(leader_id=1, leader_epoch=3),
+        records=b"",
+        acquired_records=(),
+    )
+    reply = k78.ShareFetchResponse(
+        throttle_time_ms=0,
+        error_code=0,
+        acquisition_lock_timeout_ms=0,
+        responses=(k78.ShareFetchableTopicResponse(topic_id=TOPIC, partitions=(row,)),),
+        node_endpoints=(),
+    )
+    assert core.on_fetch(core.session(1), reply, 0.0) == []
+    assert core.session(1).epoch == 1

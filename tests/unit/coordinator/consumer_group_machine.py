@@ -70,15 +70,17 @@ class ConsumerMachine:
         self.meters = ConsumerGroupMeters()
         self.jobs: list[TargetJob] = []
         self.regex_jobs: list[RegexJob] = []
-        self.shard = self._new_shard()
+        self.shard = self.new_shard()
         self.records: list[tuple[bytes, bytes | None]] = []
         self.batches: list[int] = []
         """Records of each decision that had some."""
         self.replies: dict[int, Any] = {}
         self.elapsed_ms = 0
+        self.is_rejecting = False
+        """No record is appended: too few replicas are in sync."""
         self._token = 0
 
-    def _new_shard(self) -> GroupShard:
+    def new_shard(self) -> GroupShard:
         around = Surroundings(
             self.world,
             self.meters,
@@ -131,7 +133,7 @@ class ConsumerMachine:
 
     def restart(self) -> None:
         """Another coordinator loads the last record of each key; all records give the same."""
-        everything, self_before = self._new_shard(), self.shard.groups
+        everything, self_before = self.new_shard(), self.shard.groups
         latest: dict[bytes, tuple[int, bytes | None]] = {}
         for offset, (key, value) in enumerate(self.records):
             everything.replay(offset, -1, -1, key, value)
@@ -141,7 +143,7 @@ class ConsumerMachine:
             if isinstance(group, ConsumerGroup):  # classic ones know more than their records
                 assert everything.groups[group_id] == group, "the live state is what replay makes"
         assert everything.groups.keys() == self_before.keys()
-        self.shard = self._new_shard()
+        self.shard = self.new_shard()
         for key, (offset, value) in latest.items():
             self.shard.replay(offset, -1, -1, key, value)
         assert self.shard.groups == everything.groups
@@ -166,6 +168,8 @@ class ConsumerMachine:
 
     def _take(self, decisions: Decisions) -> None:
         for decision in each(decisions):
+            if decision.records and self.is_rejecting:
+                continue
             if decision.records:
                 self.batches.append(len(decision.records))
             for key, value in decision.records:

@@ -241,7 +241,7 @@ def test_a_static_member_moves_to_the_newer_protocol_and_keeps_its_partitions() 
 def test_the_policy_decides(policy: str) -> None:
     m = ConsumerMachine()
     m.config = replace(m.config, migration_policy=policy)
-    m.shard = m._new_shard()
+    m.shard = m.new_shard()
     classic_pair(m)
     assert m.join("new") == ErrorCode.GROUP_ID_NOT_FOUND
     assert isinstance(m.shard.groups[GROUP], Group)
@@ -250,7 +250,7 @@ def test_the_policy_decides(policy: str) -> None:
 def test_without_the_way_back_a_group_stays_modern() -> None:
     m = ConsumerMachine()
     m.config = replace(m.config, migration_policy="upgrade")
-    m.shard = m._new_shard()
+    m.shard = m.new_shard()
     classic_pair(m)
     m.join("new")
     m.heartbeat("new", -1)

@@ -12,9 +12,11 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.testing.clocks import ManualClock
 from headwater.wire.apis import k76_share_group_heartbeat as k76
 from headwater_broker.coordinator.common.shard import Decision, Decisions, Now, each
+from headwater_broker.coordinator.group.classic_protocol import MemberJoin
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.consumer.meters import ConsumerGroupMeters
 from headwater_broker.coordinator.group.consumer.subscriptions import KnownTopic
+from headwater_broker.coordinator.group.consumer.validation import Heartbeat
 from headwater_broker.coordinator.group.shard import GroupShard
 from headwater_broker.coordinator.group.share.group import ShareGroup, TopicShare
 from headwater_broker.coordinator.group.share.protocol import Beginning, ShareHeartbeat
@@ -301,6 +303,30 @@ def test_a_group_id_has_one_kind() -> None:
     driven.beat("a", 0, "t")
     row = driven.replay(driven.shard.administration.describe("g", driven.now, 1))
     assert row.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    before = driven.group
+    join = MemberJoin(
+        group_id="g",
+        member_id="",
+        instance_id=None,
+        client_id="c",
+        client_host="/h",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=(("range", b""),),
+        fresh_id="new",
+        needs_known_id=False,
+    )
+    joined = driven.replay(driven.shard.join(join, driven.now, 1))
+    assert joined.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    modern = Heartbeat(
+        group_id="g", member_id="x", epoch=0, topics=frozenset({"t"}), owned={},
+        rebalance_timeout_ms=10_000,
+    )  # fmt: skip
+    with pytest.raises(KafkaError) as caught:
+        driven.shard.consumers.heartbeat(modern, driven.now, 1)
+    assert caught.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+    assert driven.group is before
     listed = driven.replay(
         driven.shard.administration.list_groups(frozenset(), frozenset({"share"}), driven.now, 1)
     )

@@ -102,7 +102,21 @@ def test_only_the_holder_acknowledges_and_all_or_nothing() -> None:
     with pytest.raises(KafkaError) as refused:
         answer(machine, ACCEPT, 5, 9)
     assert refused.value.code is ErrorCode.INVALID_RECORD_STATE
-    assert answer(machine, ACCEPT, 0, 4) is None, "below the start offset: passed over"
+    with pytest.raises(KafkaError) as refused:
+        answer(machine, ACCEPT, 0, 4)
+    assert refused.value.code is ErrorCode.INVALID_RECORD_STATE, "below the start offset"
+
+
+def test_a_late_answer_is_refused_once_another_member_has_accepted() -> None:
+    machine = SharePartition(0)
+    acquire(machine, (0, 4), deadline=3.0)
+    assert machine.expire(3.0, LIMITS) is not None
+    assert acquire(machine, (0, 4), member="b") == [(0, 4, 2)]
+    settle(machine, (ACCEPT, 0, 4), member="b")
+    assert machine.start_offset == 5
+    with pytest.raises(KafkaError) as refused:
+        answer(machine, ACCEPT, 0, 4)
+    assert refused.value.code is ErrorCode.INVALID_RECORD_STATE
 
 
 def test_types_one_by_one() -> None:

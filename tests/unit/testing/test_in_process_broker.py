@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer as ConfluentConsumer
 
 from headwater import (
     Consumer,
@@ -86,6 +87,26 @@ def test_groups_commit_and_go_on(headwater_broker: InProcessBroker, headwater_to
         consumer.commit()
     assert [r.value for r in rows] == [b"0", b"1"]
     assert values(headwater_broker, headwater_topic, 2, group_id="g") == [b"2", b"3"]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_stock_consumer_in_both_group_protocols(
+    headwater_bootstrap: str, headwater_broker: InProcessBroker, headwater_topic: str, protocol: str
+) -> None:
+    with headwater_broker.producer() as producer:
+        producer.send(headwater_topic, b"v").result(10)
+    consumer = ConfluentConsumer(
+        {
+            "bootstrap.servers": headwater_bootstrap,
+            "group.id": "g",
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([headwater_topic])
+    message = consumer.poll(20)
+    consumer.close()
+    assert message is not None and message.value() == b"v"
 
 
 def test_transactions(headwater_broker: InProcessBroker, headwater_topic: str) -> None:
@@ -186,6 +207,26 @@ def test_transactions_end_by_the_clock(
         headwater_broker.advance(75)
         with pytest.raises(KafkaError):
             producer.commit_transaction(5000)
+
+
+def test_locks_of_a_share_group_end(
+    headwater_broker: InProcessBroker, headwater_topic: str
+) -> None:
+    with headwater_broker.admin() as admin:
+        admin.alter_configs("group", "q", {"share.auto.offset.reset": "earliest"})
+    with headwater_broker.producer() as producer:
+        producer.send(headwater_topic, b"v").result(10)
+    with headwater_broker.share_consumer(
+        headwater_topic, group_id="q", share_acknowledgement_mode="explicit"
+    ) as taken:
+        ((record,),) = taken.poll(20_000).values()
+        assert record.delivery_count == 1
+        with headwater_broker.share_consumer(headwater_topic, group_id="q") as other:
+            assert other.poll(300) == {}
+            headwater_broker.expire_locks()
+            ((again,),) = other.poll(20_000).values()
+            assert (again.value, again.delivery_count) == (b"v", 2)
+            other.commit()
 
 
 def test_fence(headwater_broker: InProcessBroker, headwater_topic: str) -> None:

@@ -128,8 +128,13 @@ class ClassicGroups:
         """JoinGroup; the reply is a JoinGroupResponse."""
         group = self.find(request.group_id)
         if group is None:
-            if request.member_id:
-                return out.reply(token, failed_join(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+            code = ErrorCode.NONE
+            if request.group_id in self._table.groups:  # of another kind: it keeps its id
+                code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            elif request.member_id:
+                code = ErrorCode.UNKNOWN_MEMBER_ID
+            if code is not ErrorCode.NONE:
+                return out.reply(token, failed_join(code, request.member_id))
             group = self._new(request.group_id)
         self.protocol.join(group, request, now, token, out)
         self.drop_if_unused(group)

@@ -22,10 +22,8 @@ from headwater_broker.coordinator.group.classic_group import (
 from headwater_broker.coordinator.group.classic_states import GroupEvent, GroupState
 from headwater_broker.coordinator.group.config import NEW_MEMBER_TIMEOUT_MS, GroupConfig
 from headwater_broker.coordinator.group.records import group_record
-from headwater_broker.coordinator.group.timer_keys import Timer, TimerKey
+from headwater_broker.coordinator.group.timer_keys import RETRY_MS, Timer, TimerKey
 
-RETRY_MS = 500
-"""A rebalance whose record could not be appended is tried again after this."""
 _S = GroupState
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+RETRY_MS = 500
+"""A decision of a deadline whose records could not be appended is tried again after this."""
+
 
 class Timer(Enum):
     """Kinds of deadlines."""

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.replica.share.ports import StateBatch
-from headwater_broker.replica.share.runs import NEW, Change, Delivery, RecordState, Run, Runs
+from headwater_broker.replica.share.runs import NEW, Change, Delivery, RecordState, Run, Runs, Step
 
 
 class AcknowledgeType(IntEnum):
@@ -75,13 +75,22 @@ class Wanted(NamedTuple):
 class SharePartition:
     """The deliveries of one share group in one partition, while this broker leads it."""
 
-    __slots__ = ("_runs", "acquired", "archived", "end_offset", "redelivered", "start_offset")
+    __slots__ = (
+        "_log_start",
+        "_runs",
+        "acquired",
+        "archived",
+        "end_offset",
+        "redelivered",
+        "start_offset",
+    )
 
     def __init__(self, start_offset: int, batches: Iterable[StateBatch] = ()) -> None:
         """`batches`: the durable states from `start_offset` on; offsets that they leave out were
         acquired by members that the last leader knew, and are AVAILABLE."""
         self.start_offset = start_offset
         self.end_offset = start_offset
+        self._log_start = 0
         self._runs = Runs()
         self.acquired = 0
         """Records acquired, the redelivered included."""
@@ -264,36 +273,41 @@ class SharePartition:
         """All of it or nothing. None: nothing is to be made durable.
 
         `renewed`: the deadline of renewed locks; None: the group allows no renewal. Offsets below
-        the start offset are passed over. Raises KafkaError: INVALID_REQUEST for offsets that were
-        never delivered, INVALID_RECORD_STATE for those that `member` does not hold (any more).
+        the log start are passed over. Raises KafkaError: INVALID_REQUEST for offsets that were
+        never delivered, INVALID_RECORD_STATE for those that `member` does not hold (any more): its
+        lock may have ended, and another member may have accepted them.
         """
-        steps: list[tuple[int, int, int]] = []
+        steps: list[Step] = []
         for first, last, types in checked(acknowledgements):
-            steps += _steps(max(first, self.start_offset), first, last, types)
-        for first, last, kind in steps:
-            self._check(member, first, last, kind, renewed)
+            steps += _steps(max(first, self._log_start), first, last, types)
+        self._check(member, steps, renewed)
         change = Change()
-        for first, last, kind in steps:
-            for run in self._runs.within(first, last):
-                if kind == AcknowledgeType.RENEW:
-                    assert renewed is not None
-                    run.delivery = run.delivery._replace(deadline=renewed)
-                    continue
-                run.before, run.change = run.delivery, change
-                run.delivery = _answered(run.delivery.deliveries, kind, limits)
-                change.add(run.first, run.last, run.delivery)
-                if run.delivery.state is _ARCHIVED and kind != AcknowledgeType.GAP:
-                    change.archived += run.last - run.first + 1
-        self._runs.join()
+        for run, kind in self._runs.pieces(steps):
+            if kind == AcknowledgeType.RENEW:
+                assert renewed is not None
+                run.delivery = run.delivery._replace(deadline=renewed)
+                continue
+            run.before, run.change = run.delivery, change
+            run.delivery = _answered(run.delivery.deliveries, kind, limits)
+            change.add(run.first, run.last, run.delivery)
+            if run.delivery.state is _ARCHIVED and kind != AcknowledgeType.GAP:
+                change.archived += run.last - run.first + 1
+        if steps:
+            self._runs.join(steps[0][0], steps[-1][1])
         return change if change.batches else None
 
-    def _check(self, member: str, first: int, last: int, kind: int, renewed: float | None) -> None:
-        if last >= self.end_offset:
+    def _check(self, member: str, steps: list[Step], renewed: float | None) -> None:
+        if steps and steps[-1][1] >= self.end_offset:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"offsets {first} to {last} were not delivered: {self.end_offset} comes next",
+                f"offset {steps[-1][1]} was not delivered: {self.end_offset} comes next",
             )
-        for run in self._runs.touching(first, last):
+        if steps and steps[0][0] < self.start_offset:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD_STATE,
+                f"offset {steps[0][0]} is done with: the start offset is {self.start_offset}",
+            )
+        for run, (_, _, kind) in self._runs.covering(steps):
             delivery = run.delivery
             if run.change is not None or delivery.state is not _ACQUIRED:
                 raise KafkaError(
@@ -305,11 +319,11 @@ class SharePartition:
                     ErrorCode.INVALID_RECORD_STATE,
                     f"another member holds offsets {run.first} to {run.last}",
                 )
-        if kind == AcknowledgeType.RENEW and renewed is None:
-            raise KafkaError(
-                ErrorCode.INVALID_RECORD_STATE,
-                "this group renews no locks (share.renew.acknowledge.enable)",
-            )
+            if kind == AcknowledgeType.RENEW and renewed is None:
+                raise KafkaError(
+                    ErrorCode.INVALID_RECORD_STATE,
+                    "this group renews no locks (share.renew.acknowledge.enable)",
+                )
 
     def release(self, member: str, limits: Limits) -> Change | None:
         """Give back all that `member` holds: its session is over. At once: nobody waits for it to
@@ -356,7 +370,7 @@ class SharePartition:
         for run in self._of(change):
             run.change = run.before = None
         self.archived += change.archived
-        self._runs.join()
+        self._runs.join(change.first, change.last)
         self._advance()
 
     def roll_back(self, change: Change) -> None:
@@ -365,10 +379,11 @@ class SharePartition:
         for run in self._of(change):
             assert run.before is not None
             run.delivery, run.change, run.before = run.before, None, None
-        self._runs.join()
+        self._runs.join(change.first, change.last)
 
     def log_start_moved(self, offset: int) -> None:
         """Records below `offset` are not in the log any more."""
+        self._log_start = max(self._log_start, offset)
         if offset <= self.start_offset:
             return
         self._runs.drop_below(offset)
@@ -467,11 +482,11 @@ def _is_late(run: Run, now: float) -> bool:
     return delivery.state is _ACQUIRED and delivery.deadline <= now and run.change is None
 
 
-def _steps(start: int, first: int, last: int, types: Sequence[int]) -> list[tuple[int, int, int]]:
+def _steps(start: int, first: int, last: int, types: Sequence[int]) -> list[Step]:
     """(first, last, type) of the offsets from `start` on, neighbours of one type together."""
     if len(types) == 1:
         return [(start, last, types[0])] if start <= last else []
-    steps: list[tuple[int, int, int]] = []
+    steps: list[Step] = []
     for offset in range(start, last + 1):
         kind = types[offset - first]
         if steps and steps[-1][2] == kind:

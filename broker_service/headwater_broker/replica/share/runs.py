@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from operator import attrgetter
 from typing import NamedTuple
@@ -92,6 +92,12 @@ class Run:
         state, count = self.delivery.state.name, self.delivery.deliveries
         return f"<{self.first}-{self.last} {state}{mark} {count}>"
 
+    def head(self, last: int) -> Run:
+        """Cut off the offsets up to `last`, as a run of their own."""
+        head = Run(self.first, last, self.delivery, self.change, self.before)
+        self.first = last + 1
+        return head
+
     @property
     def is_acquirable(self) -> bool:
         """True when a fetch may deliver the records."""
@@ -104,6 +110,8 @@ class Run:
 
 
 _first = attrgetter("first")
+Step = tuple[int, int, int]
+"""First and last offset, both inclusive, and what is to be done with them: a kind."""
 NEW = Delivery(RecordState.AVAILABLE, 0)
 
 
@@ -168,21 +176,66 @@ class Runs:
             at += 1
         return found
 
-    def join(self) -> None:
-        """Join neighbours that are alike."""
-        joined: list[Run] = []
-        for run in self._runs:
-            last = joined[-1] if joined else None
+    def covering(self, steps: Sequence[Step]) -> Iterator[tuple[Run, Step]]:
+        """Each run with each step that holds some of its offsets. `steps` are in offset order."""
+        if not steps:
+            return
+        at = 0
+        for run in self.touching(steps[0][0], steps[-1][1]):
+            while at < len(steps) and steps[at][1] < run.first:
+                at += 1
+            held = at
+            while held < len(steps) and steps[held][0] <= run.last:
+                yield run, steps[held]
+                held += 1
+
+    def pieces(self, steps: Sequence[Step]) -> list[tuple[Run, int]]:
+        """The runs of these steps, cut so that they hold no other offsets, each with the step's
+        kind. `steps` are in offset order; one pass, however many there are."""
+        if not steps:
+            return []
+        runs, cut, found = self._runs, list[Run](), list[tuple[Run, int]]()
+        begin = index = max(bisect_right(runs, steps[0][0], key=_first) - 1, 0)
+        at = 0
+        while index < len(runs) and at < len(steps):
+            run, (first, last, kind) = runs[index], steps[at]
+            if run.last < first:
+                cut.append(run)
+                index += 1
+                continue
+            if run.first < first:
+                cut.append(run.head(first - 1))
+            if run.first > last:
+                at += 1
+            elif run.last > last:
+                piece = run.head(last)
+                cut.append(piece)
+                found.append((piece, kind))
+                at += 1
+            else:
+                cut.append(run)
+                found.append((run, kind))
+                index += 1
+        runs[begin:index] = cut
+        return found
+
+    def join(self, first: int = 0, last: int = 2**62) -> None:
+        """Join neighbours that are alike, of the runs that hold or touch these offsets."""
+        runs, joined = self._runs, list[Run]()
+        begin = max(bisect_right(runs, first, key=_first) - 2, 0)
+        end = bisect_right(runs, last + 1, key=_first)
+        for run in runs[begin:end]:
+            before = joined[-1] if joined else None
             if (
-                last is not None
-                and last.change is run.change
-                and last.delivery == run.delivery
-                and last.before == run.before
+                before is not None
+                and before.change is run.change
+                and before.delivery == run.delivery
+                and before.before == run.before
             ):
-                last.last = run.last
+                before.last = run.last
             else:
                 joined.append(run)
-        self._runs = joined
+        runs[begin:end] = joined
 
     def _cut_at(self, offset: int) -> None:
         """Let no run hold both `offset` and the offset before it."""

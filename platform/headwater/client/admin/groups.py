@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from headwater.client.admin.consumer_groups import describe_consumer_group
 from headwater.client.cluster import Cluster
 from headwater.client.errors import NonEmptyGroupError, error_code, kafka_error
 from headwater.client.values import (
@@ -78,11 +79,14 @@ class GroupCalls:
         return sorted({g for rows in answers for g in rows})
 
     async def describe(self, groups: list[str]) -> dict[str, GroupDescription]:
-        """DescribeGroups at each coordinator."""
+        """ConsumerGroupDescribe at each coordinator; DescribeGroups for what is no such group."""
 
         async def one(group: str) -> GroupDescription:
             async def attempt() -> GroupDescription:
                 node = await self._cluster.coordinator(group)
+                modern = await describe_consumer_group(self._cluster, node, group)
+                if modern is not None:
+                    return modern
                 request = DescribeGroupsRequest(groups=(group,))
                 reply = await self._cluster.call(node, request, DescribeGroupsResponse)
                 return _described(reply.groups[0])

@@ -13,6 +13,7 @@ from headwater.client.admin.options import OnWait
 from headwater.client.consumer_options import (
     AssignorChoice,
     AutoOffsetReset,
+    GroupProtocol,
     IsolationLevel,
     OnError,
 )
@@ -60,6 +61,8 @@ class ConsumerKeywords(SecurityOptions, total=False):
     """Keywords of `AsyncConsumer`; see `headwater.Consumer`."""
 
     group_instance_id: str | None
+    group_protocol: GroupProtocol
+    group_remote_assignor: str | None
     client_id: str
     client_rack: str
     auto_offset_reset: AutoOffsetReset

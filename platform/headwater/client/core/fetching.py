@@ -13,6 +13,7 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable
+from itertools import repeat
 from typing import NamedTuple, TypeVar
 
 from headwater.client.errors import kafka_error
@@ -20,7 +21,7 @@ from headwater.client.values import ConsumerRecord
 from headwater.errors import HeadwaterError, KafkaError
 from headwater.records.batch import iter_headers
 from headwater.records.control import ControlType, control_type
-from headwater.records.record import check_batch, decode_batch
+from headwater.records.record import batch_columns, check_batch, decode_batch
 
 T = TypeVar("T")
 NO_REPLICA = -1
@@ -257,17 +258,22 @@ class PartitionFetchState:
         header = next(iter_headers(fetch.records, at))[1]
         start = max(fetch.start_offset, self.position or 0)
         kind = 1 if header.is_log_append_time else 0
-        topic, partition, epoch = self.topic, self.partition, header.leader_epoch
-        new = tuple.__new__  # a NamedTuple's own constructor takes twice the time
-        self._rows = [
-            new(
-                ConsumerRecord,
-                (topic, partition, offset, timestamp, kind, key, value, headers, epoch),
-            )
-            for offset, timestamp, key, value, headers in decode_batch(
-                fetch.records, at, header, start
-            )
-        ]
+        epoch = header.leader_epoch
+        offsets, timestamps, keys, values, headers = batch_columns(fetch.records, at, header, start)
+        rows = zip(
+            repeat(self.topic),
+            repeat(self.partition),
+            offsets,
+            timestamps,
+            repeat(kind),
+            keys,
+            values,
+            headers,
+            repeat(epoch),
+            strict=False,  # by the columns' length
+        )
+        # A NamedTuple's own constructor takes twice the time.
+        self._rows = list(map(tuple.__new__, repeat(ConsumerRecord), rows))
         self._row_at = 0
         if not self._rows:
             self._passed(header.next_offset, epoch)

@@ -281,7 +281,9 @@ class ShareConsumerState:
         for topic in reply.responses:
             for row in topic.partitions:
                 place = Place(topic.topic_id, row.partition_index)
-                partition = self._partitions[place]
+                partition = self._partitions.get(place)
+                if partition is None:  # never asked for: its lock times out
+                    continue
                 detail = row.acknowledge_error_message or ""
                 self._answered(session, place, done, row.acknowledge_error_code, detail, now)
                 if row.error_code:

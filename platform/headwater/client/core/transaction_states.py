@@ -140,6 +140,7 @@ _ABORTABLE = {
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.ILLEGAL_GENERATION,
         ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.FENCED_MEMBER_EPOCH,
         ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
         ErrorCode.OFFSET_METADATA_TOO_LARGE,
     ),

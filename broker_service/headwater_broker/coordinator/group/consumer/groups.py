@@ -110,6 +110,7 @@ class ConsumerGroups:
             self._forget(group)
         elif kind == records.MEMBER:
             group.remove_member(named.member_id)
+            self.protocol.cancel_timers(group.group_id, named.member_id)
         elif kind == records.TARGET_EPOCH:
             group.set_target_epoch(0, 0)
         elif kind == records.TARGET:

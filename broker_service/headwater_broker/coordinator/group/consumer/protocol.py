@@ -41,7 +41,7 @@ from headwater_broker.coordinator.group.consumer.subscriptions import Topics, me
 from headwater_broker.coordinator.group.consumer.target import Submit, TargetJob, placed, target_job
 from headwater_broker.coordinator.group.consumer.validation import Heartbeat
 from headwater_broker.coordinator.group.table import GroupTable
-from headwater_broker.coordinator.group.timer_keys import Timer, TimerKey
+from headwater_broker.coordinator.group.timer_keys import RETRY_MS, Timer, TimerKey
 
 UNSETTLED_INTERVAL_MS = 500
 """How soon a member is to come back while something is about to change for it."""
@@ -192,7 +192,6 @@ class ConsumerProtocol:
                 f"Static member {member_id} with instance id {request.instance_id} cannot join the "
                 f"group because the instance id is owned by {holder.member_id} member.",
             )
-        self.cancel_timers(change.group.group_id, holder.member_id)
         return change.replace_static(holder, member_id)
 
     def _check_epoch(
@@ -329,11 +328,13 @@ class ConsumerProtocol:
         change.out.confirm(token, reply)
 
     def remove(self, change: Change, member_ids: Iterable[str], now: Now) -> None:
-        """Members leave, or are put out: the rest is rebalanced."""
+        """Members leave, or are put out: the rest is rebalanced. Replay ends their timers: if this
+        is not appended, their sessions end once more."""
         group_id = change.group.group_id
         for member_id in member_ids:
             change.remove(member_id)
-            self.cancel_timers(group_id, member_id)
+            key = TimerKey(Timer.SESSION, group_id, member_id)
+            self._table.deadlines.set(key, now.steady_ms + RETRY_MS)
         if may_downgrade(change.members, self._table.config):
             self._downgrade(change, now)
             return

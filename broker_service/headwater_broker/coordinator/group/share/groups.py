@@ -29,7 +29,7 @@ from headwater_broker.coordinator.group.share.protocol import (
     unknown_member,
 )
 from headwater_broker.coordinator.group.table import GroupTable
-from headwater_broker.coordinator.group.timer_keys import Timer, TimerKey
+from headwater_broker.coordinator.group.timer_keys import RETRY_MS, Timer, TimerKey
 
 
 class ShareGroups:
@@ -125,6 +125,9 @@ class ShareGroups:
             for key in keys
             if key.member_id in group.members and not self._table.deadlines.is_set(key)
         ]
+        for member_id in gone:  # replay cancels it: if this is not appended, the session ends anew
+            key = TimerKey(Timer.SESSION, group.group_id, member_id)
+            self._table.deadlines.set(key, now.steady_ms + RETRY_MS)
         if gone:
             self._protocol.remove(group, gone, out)
         return (out,)

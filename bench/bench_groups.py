@@ -1,0 +1,330 @@
+"""Benches of consumer groups, each figure against its bar: `make bench-groups`.
+
+    settle    a group of 100 members that all join at once, in either protocol, and then one leaves
+    many      10,000 groups of 10 members on three brokers: CPU of the brokers, heartbeats' latency
+    failover  ... and `kill -9` of a broker: all its groups answered for by others, no offset lost
+
+`--only NAME` (repeatable) runs some; `--kafka` measures `settle` on Apache Kafka instead;
+`--groups N` makes the others smaller. Exit 1 when a bar is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from bench_scale import show
+from lean_members import Addresses, Classic, Modern, commit, committed
+from peers import KafkaPeer, bench_folder, cpu_seconds, rss_megabytes
+from scale_cluster import Reading, cluster
+
+from headwater.client.admin.client import Admin
+from headwater.client.values import NewTopic
+from headwater.errors import ErrorCode
+from integration.cluster import LocalCluster
+
+BROKERS = 3
+MEMBERS = 100
+SETTLE_TOPIC_PARTITIONS = 200
+SETTLE_BAR_S = 2.0
+QUIET_S = 3.0
+"""A group is settled when nothing has changed for so long; that time is not counted."""
+GROUPS = 10_000
+PER_GROUP = 10
+JOINING = 200
+"""Groups that join at a time."""
+STEADY_S = 20.0
+INTERVAL_S = 5.0
+FAILOVER_BAR_S = 2.0
+FETCHED = 200
+OFFSET = 7
+TOPIC = "work"
+PROPERTIES = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.max.size": "200",
+    "group.max.size": "200",
+}
+
+
+@dataclass(frozen=True)
+class Settled:
+    """From the first join to the last change, in seconds; the brokers' CPU seconds meanwhile."""
+
+    joined_s: float
+    left_s: float
+    cpu_s: float
+
+
+# -- one large group
+
+
+async def _settle(bootstrap: str, pids: Sequence[int], protocol: str) -> Settled:
+    group = f"settle-{protocol}"
+    addresses = Addresses(bootstrap, MEMBERS)
+    await addresses.find([group])
+    at = addresses.of_group[group]
+    connections = [await addresses.connection(at, number) for number in range(MEMBERS)]
+    members: list[Modern | Classic] = [
+        Modern(group, f"member-{n:03d}", TOPIC) if protocol == "consumer" else Classic(group)
+        for n in range(MEMBERS)
+    ]
+    stops = [asyncio.Event() for _ in members]
+    before, began = cpu_seconds(list(pids)), time.monotonic()
+    tasks = [
+        asyncio.create_task(member.live(connection, stop))
+        for member, connection, stop in zip(members, connections, stops, strict=True)
+    ]
+    await _until_settled(members, tasks, began)
+    joined = max(member.changed_s for member in members) - began
+    cpu = cpu_seconds(list(pids)) - before
+    stops[0].set()
+    await tasks[0]
+    gone = members.pop(0)
+    began = time.monotonic()
+    await _leave(gone, connections[0])
+    await _until_settled(members, tasks[1:], began)
+    left = max(member.changed_s for member in members) - began
+    for stop in stops:
+        stop.set()
+    await asyncio.gather(*tasks)
+    addresses.close()
+    return Settled(joined, left, cpu)
+
+
+async def _leave(member: Modern | Classic, connection: object) -> None:
+    from headwater.client.connection import Connection
+    from headwater.wire.apis import k13_leave_group as k13
+    from headwater.wire.apis import k68_consumer_group_heartbeat as k68
+
+    assert isinstance(connection, Connection)
+    if isinstance(member, Modern):
+        request = k68.ConsumerGroupHeartbeatRequest(
+            group_id=member.group, member_id=member.name, member_epoch=-1
+        )
+        reply = await connection.call(request, k68.ConsumerGroupHeartbeatResponse, version=1)
+    else:
+        rows = (k13.MemberIdentity(member_id=member.name),)
+        asked = k13.LeaveGroupRequest(group_id=member.group, members=rows)
+        reply = await connection.call(asked, k13.LeaveGroupResponse)
+    assert reply.error_code == 0, ErrorCode(reply.error_code).name
+
+
+async def _until_settled(
+    members: Sequence[Modern | Classic], tasks: Sequence[asyncio.Task[None]], began: float
+) -> None:
+    """All at one epoch with all partitions, and nothing has changed since `began` for QUIET_S."""
+    while True:
+        await asyncio.sleep(0.1)
+        for task in tasks:
+            if task.done():
+                task.result()
+        quiet = time.monotonic() - max(began, *(member.changed_s for member in members))
+        if quiet >= QUIET_S and _is_whole(members):
+            return
+
+
+def _is_whole(members: Sequence[Modern | Classic]) -> bool:
+    modern = [m for m in members if isinstance(m, Modern)]
+    epochs = {m.epoch if isinstance(m, Modern) else m.generation for m in members}
+    owned = [place for m in modern for place in m.owned]
+    if len(owned) != len(set(owned)):
+        raise RuntimeError("a partition is owned twice")
+    return (
+        len(epochs) == 1
+        and min(epochs) > 0
+        and (not modern or len(owned) == SETTLE_TOPIC_PARTITIONS)
+    )
+
+
+@contextmanager
+def _running(kafka: bool) -> Iterator[tuple[str, list[int]]]:
+    if not kafka:
+        with cluster("settle", BROKERS, **_keys(PROPERTIES)) as trio:
+            yield trio.bootstrap, [trio.pid(n) for n in range(BROKERS)]
+        return
+    peer = KafkaPeer(bench_folder("kafka"), BROKERS, properties=PROPERTIES).start()
+    try:
+        yield peer.bootstrap, peer.pids
+    finally:
+        peer.stop()
+
+
+def _keys(properties: dict[str, str]) -> dict[str, str]:
+    return {name.replace(".", "_"): value for name, value in properties.items()}
+
+
+def settle(kafka: bool = False) -> list[Reading]:
+    """100 members at once, and one that leaves."""
+    rows = []
+    with _running(kafka) as (bootstrap, pids):
+        with Admin(bootstrap) as admin:
+            admin.create_topics([NewTopic(TOPIC, SETTLE_TOPIC_PARTITIONS, BROKERS)])
+        for protocol in ("classic", "consumer"):
+            found = asyncio.run(_settle(bootstrap, pids, protocol))
+            beside = f"CPU of the brokers {found.cpu_s:.2f} s"
+            what = f"{MEMBERS} members join, {protocol}"
+            rows.append(Reading(what, found.joined_s, "s", SETTLE_BAR_S, beside))
+            rows.append(Reading("... one leaves", found.left_s, "s", SETTLE_BAR_S))
+    return rows
+
+
+# -- many groups
+
+
+class Crowd:
+    """Many groups on one cluster."""
+
+    def __init__(self, trio: LocalCluster, groups: int) -> None:
+        self.trio = trio
+        self.addresses = Addresses(trio.bootstrap, 8)
+        self.groups = {
+            f"group-{n:05d}": [
+                Modern(f"group-{n:05d}", f"member-{i}", TOPIC) for i in range(PER_GROUP)
+            ]
+            for n in range(groups)
+        }
+
+    async def join(self) -> None:
+        """All join and settle; each commits an offset for what it owns."""
+        await self.addresses.find(list(self.groups))
+        turn = asyncio.Semaphore(JOINING)
+        await asyncio.gather(
+            *(self._join(number, group, turn) for number, group in enumerate(self.groups))
+        )
+
+    async def _join(self, number: int, group: str, turn: asyncio.Semaphore) -> None:
+        async with turn:
+            connection = await self.addresses.connection(self.addresses.of_group[group], number)
+            members = self.groups[group]
+            end = time.monotonic() + 300.0
+            while not _has_all(members):
+                for member in members:
+                    if await member.beat(connection) is not ErrorCode.NONE:
+                        await asyncio.sleep(0.05)
+                await asyncio.sleep(0.02)
+                if time.monotonic() > end:
+                    raise RuntimeError(f"{group}: {[(m.epoch, len(m.owned)) for m in members]}")
+            for member in members:
+                await commit(connection, member, TOPIC, OFFSET)
+
+    async def beat_for(self, seconds: float) -> list[float]:
+        """Every member heartbeats each INTERVAL_S, spread evenly; the latencies."""
+        members = [m for rows in self.groups.values() for m in rows]
+        for member in members:
+            member.latencies.clear()
+        slots, began = 250, time.monotonic()
+        waiting: set[asyncio.Task[ErrorCode]] = set()
+        for slot in range(int(seconds / INTERVAL_S * slots)):
+            await asyncio.sleep(max(0.0, began + slot * INTERVAL_S / slots - time.monotonic()))
+            for number, member in enumerate(members[slot % slots :: slots]):
+                at = self.addresses.of_group[member.group]
+                connection = await self.addresses.connection(at, number)
+                task = asyncio.create_task(member.beat(connection))
+                waiting.add(task)
+                task.add_done_callback(waiting.discard)
+        await asyncio.gather(*waiting)
+        return [latency for member in members for latency in member.latencies]
+
+    async def take_over(self, dead: str) -> tuple[float, int]:
+        """From now until every group of a dead broker has its offsets; how many those are."""
+        began = time.monotonic()
+        lost = [g for g, at in self.addresses.of_group.items() if at == dead]
+        left = list(lost)
+        while left:
+            await self.addresses.find(left, dead)
+            left = await self._missing(left)
+        return time.monotonic() - began, len(lost)
+
+    async def _missing(self, groups: Sequence[str]) -> list[str]:
+        """Those of which the offsets do not come yet. Raises RuntimeError when one is lost."""
+        by_address: dict[str, list[str]] = {}
+        for group in groups:
+            by_address.setdefault(self.addresses.of_group[group], []).append(group)
+        missing = []
+        wanted = dict.fromkeys(range(PER_GROUP), OFFSET)
+        for address, rows in by_address.items():
+            connection = await self.addresses.connection(address)
+            for at in range(0, len(rows), FETCHED):
+                for group, found in (await committed(connection, rows[at : at + FETCHED])).items():
+                    if isinstance(found, ErrorCode):
+                        missing.append(group)
+                    elif found != wanted:
+                        raise RuntimeError(f"{group}: {found} is committed, not {wanted}")
+        return missing
+
+
+def _has_all(members: Sequence[Modern]) -> bool:
+    epochs = {member.epoch for member in members}
+    owned = sum(len(member.owned) for member in members)
+    told = not any(member.must_tell for member in members)
+    return len(epochs) == 1 and 0 not in epochs and owned == PER_GROUP and told
+
+
+def many(groups: int) -> list[Reading]:
+    """Steady heartbeats, then the death of a broker."""
+    with cluster("many", BROKERS, **_keys(PROPERTIES)) as trio:
+        with Admin(trio.bootstrap) as admin:
+            admin.create_topics([NewTopic(TOPIC, PER_GROUP, BROKERS)])
+        return asyncio.run(_many(Crowd(trio, groups)))
+
+
+async def _many(crowd: Crowd) -> list[Reading]:
+    trio, count = crowd.trio, len(crowd.groups)
+    pids = [trio.pid(n) for n in range(BROKERS)]
+    before, began = cpu_seconds(pids), time.monotonic()
+    await crowd.join()
+    joined, cpu = time.monotonic() - began, cpu_seconds(pids) - before
+    what = f"{count:,} groups of {PER_GROUP} join, settle and commit"
+    rows = [Reading(what, joined, "s", None, f"CPU of the brokers {cpu:.1f} s")]
+    await crowd.beat_for(INTERVAL_S)
+    used = [cpu_seconds([pid]) for pid in pids]
+    began = time.monotonic()
+    latencies = sorted(await crowd.beat_for(STEADY_S))
+    taken = time.monotonic() - began
+    shares = [(cpu_seconds([pid]) - u) / taken * 100 for pid, u in zip(pids, used, strict=True)]
+    told = ", ".join(f"{share:.0f} %" for share in shares)
+    cost = sum(shares) / 100 * taken / len(latencies) * 1e6
+    beside = f"{told}; {cost:.0f} us of CPU a heartbeat; RSS {rss_megabytes(pids[0]):.0f} MB"
+    what = f"steady, a heartbeat each {INTERVAL_S:g} s: the busiest broker"
+    rows.append(Reading(what, max(shares), "% of a core", None, beside))
+    p99 = latencies[len(latencies) * 99 // 100] * 1e3
+    beside = f"p99 {p99:.1f} ms, of {len(latencies):,}"
+    rows.append(Reading("... latency, p50", statistics.median(latencies) * 1e3, "ms", None, beside))
+    victim = 0
+    dead = f"127.0.0.1:{trio.spec.slot(victim).port}"
+    killed = time.monotonic()
+    await asyncio.to_thread(trio.kill_broker, victim)
+    detected = time.monotonic()
+    taken, lost = await crowd.take_over(dead)
+    beside = f"{lost:,} groups, {lost * PER_GROUP:,} offsets; {detected - killed:.2f} s to notice"
+    what = "coordinator killed: session closed to every offset read elsewhere"
+    rows.append(Reading(what, taken, "s", FAILOVER_BAR_S, beside))
+    crowd.addresses.close()
+    return rows
+
+
+def main() -> int:
+    """Run what is asked for, print the table, say which bars are met."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", action="append", choices=("settle", "many"))
+    parser.add_argument("--kafka", action="store_true", help="`settle` on Apache Kafka")
+    parser.add_argument("--groups", type=int, default=GROUPS)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    rows: list[Reading] = []
+    if "settle" in (options.only or ("settle",)):
+        rows += settle(options.kafka)
+    if "many" in (options.only or ("many",)) and not options.kafka:
+        rows += many(options.groups)
+    show(rows, as_json=options.json)
+    return 0 if all(row.is_met for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -26,7 +26,7 @@ class TopicPartitions(Struct):
     topic_id: UUID = wire("uuid", "0+")
     partitions: tuple[int, ...] = wire("int32", "0+", array=True)
     assignment_epochs: tuple[int, ...] | None = wire(
-        "int32", "0+", nullable="0+", array=True, tag=0, tagged="0+"
+        "int32", "0+", nullable="0+", default=None, array=True, tag=0, tagged="0+"
     )
 
 
@@ -89,7 +89,7 @@ class ConsumerGroupMemberMetadataValue(Message):
     rebalance_timeout_ms: int = wire("int32", "0+", default=-1)
     server_assignor: str | None = wire("string", "0+", nullable="0+")
     classic_member_metadata: ClassicMemberMetadata | None = wire(
-        ClassicMemberMetadata, "0+", nullable="0+", tag=0, tagged="0+"
+        ClassicMemberMetadata, "0+", nullable="0+", default=None, tag=0, tagged="0+"
     )
 
 

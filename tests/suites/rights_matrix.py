@@ -394,7 +394,6 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 MEANT = {
-    "DescribeConfigs group": "Groups have no configs here; the rights are checked as in Kafka.",
     "DescribeConfigs client metrics": (
         "Client metrics (KIP-714) are not served; the rights are checked as in Kafka."
     ),
@@ -403,9 +402,6 @@ MEANT = {
         "Kafka says that there is such a topic (TOPIC_AUTHORIZATION_FAILED); here the answer is "
         "that for an unknown id."
     ),
-    "ConsumerGroupHeartbeat": "Groups of KIP-848 are not served: UNSUPPORTED_VERSION to all.",
-    "ShareGroupHeartbeat": "Share groups (KIP-932) are not served: UNSUPPORTED_VERSION to all.",
-    "ShareFetch": "Share groups (KIP-932) are not served: UNSUPPORTED_VERSION to all.",
 }
 """Beginning of a request's name -> why the replies differ."""
 

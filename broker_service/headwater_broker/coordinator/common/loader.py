@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
 from headwater.errors import ErrorCode, KafkaError
@@ -41,23 +41,44 @@ async def load_shard(
 
     None when `is_wanted` turned false meanwhile. Raises KafkaError.
     """
-    offset = count = 0
     latest = LatestRecords()
+    loaded = await read_log(latest, appender, partition, epoch, is_wanted)
+    for producer_id, producer_epoch, key, at, value in latest.pending():
+        shard.replay(at, producer_id, producer_epoch, key, value)
+    rows = ((key, at, value) for key, (at, value) in latest.rows.items())
+    return loaded if await replay_committed(shard, rows, is_wanted) else None
+
+
+async def read_log(
+    records: LatestRecords,
+    appender: Appender,
+    partition: int,
+    epoch: int,
+    is_wanted: Callable[[], bool],
+) -> Loaded:
+    """Read the log to its end, while it is wanted. Raises KafkaError."""
+    offset = count = 0
     while is_wanted():
         data = await appender.read_from(partition, epoch, offset)
         if not data:
             break
-        end, found = latest.add(data)
+        end, found = records.add(data)
         if end is None:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no whole batch at offset {offset}")
         offset, count = end, count + found
         await asyncio.sleep(0)
-    for producer_id, producer_epoch, key, at, value in latest.pending():
-        shard.replay(at, producer_id, producer_epoch, key, value)
-    for number, (key, (at, value)) in enumerate(latest.rows.items(), 1):
+    return Loaded(offset, count)
+
+
+async def replay_committed(
+    shard: Shard, rows: Iterable[tuple[bytes, int, bytes | None]], is_wanted: Callable[[], bool]
+) -> bool:
+    """Replay committed records, (key, offset, value), some in each turn of the loop. False: it is
+    not wanted any more."""
+    for number, (key, at, value) in enumerate(rows, 1):
         if not is_wanted():
-            return None
+            return False
         shard.replay(at, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, key, value)
         if number % REPLAYED_PER_TURN == 0:
             await asyncio.sleep(0)
-    return Loaded(offset, count) if is_wanted() else None
+    return is_wanted()

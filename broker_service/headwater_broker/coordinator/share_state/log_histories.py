@@ -3,14 +3,13 @@ after it."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from itertools import chain
 
-from headwater.errors import ErrorCode, KafkaError
 from headwater.records.pairs import LatestRecords
 from headwater_broker.coordinator.common.appender import Appender
-from headwater_broker.coordinator.common.loader import REPLAYED_PER_TURN, Loaded
-from headwater_broker.coordinator.common.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Shard
+from headwater_broker.coordinator.common.loader import Loaded, read_log, replay_committed
+from headwater_broker.coordinator.common.shard import Shard
 from headwater_broker.coordinator.share_state.records import KIND_BYTES, UPDATE_KIND_BYTES
 
 Row = tuple[int, bytes | None]
@@ -48,25 +47,7 @@ async def load_histories(
 
     None when `is_wanted` turned false meanwhile. Raises KafkaError.
     """
-    offset = count = 0
     histories = Histories()
-    records = LatestRecords(histories)
-    while is_wanted():
-        data = await appender.read_from(partition, epoch, offset)
-        if not data:
-            break
-        end, found = records.add(data)
-        if end is None:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no whole batch at offset {offset}")
-        offset, count = end, count + found
-        await asyncio.sleep(0)
-    number = 0
-    for history in histories.by_partition.values():
-        for key, at, value in history:
-            if not is_wanted():
-                return None
-            shard.replay(at, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, key, value)
-            number += 1
-            if number % REPLAYED_PER_TURN == 0:
-                await asyncio.sleep(0)
-    return Loaded(offset, count) if is_wanted() else None
+    loaded = await read_log(LatestRecords(histories), appender, partition, epoch, is_wanted)
+    rows = chain.from_iterable(histories.by_partition.values())
+    return loaded if await replay_committed(shard, rows, is_wanted) else None

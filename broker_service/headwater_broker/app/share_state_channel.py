@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -22,7 +23,6 @@ from headwater.wire.apis import k84_read_share_group_state as k84
 from headwater.wire.apis import k85_write_share_group_state as k85
 from headwater.wire.apis import k86_delete_share_group_state as k86
 from headwater.wire.apis import k87_read_share_group_state_summary as k87
-from headwater.wire.schema import Message
 from headwater_broker.app.broker_connections import BrokerConnections
 from headwater_broker.coordinator.share_state.service import ShareStateService, coordinator_key
 from headwater_broker.metadata.cache import MetadataCache
@@ -50,17 +50,20 @@ A = TypeVar("A")
 """What a request says of one share partition."""
 R = TypeVar("R")
 """What the reply says of it."""
-Call = Callable[[SharePartitionKey, A], Awaitable[R]]
 
 
 class _Kind(NamedTuple, Generic[A, R]):
     """One of the requests between brokers."""
 
     version: int
+    request: type[Any]
     reply: type[Any]
-    request: Callable[[str, Sequence[tuple[SharePartitionKey, A]]], Message]
+    topics: Callable[[Sequence[tuple[SharePartitionKey, A]]], tuple[Any, ...]]
+    """What is asked -> the topics of the request."""
     result: Callable[[Any, A], R]
     """(a partition's row of the reply, what was asked) -> the answer."""
+    here: Callable[[ShareStateService, SharePartitionKey, A], Awaitable[R]]
+    """Asks this broker's own shards."""
 
 
 @dataclass(slots=True)
@@ -150,7 +153,7 @@ class ShareStateChannel:
     async def _ask(self, kind: str, key: SharePartitionKey, argument: Any) -> Any:
         broker_id = self._coordinator(key)
         if broker_id == self._broker_id:
-            return await self._ask_here(kind, key, argument)
+            return await KINDS[kind].here(self._local, key, argument)
         batch = (broker_id, kind, key.group_id)
         asked = self._asked.get(batch)
         if asked is None:
@@ -173,18 +176,6 @@ class ShareStateChannel:
             )
         return state.leader_id
 
-    async def _ask_here(self, kind: str, key: SharePartitionKey, argument: Any) -> Any:
-        local = self._local
-        if kind == "write":
-            return await local.write(key, argument)
-        if kind == "read":
-            return await local.read(key, argument)
-        if kind == "initialize":
-            return await local.initialize(key, *argument)
-        if kind == "delete":
-            return await local.delete(key)
-        return await local.read_summary(key)
-
     def _flush(self, batch: _Batch) -> None:
         """One request; what names a share partition a second time goes into the next one."""
         later = self._asked.pop(batch)
@@ -199,7 +190,8 @@ class ShareStateChannel:
         kind = KINDS[name]
         failure = KafkaError(ErrorCode.NETWORK_EXCEPTION, "this broker stops")
         try:
-            request = kind.request(group_id, [(row.key, row.argument) for row in rows])
+            topics = kind.topics([(row.key, row.argument) for row in rows])
+            request = kind.request(group_id=group_id, topics=topics)
             reply = await self._connections.call(broker_id, request, kind.version, kind.reply)
             _settle(group_id, rows, reply, kind)
             failure = KafkaError(
@@ -235,59 +227,26 @@ def _settle(group_id: str, rows: Sequence[_Asked[Any]], reply: Any, kind: _Kind[
 
 
 def _by_topic(
+    data: Callable[..., Any],
+    row: Callable[[int, A], Any],
     rows: Sequence[tuple[SharePartitionKey, A]],
-) -> Mapping[UUID, list[tuple[int, A]]]:
-    topics: dict[UUID, list[tuple[int, A]]] = {}
+) -> tuple[Any, ...]:
+    """The topics of a request: `data` of each topic, with `row` of each partition."""
+    topics: dict[UUID, list[Any]] = {}
     for key, argument in rows:
-        topics.setdefault(key.topic_id, []).append((key.partition, argument))
-    return topics
+        topics.setdefault(key.topic_id, []).append(row(key.partition, argument))
+    return tuple(data(topic_id=name, partitions=tuple(found)) for name, found in topics.items())
 
 
-def _initialize(
-    group_id: str, rows: Sequence[tuple[SharePartitionKey, tuple[int, int]]]
-) -> Message:
-    return k83.InitializeShareGroupStateRequest(
-        group_id=group_id,
-        topics=tuple(
-            k83.InitializeStateData(
-                topic_id=topic_id,
-                partitions=tuple(
-                    k83.PartitionData(partition=index, state_epoch=epoch, start_offset=start)
-                    for index, (epoch, start) in partitions
-                ),
-            )
-            for topic_id, partitions in _by_topic(rows).items()
-        ),
+def _begun(partition: int, begin: tuple[int, int]) -> k83.PartitionData:
+    state_epoch, start_offset = begin
+    return k83.PartitionData(
+        partition=partition, state_epoch=state_epoch, start_offset=start_offset
     )
 
 
-def _read(group_id: str, rows: Sequence[tuple[SharePartitionKey, int]]) -> Message:
-    return k84.ReadShareGroupStateRequest(
-        group_id=group_id,
-        topics=tuple(
-            k84.ReadStateData(
-                topic_id=topic_id,
-                partitions=tuple(
-                    k84.PartitionData(partition=index, leader_epoch=epoch)
-                    for index, epoch in partitions
-                ),
-            )
-            for topic_id, partitions in _by_topic(rows).items()
-        ),
-    )
-
-
-def _write(group_id: str, rows: Sequence[tuple[SharePartitionKey, ShareState]]) -> Message:
-    return k85.WriteShareGroupStateRequest(
-        group_id=group_id,
-        topics=tuple(
-            k85.WriteStateData(
-                topic_id=topic_id,
-                partitions=tuple(_written(index, state) for index, state in partitions),
-            )
-            for topic_id, partitions in _by_topic(rows).items()
-        ),
-    )
+def _read(partition: int, leader_epoch: int) -> k84.PartitionData:
+    return k84.PartitionData(partition=partition, leader_epoch=leader_epoch)
 
 
 def _written(partition: int, state: ShareState) -> k85.PartitionData:
@@ -309,32 +268,12 @@ def _written(partition: int, state: ShareState) -> k85.PartitionData:
     )
 
 
-def _delete(group_id: str, rows: Sequence[tuple[SharePartitionKey, None]]) -> Message:
-    return k86.DeleteShareGroupStateRequest(
-        group_id=group_id,
-        topics=tuple(
-            k86.DeleteStateData(
-                topic_id=topic_id,
-                partitions=tuple(k86.PartitionData(partition=index) for index, _ in partitions),
-            )
-            for topic_id, partitions in _by_topic(rows).items()
-        ),
-    )
+def _deleted(partition: int, _argument: None) -> k86.PartitionData:
+    return k86.PartitionData(partition=partition)
 
 
-def _read_summary(group_id: str, rows: Sequence[tuple[SharePartitionKey, None]]) -> Message:
-    return k87.ReadShareGroupStateSummaryRequest(
-        group_id=group_id,
-        topics=tuple(
-            k87.ReadStateSummaryData(
-                topic_id=topic_id,
-                partitions=tuple(
-                    k87.PartitionData(partition=index, leader_epoch=-1) for index, _ in partitions
-                ),
-            )
-            for topic_id, partitions in _by_topic(rows).items()
-        ),
-    )
+def _summarised(partition: int, _argument: None) -> k87.PartitionData:
+    return k87.PartitionData(partition=partition, leader_epoch=-1)
 
 
 def _state(row: k84.PartitionResult, leader_epoch: int) -> ShareState:
@@ -360,9 +299,44 @@ def _nothing(_row: Any, _argument: Any) -> None:
 
 
 KINDS: Mapping[str, _Kind[Any, Any]] = {
-    "initialize": _Kind(0, k83.InitializeShareGroupStateResponse, _initialize, _nothing),
-    "read": _Kind(0, k84.ReadShareGroupStateResponse, _read, _state),
-    "write": _Kind(1, k85.WriteShareGroupStateResponse, _write, _nothing),
-    "delete": _Kind(0, k86.DeleteShareGroupStateResponse, _delete, _nothing),
-    "read_summary": _Kind(1, k87.ReadShareGroupStateSummaryResponse, _read_summary, _summary),
+    "initialize": _Kind(
+        0,
+        k83.InitializeShareGroupStateRequest,
+        k83.InitializeShareGroupStateResponse,
+        partial(_by_topic, k83.InitializeStateData, _begun),
+        _nothing,
+        lambda local, key, begin: local.initialize(key, *begin),
+    ),
+    "read": _Kind(
+        0,
+        k84.ReadShareGroupStateRequest,
+        k84.ReadShareGroupStateResponse,
+        partial(_by_topic, k84.ReadStateData, _read),
+        _state,
+        lambda local, key, leader_epoch: local.read(key, leader_epoch),
+    ),
+    "write": _Kind(
+        1,
+        k85.WriteShareGroupStateRequest,
+        k85.WriteShareGroupStateResponse,
+        partial(_by_topic, k85.WriteStateData, _written),
+        _nothing,
+        lambda local, key, state: local.write(key, state),
+    ),
+    "delete": _Kind(
+        0,
+        k86.DeleteShareGroupStateRequest,
+        k86.DeleteShareGroupStateResponse,
+        partial(_by_topic, k86.DeleteStateData, _deleted),
+        _nothing,
+        lambda local, key, _: local.delete(key),
+    ),
+    "read_summary": _Kind(
+        1,
+        k87.ReadShareGroupStateSummaryRequest,
+        k87.ReadShareGroupStateSummaryResponse,
+        partial(_by_topic, k87.ReadStateSummaryData, _summarised),
+        _summary,
+        lambda local, key, _: local.read_summary(key),
+    ),
 }

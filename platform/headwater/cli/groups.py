@@ -10,6 +10,14 @@ import click
 
 from headwater.cli.console_tables import console, table
 from headwater.cli.existing_topics import check_partitions, existing_topics
+from headwater.cli.group_output import (
+    DEAD,
+    code_name,
+    hint,
+    partition_row,
+    show_deleted,
+    show_described,
+)
 from headwater.cli.options import (
     bootstrap_options,
     check_dry_run,
@@ -33,7 +41,6 @@ from headwater.errors import EXIT_FAILED, ErrorCode, KafkaError, UsageError
 from headwater.wire.primitives import INT64_MAX
 
 DELTA_TARGETS = ("to_delta_version", "to_delta_timestamp")
-DEAD = "Dead"
 STATES = (
     "Stable", "PreparingRebalance", "CompletingRebalance", "Empty", DEAD, "Assigning", "Reconciling"
 )  # fmt: skip
@@ -134,16 +141,7 @@ def describe(
     exist."""
     with open_admin(bootstrap_server, directory, timeout_ms) as admin:
         documents = [_document(admin, group) for group in admin.describe_groups(names).values()]
-    unknown = [d["group"] for d in documents if d["state"] == DEAD]
-    if as_json:
-        echo_json(documents)
-    else:
-        for document in documents:
-            if document["state"] != DEAD:
-                _print(document)
-        for name in unknown:
-            click.echo(f"group {name} does not exist", err=True)
-    return EXIT_FAILED if unknown else 0
+    return show_described(documents, "group", _print, as_json=as_json)
 
 
 @groups.command("delete")
@@ -164,16 +162,7 @@ def delete(
         outcomes = admin.try_delete_groups(names)
     deleted = [name for name, error in outcomes.items() if error is None]
     failed = {name: error for name, error in outcomes.items() if error is not None}
-    if as_json:
-        rows = [{"group": name, "error": e.code.name, "message": e.detail}
-                for name, e in failed.items()]  # fmt: skip
-        echo_json({"deleted": deleted, "failed": rows})
-        return EXIT_FAILED if failed else 0
-    if deleted:
-        click.echo(f"deleted {', '.join(deleted)}")
-    for name, error in failed.items():
-        click.echo(f"{name}: not deleted: {error}{_hint(error)}", err=True)
-    return EXIT_FAILED if failed else 0
+    return show_deleted(deleted, failed, as_json=as_json)
 
 
 @groups.command("delete-offsets")
@@ -196,20 +185,14 @@ def delete_offsets(
         outcomes = admin.delete_group_offsets(group, expand(admin, wanted, "--topic"))
     failed = {tp: error for tp, error in outcomes.items() if error is not None}
     if as_json:
-        echo_json([_row(tp, error=_code(error)) for tp, error in outcomes.items()])
+        echo_json([partition_row(tp, error=code_name(error)) for tp, error in outcomes.items()])
     else:
         done = [f"{tp.topic}-{tp.partition}" for tp in outcomes if tp not in failed]
         if done or not failed:
             click.echo(f"group {group}: deleted the offsets of {', '.join(done) or 'nothing'}")
         for tp, error in failed.items():
-            click.echo(f"{tp.topic}-{tp.partition}: {error}{_hint(error)}", err=True)
+            click.echo(f"{tp.topic}-{tp.partition}: {error}{hint(error)}", err=True)
     return EXIT_FAILED if failed else 0
-
-
-def _hint(error: KafkaError) -> str:
-    """The remedy when the group has members; empty for other errors."""
-    busy = error.code in (ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
-    return ": stop its consumers first" if busy else ""
 
 
 @groups.command("reset-offsets")
@@ -223,12 +206,10 @@ def _hint(error: KafkaError) -> str:
 @click.option("--to-current", is_flag=True, help="To the committed offset, or else the latest.")
 @click.option("--to-offset", type=int, metavar="N", help="To this offset.")
 @click.option("--shift-by", type=int, metavar="N", help="Forward by N, or back if N is negative.")
-@click.option("--to-datetime", callback=_datetime, metavar="ISO",
-              help="To the first record at or after a time: 2026-11-21T10:00:00Z.")  # fmt: skip
+@moment_option("--to-datetime", "To the first record at or after a time: 2026-11-21T10:00:00Z.")
 @click.option("--to-delta-version", type=int, callback=within(0, INT64_MAX), metavar="N",
               help="To the first record after version N of the topic's table.")  # fmt: skip
-@click.option("--to-delta-timestamp", callback=_datetime, metavar="ISO",
-              help="To the first record after the tables' versions at a time.")  # fmt: skip
+@moment_option("--to-delta-timestamp", "To the first record after the tables' versions at a time.")
 @dry_run_option("the new offsets")
 @click.option("--execute", is_flag=True, help="Commit the new offsets.")
 @timeout_option
@@ -271,7 +252,9 @@ def reset_offsets(
                 group, {tp: OffsetAndMetadata(at) for tp, at in offsets.items()}
             )
     if as_json:
-        plan = [_row(tp, offset=at, before=committed.get(tp)) for tp, at in offsets.items()]
+        plan = [
+            partition_row(tp, offset=at, before=committed.get(tp)) for tp, at in offsets.items()
+        ]
         echo_json({"group": group, "executed": execute, "offsets": plan})
         return 0
     shown = table(None, "partition, >committed, >new offset")
@@ -339,7 +322,7 @@ def _document(admin: Admin, group: GroupDescription) -> dict[str, Any]:
         "type": group.group_type,
         **_epochs(group),
         "partitions": [
-            _row(
+            partition_row(
                 tp,
                 committed=committed.get(tp),
                 end=ends.get(tp),
@@ -406,11 +389,3 @@ def _print(document: dict[str, Any]) -> None:
             lists = (", ".join(m[key]) or "-" for key in ("assignment", "target"))
             rows.add_row(m["member"], str(m["epoch"]), *lists)
         console().print(rows)
-
-
-def _row(tp: TopicPartition, **facts: Any) -> dict[str, Any]:
-    return {"topic": tp.topic, "partition": tp.partition, **facts}
-
-
-def _code(error: KafkaError | None) -> str | None:
-    return None if error is None else error.code.name

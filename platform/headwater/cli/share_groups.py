@@ -10,7 +10,15 @@ import click
 
 from headwater.cli.console_tables import console, table
 from headwater.cli.existing_topics import check_partitions, existing_topics
-from headwater.cli.groups import DEAD, moment_option
+from headwater.cli.group_output import (
+    DEAD,
+    code_name,
+    hint,
+    partition_row,
+    show_deleted,
+    show_described,
+)
+from headwater.cli.groups import moment_option
 from headwater.cli.options import (
     bootstrap_options,
     check_dry_run,
@@ -82,16 +90,7 @@ def describe(
     with open_admin(bootstrap_server, directory, timeout_ms) as admin:
         found = admin.describe_share_groups(names).values()
         documents = [_document(admin, group) for group in found]
-    unknown = [d["group"] for d in documents if d["state"] == DEAD]
-    if as_json:
-        echo_json(documents)
-    else:
-        for document in documents:
-            if document["state"] != DEAD:
-                _print(document)
-        for name in unknown:
-            click.echo(f"share group {name} does not exist", err=True)
-    return EXIT_FAILED if unknown else 0
+    return show_described(documents, "share group", _print, as_json=as_json)
 
 
 @share_groups.command("delete")
@@ -119,16 +118,7 @@ def delete(
     }
     failed = {**missing, **{n: e for n, e in outcomes.items() if e is not None}}
     deleted = [name for name in known if name not in failed]
-    if as_json:
-        rows = [{"group": name, "error": e.code.name, "message": e.detail}
-                for name, e in failed.items()]  # fmt: skip
-        echo_json({"deleted": deleted, "failed": rows})
-        return EXIT_FAILED if failed else 0
-    if deleted:
-        click.echo(f"deleted {', '.join(deleted)}")
-    for name, error in failed.items():
-        click.echo(f"{name}: not deleted: {error}{_hint(error)}", err=True)
-    return EXIT_FAILED if failed else 0
+    return show_deleted(deleted, failed, as_json=as_json)
 
 
 @share_groups.command("delete-offsets")
@@ -151,7 +141,7 @@ def delete_offsets(
         outcomes = admin.delete_share_group_offsets(group, topics)
     failed = {topic: error for topic, error in outcomes.items() if error is not None}
     if as_json:
-        echo_json([{"topic": t, "error": _code(error)} for t, error in outcomes.items()])
+        echo_json([{"topic": t, "error": code_name(error)} for t, error in outcomes.items()])
         return EXIT_FAILED if failed else 0
     done = [topic for topic in outcomes if topic not in failed]
     if done:
@@ -219,7 +209,7 @@ def reset_offsets(
     failed = {name_of(tp): error for tp, error in outcomes.items() if error is not None}
     if as_json:
         plan = [
-            _row(tp, offset=at, before=before.get(tp), error=_code(outcomes.get(tp)))
+            partition_row(tp, offset=at, before=before.get(tp), error=code_name(outcomes.get(tp)))
             for tp, at in offsets.items()
         ]
         echo_json({"group": group, "executed": execute, "offsets": plan})
@@ -256,12 +246,13 @@ def _document(admin: Admin, group: ShareGroupDescription) -> dict[str, Any]:
                 "member": m.member_id,
                 "client_id": m.client_id,
                 "host": m.host,
-                "assignment": [_row(tp) for tp in m.assignment],
+                "assignment": [partition_row(tp) for tp in m.assignment],
             }
             for m in group.members
         ],
         "partitions": [
-            _row(tp, start_offset=at.start_offset, lag=at.lag) for tp, at in sorted(offsets.items())
+            partition_row(tp, start_offset=at.start_offset, lag=at.lag)
+            for tp, at in sorted(offsets.items())
         ],
     }
 
@@ -285,17 +276,4 @@ def _print(document: dict[str, Any]) -> None:
 
 def _print_failed(failed: Mapping[str, KafkaError]) -> None:
     for name, error in failed.items():
-        click.echo(f"{name}: {error}{_hint(error)}", err=True)
-
-
-def _hint(error: KafkaError) -> str:
-    busy = error.code is ErrorCode.NON_EMPTY_GROUP
-    return ": stop its consumers first" if busy else ""
-
-
-def _row(tp: TopicPartition, **facts: Any) -> dict[str, Any]:
-    return {"topic": tp.topic, "partition": tp.partition, **facts}
-
-
-def _code(error: KafkaError | None) -> str | None:
-    return None if error is None else error.code.name
+        click.echo(f"{name}: {error}{hint(error)}", err=True)

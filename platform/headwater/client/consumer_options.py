@@ -49,33 +49,19 @@ def _assignors(name: str, value: Any) -> tuple[Assignor, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerOptions:
-    """What `Consumer` was given. `Consumer.__init__` declares the defaults."""
+class ReaderOptions:
+    """What `Consumer` and `ShareConsumer` both take."""
 
     bootstrap_servers: list[tuple[str, int]] = option(bootstrap)
-    group_id: str | None = option(optional(name_text))
-    group_instance_id: str | None = option(optional(name_text))
-    group_protocol: str = option(one_of({"classic": "classic", MODERN: MODERN}))
-    group_remote_assignor: str | None = option(optional(name_text))
     client_id: str = option(text)
     client_rack: str = option(text)
-    auto_offset_reset: int | None = option(one_of(RESET_TIMESTAMPS))
-    isolation_level: int = option(one_of(ISOLATION_LEVELS))
-    enable_auto_commit: bool = option(flag)
-    auto_commit_interval_ms: float = option(number(0))
-    partition_assignment_strategy: tuple[Assignor, ...] = option(_assignors)
     interceptors: tuple[Interceptor, ...] = option(interceptors)
-    session_timeout_ms: int = option(integer(1))
-    heartbeat_interval_ms: float = option(number(1))
     max_poll_interval_ms: int = option(integer(1))
     max_poll_records: int = option(integer(1))
     fetch_min_bytes: int = option(integer(0))
     fetch_max_bytes: int = option(integer(0))
     fetch_max_wait_ms: int = option(integer(0))
-    max_partition_fetch_bytes: int = option(integer(0))
     check_crcs: bool = option(flag)
-    exclude_internal_topics: bool = option(flag)
-    allow_auto_create_topics: bool = option(flag)
     consumer_timeout_ms: float | None = option(optional(number(0)))
     request_timeout_ms: int = option(integer(1))
     retry_backoff_ms: float = option(number(0))
@@ -84,12 +70,45 @@ class ConsumerOptions:
     default_api_timeout_ms: float = option(number(1))
     socket_connection_setup_timeout_ms: float = option(number(1))
     bootstrap_timeout_ms: float = option(number(0))
-    server_error_timeout_ms: float = option(number(0))
-    stale_leader_timeout_ms: float = option(number(0))
     outage_report_ms: float = option(number(1))
     on_error: OnError | None = option(optional(function))
     credentials: Credentials = NO_CREDENTIALS
     """Of the security options."""
+
+    def for_cluster(self) -> ClusterOptions:
+        """The options of the connections."""
+        return ClusterOptions(
+            client_id=self.client_id,
+            credentials=self.credentials,
+            request_timeout_ms=self.request_timeout_ms,
+            connect_timeout_ms=self.socket_connection_setup_timeout_ms,
+            retry_backoff_ms=self.retry_backoff_ms,
+            retry_backoff_max_ms=self.retry_backoff_max_ms,
+            metadata_max_age_ms=self.metadata_max_age_ms,
+            default_api_timeout_ms=self.default_api_timeout_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions(ReaderOptions):
+    """What `Consumer` was given. `Consumer.__init__` declares the defaults."""
+
+    group_id: str | None = option(optional(name_text))
+    group_instance_id: str | None = option(optional(name_text))
+    group_protocol: str = option(one_of({"classic": "classic", MODERN: MODERN}))
+    group_remote_assignor: str | None = option(optional(name_text))
+    auto_offset_reset: int | None = option(one_of(RESET_TIMESTAMPS))
+    isolation_level: int = option(one_of(ISOLATION_LEVELS))
+    enable_auto_commit: bool = option(flag)
+    auto_commit_interval_ms: float = option(number(0))
+    partition_assignment_strategy: tuple[Assignor, ...] = option(_assignors)
+    session_timeout_ms: int = option(integer(1))
+    heartbeat_interval_ms: float = option(number(1))
+    max_partition_fetch_bytes: int = option(integer(0))
+    exclude_internal_topics: bool = option(flag)
+    allow_auto_create_topics: bool = option(flag)
+    server_error_timeout_ms: float = option(number(0))
+    stale_leader_timeout_ms: float = option(number(0))
 
     def __post_init__(self) -> None:
         if self.group_instance_id is not None and self.group_id is None:
@@ -104,16 +123,3 @@ class ConsumerOptions:
                 f"heartbeat_interval_ms ({self.heartbeat_interval_ms:g}) has to be less than "
                 f"session_timeout_ms ({self.session_timeout_ms})"
             )
-
-    def for_cluster(self) -> ClusterOptions:
-        """The options of the connections."""
-        return ClusterOptions(
-            client_id=self.client_id,
-            credentials=self.credentials,
-            request_timeout_ms=self.request_timeout_ms,
-            connect_timeout_ms=self.socket_connection_setup_timeout_ms,
-            retry_backoff_ms=self.retry_backoff_ms,
-            retry_backoff_max_ms=self.retry_backoff_max_ms,
-            metadata_max_age_ms=self.metadata_max_age_ms,
-            default_api_timeout_ms=self.default_api_timeout_ms,
-        )

@@ -125,34 +125,6 @@ class ConsumerGroupPartitionMetadataKey(Message):
 
 
 @wire_schema
-class PartitionMetadata(Struct):
-    """Deprecated: this field is not used after 4.0. Partitions mapped to a set of racks."""
-
-    partition: int = wire("int32", "0+")
-    racks: tuple[str, ...] = wire("string", "0+", array=True)
-
-
-@wire_schema
-class TopicMetadata(Struct):
-    """The list of topic metadata."""
-
-    topic_id: UUID = wire("uuid", "0+")
-    topic_name: str = wire("string", "0+")
-    num_partitions: int = wire("int32", "0+")
-    partition_metadata: tuple[PartitionMetadata, ...] = wire(PartitionMetadata, "0+", array=True)
-
-
-@wire_schema
-class ConsumerGroupPartitionMetadataValue(Message):
-    """Record type 4."""
-
-    versions: ClassVar[tuple[int, int]] = (0, 0)
-    flexible: ClassVar[int] = 0
-
-    topics: tuple[TopicMetadata, ...] = wire(TopicMetadata, "0+", array=True)
-
-
-@wire_schema
 class ConsumerGroupRegularExpressionKey(Message):
     """Record type 16."""
 

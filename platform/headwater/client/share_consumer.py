@@ -33,7 +33,7 @@ from headwater.client.share_options import (
     AcquireMode,
     ShareConsumerOptions,
 )
-from headwater.client.share_typed_reader import ShareTypedReader
+from headwater.client.share_typed_reader import ShareTypedReader, one_by_one
 from headwater.client.share_values import AcknowledgeType, ShareConsumerStatistics, ShareRecord
 from headwater.client.steps import ThreadSteps
 from headwater.client.topic_watch import checked_topics
@@ -45,7 +45,6 @@ from headwater.errors import KafkaError
 K = TypeVar("K")
 V = TypeVar("V")
 RAISE = Raise()
-ITERATE_POLL_MS = 500.0
 
 log = logging.getLogger(__name__)
 
@@ -179,20 +178,10 @@ class ShareConsumer:
         In implicit mode each step accepts the record before; a `break` leaves the last one, which
         `commit` or another step accepts, and `close` releases.
         """
-        clock, timeout_ms = self._engine.clock, self._options.consumer_timeout_ms
-        last = clock.monotonic()
-        wait_ms = ITERATE_POLL_MS if timeout_ms is None else min(timeout_ms, ITERATE_POLL_MS)
-        while not self._guard.is_closed:
-            try:
-                with self._guard:
-                    rows = self._steps.run(self._engine.take(wait_ms, 1, flush=False))
-            except ClosedError:  # in this moment, by another thread
-                return
-            if rows:
-                yield rows[0]
-                last = clock.monotonic()
-            elif timeout_ms is not None and (clock.monotonic() - last) * 1000 >= timeout_ms:
-                return
+        engine = self._engine
+        return one_by_one(
+            engine, lambda wait_ms: self._steps.run(engine.take(wait_ms, 1, flush=False))
+        )
 
     def typed(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from headwater.client.core.share_consumer import ShareConsumerState
@@ -16,6 +16,7 @@ from headwater.client.values import TopicPartition
 
 K = TypeVar("K")
 V = TypeVar("V")
+T = TypeVar("T")
 ITERATE_POLL_MS = 500.0
 
 
@@ -60,21 +61,26 @@ class ShareTypedReader(Generic[K, V]):
     def __iter__(self) -> Iterator[TypedRecord[K, V]]:
         """Records without end, or until none came for `consumer_timeout_ms`, or until the consumer
         is closed; see `ShareConsumer.__iter__`."""
-        clock, guard = self._engine.clock, self._engine.guard
-        timeout_ms = self._engine.options.consumer_timeout_ms
-        wait_ms = ITERATE_POLL_MS if timeout_ms is None else min(timeout_ms, ITERATE_POLL_MS)
-        last = clock.monotonic()
-        while not guard.is_closed:
-            try:
-                with guard:
-                    records = self._poll(wait_ms, 1, flush=False)
-            except ClosedError:
-                return
-            if records:
-                yield records[0]
-                last = clock.monotonic()
-            elif timeout_ms is not None and (clock.monotonic() - last) * 1000 >= timeout_ms:
-                return
+        return one_by_one(self._engine, lambda wait_ms: self._poll(wait_ms, 1, flush=False))
+
+
+def one_by_one(engine: ShareEngine, take: Callable[[float], Sequence[T]]) -> Iterator[T]:
+    """What `take` finds within so many ms, one at a time; until none came for
+    `consumer_timeout_ms`, or until the consumer is closed."""
+    clock, guard, timeout_ms = engine.clock, engine.guard, engine.options.consumer_timeout_ms
+    wait_ms = ITERATE_POLL_MS if timeout_ms is None else min(timeout_ms, ITERATE_POLL_MS)
+    last = clock.monotonic()
+    while not guard.is_closed:
+        try:
+            with guard:
+                found = take(wait_ms)
+        except ClosedError:  # in this moment, by another thread
+            return
+        if found:
+            yield found[0]
+            last = clock.monotonic()
+        elif timeout_ms is not None and (clock.monotonic() - last) * 1000 >= timeout_ms:
+            return
 
 
 def settled(

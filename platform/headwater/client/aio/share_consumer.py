@@ -31,6 +31,7 @@ from headwater.client.serializers.values import Topic
 from headwater.client.share_consumer import ShareConsumer
 from headwater.client.share_engine import AcknowledgementCallback, ShareEngine
 from headwater.client.share_options import ELSEWHERE, ShareConsumerOptions
+from headwater.client.share_typed_reader import ITERATE_POLL_MS
 from headwater.client.share_values import AcknowledgeType, ShareConsumerStatistics, ShareRecord
 from headwater.client.topic_watch import checked_topics
 from headwater.client.typed_records import OnUndecodable, Raise, TypedDecoding, TypedRecord
@@ -40,7 +41,6 @@ from headwater.errors import HeadwaterError, KafkaError
 K = TypeVar("K")
 V = TypeVar("V")
 RAISE = Raise()
-ITERATE_POLL_MS = 500.0
 
 log = logging.getLogger("headwater.client.share_consumer")
 

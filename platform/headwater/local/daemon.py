@@ -124,7 +124,7 @@ def services_of(options: UpOptions) -> tuple[ServiceSpec, ...]:
     gateway = None
     if options.gateway_port is not None:
         gateway = gateway_service(options.gateway_port, url)
-    if tiering is not None and url is not None and not options.secure:
+    if tiering is not None and url is not None:
         tiering = replace(tiering, command=(*tiering.command, "--schema-registry", url))
     return tuple(service for service in (registry, gateway, tiering) if service is not None)
 

@@ -103,6 +103,8 @@ def test_in_a_secure_cluster_a_service_logs_in_with_a_key_of_its_own(tmp_path: P
 def test_up_runs_tiering_unless_it_is_turned_off() -> None:
     assert [s.name for s in services_of(UpOptions("d"))] == [TIERING]
     assert services_of(UpOptions("d", tiering=False)) == ()
+    both = services_of(UpOptions("d", registry_port=7081, secure=True))
+    assert both[-1].command[-2:] == ("--schema-registry", "http://127.0.0.1:7081")
 
 
 def test_up_runs_a_gateway_that_asks_the_registry_beside_it() -> None:

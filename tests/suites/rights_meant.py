@@ -1,0 +1,22 @@
+"""Why replies of the rights matrix differ from Apache Kafka's."""
+
+from __future__ import annotations
+
+from suites.rights_requests import GONE
+
+MEANT = {
+    "DescribeConfigs client metrics": (
+        "Client metrics (KIP-714) are not served; the rights are checked as in Kafka."
+    ),
+    f"CreateTopics {GONE}": "A topic that is only validated has no id; Kafka invents one.",
+    "Metadata by the id": (
+        "Kafka says that there is such a topic (TOPIC_AUTHORIZATION_FAILED); here the answer is "
+        "that for an unknown id."
+    ),
+}
+"""Beginning of a request's name -> why the replies differ."""
+
+
+def reason(request: str) -> str:
+    """Why the replies to the request of this name differ; empty when nobody knows."""
+    return next((why for start, why in MEANT.items() if request.startswith(start)), "")

@@ -116,7 +116,7 @@ def _longer(data: bytes, at: int, first: int) -> tuple[int, int]:
     return (number << 1) ^ (number >> 63), at
 
 
-def decode_columns(  # noqa: C901, PLR0912 - varints are read in place: a call per field doubles it
+def decode_columns(  # noqa: C901 - varints are read in place: a call per field would double it
     data: bytes, header: BatchHeader, start_offset: int = 0
 ) -> RecordColumns:
     """The records of a decompressed payload from `start_offset` on, as columns. Raises ValueError,
@@ -125,16 +125,11 @@ def decode_columns(  # noqa: C901, PLR0912 - varints are read in place: a call p
     The loop is a consumer's cost per record. It reads varints of one and two bytes, the common
     case, in place, keeps deltas as they are, zigzag, and leaves to C what is done once per column.
     """
-    count = header.record_count
-    if not 0 <= count * RECORD_BYTES_MIN <= len(data):
-        raise ValueError(f"{count} records in {len(data)} bytes")
+    count = _checked_count(data, header)
     keys: list[bytes | None] = [None] * count
     headers: list[list[tuple[str, bytes | None]]] = [[] for _ in range(count)]
     values: list[bytes | None] = []
-    deltas: list[int] = []
-    places: list[int] = []
-    add_value, add_delta, add_place = values.append, deltas.append, places.append
-    at = 0
+    deltas, places, at = list[int](), list[int](), 0
     for row in range(count):
         size, at = data[at], at + 1
         if size >= 0x80:
@@ -147,7 +142,7 @@ def decode_columns(  # noqa: C901, PLR0912 - varints are read in place: a call p
         delta, at = data[at + 1], at + 2  # after the attributes: unused
         if delta >= 0x80:
             delta, at = _longer(data, at, delta)
-        add_delta(delta)
+        deltas.append(delta)
         place, at = data[at], at + 1
         if place >= 0x80:
             byte = data[at]
@@ -155,7 +150,7 @@ def decode_columns(  # noqa: C901, PLR0912 - varints are read in place: a call p
                 place, at = place & 0x7F | byte << 7, at + 1
             else:
                 place, at = _longer(data, at, place)
-        add_place(place)
+        places.append(place)
         if data[at] == NULL_BYTE:
             at += 1
         else:
@@ -171,15 +166,15 @@ def decode_columns(  # noqa: C901, PLR0912 - varints are read in place: a call p
             else:
                 length, at = _longer(data, at, length)
         if length & 1:
-            add_value(None)
+            values.append(None)
         else:
             stop = at + (length >> 1)
-            add_value(data[at:stop])
+            values.append(data[at:stop])
             at = stop
-        if data[at] == 0:
-            at += 1
-        else:
+        if data[at]:
             headers[row], at = read_headers(data, at)
+        else:
+            at += 1
         if (at - begin) << 1 != size:  # an odd size is a negative one
             size = (size >> 1) ^ -(size & 1)
             raise ValueError(f"record of {size} bytes ends after {at - begin}")
@@ -187,6 +182,14 @@ def decode_columns(  # noqa: C901, PLR0912 - varints are read in place: a call p
         raise ValueError(f"{len(data) - at} bytes behind the last record")
     columns = (_offsets(places, header), _times(deltas, header), keys, values, headers)
     return columns if start_offset <= header.base_offset else _from(columns, start_offset)
+
+
+def _checked_count(data: bytes, header: BatchHeader) -> int:
+    """The number of records, if there is room for them. Raises ValueError."""
+    count = header.record_count
+    if not 0 <= count * RECORD_BYTES_MIN <= len(data):
+        raise ValueError(f"{count} records in {len(data)} bytes")
+    return count
 
 
 def _offsets(places: list[int], header: BatchHeader) -> list[int]:

@@ -18,7 +18,9 @@ ANY = st.lists(
 )
 
 
-def both(rows: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]) -> None:
+def both(
+    rows: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
+) -> None:
     builder, columns = BatchBuilder(), BatchColumns()
     for index, row in enumerate(rows):
         assert builder.append(*row) == columns.append(*row) == index

@@ -21,10 +21,11 @@ import datetime
 import math
 import os
 import random
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -138,10 +139,15 @@ def crash(query: QueryUnderTest, tail: Tail, cell: Cell) -> list[Finding]:
 
 
 def matrix(
-    kind: str, cells: Sequence[Cell], plant: str = "", seconds: float = math.inf
-) -> tuple[list[Row], list[Finding]]:
-    """Run cells one after the other on one query; a row for each, and the judgement of all.
-    After so many seconds no cell begins."""
+    kind: str,
+    cells: Sequence[Cell],
+    plant: str = "",
+    seconds: float = math.inf,
+    report: Callable[[Row], None] = lambda _row: None,
+) -> list[Row]:
+    """Run cells one after the other on one query, and judge the whole output after each; a row for
+    each, also to `report`. It ends with the first cell that is not exact, as its output is the
+    start of the next one. After so many seconds no cell begins."""
     rows: list[Row] = []
     end = time.monotonic() + seconds
     with query_under_test(kind, plant) as (query, tail):
@@ -149,21 +155,24 @@ def matrix(
         for cell in cells:
             started = time.monotonic()
             if started > end:
-                print(f"{kind:5} {cell!s:34} left out", flush=True)
-                continue
+                break
             try:
                 found = crash(query, tail, cell)
             except StuckError as error:
                 found = [Finding(spark_judge.STUCK, str(error))]
-            rows.append(Row(cell, time.monotonic() - started, tuple(found)))
-            print(f"{kind:5} {cell!s:34} {rows[-1].seconds:5.1f} s  {_words(found)}", flush=True)
-        findings = query.judged(tail)
+            took = time.monotonic() - started
+            rows.append(Row(cell, took, (*found, *query.judged(tail))))
+            print(f"{kind:5} {cell!s:34} {took:5.1f} s  {_words(rows[-1].findings)}", flush=True)
+            report(rows[-1])
+            if rows[-1].findings:
+                break
         print(
             f"{kind}: {len(rows)} crashes, {query.restarts} restarts after a failure, "
-            f"{query.count} rows in, {len(query.points.commits())} epochs: {_words(findings)}",
+            f"{query.count} rows in, {len(query.points.commits())} epochs, "
+            f"{len(cells) - len(rows)} cells left out",
             flush=True,
         )
-    return rows, [*findings, *(finding for row in rows for finding in row.findings)]
+    return rows
 
 
 def random_kills(kind: str, minutes: float, seed: int, is_written: bool = False) -> list[Finding]:
@@ -200,8 +209,8 @@ def random_kills(kind: str, minutes: float, seed: int, is_written: bool = False)
 def caught(plant: str) -> list[str]:
     """What the judge says of a planted bug; nothing: it is missed."""
     kind, step, victim = PLANTS[plant]
-    _, findings = matrix(kind, [Cell(step, victim)], plant)
-    kinds = sorted({finding.kind for finding in findings} - {spark_judge.STUCK})
+    (row,) = matrix(kind, [Cell(step, victim)], plant)
+    kinds = sorted({finding.kind for finding in row.findings} - {spark_judge.STUCK})
     print(f"{plant}: {f'caught: {kinds}' if kinds else 'MISSED'}", flush=True)
     return kinds
 
@@ -228,17 +237,18 @@ def _cells(kind: str, options: argparse.Namespace) -> list[Finding]:
         known = spark_cells.parsed(spark_cells.block_of(page, spark_cells.CELLS.format(kind=kind)))
         cells = [cell for cell in cells if cell not in known]
         print(f"{kind}: {len(cells)} cells are missing", flush=True)
-    if not cells:
-        return []
-    rows, findings = matrix(kind, cells, seconds=options.seconds)
-    if options.write:
-        day = datetime.date.today()
-        at_the_end = [f for f in findings if all(f not in row.findings for row in rows)]
-        new = {
-            tuple(row.cell): spark_cells.outcome([*row.findings, *at_the_end], row.seconds, day)
-            for row in rows
-        }
-        spark_cells.write_cells(kind, STEPS[kind], VICTIMS, new)
+
+    def report(row: Row) -> None:
+        if options.write:
+            words = spark_cells.outcome(row.findings, row.seconds, datetime.date.today())
+            spark_cells.write_cells(kind, STEPS[kind], VICTIMS, {tuple(row.cell): words})
+
+    findings: list[Finding] = []
+    end = time.monotonic() + options.seconds
+    while cells and time.monotonic() < end:
+        rows = matrix(kind, cells, seconds=end - time.monotonic(), report=report)
+        findings += [finding for row in rows for finding in row.findings]
+        cells = cells[len(rows) :]
     return findings
 
 
@@ -259,6 +269,7 @@ def main(arguments: Iterable[str]) -> int:
     parser.add_argument("--write", action="store_true", help="put the outcomes into the docs")
     parser.add_argument("--plant", nargs="+", choices=PLANTS, help="bugs that must be caught")
     options = parser.parse_args(list(arguments))
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     if options.plant:
         return _plants(options.plant, is_written=options.write)
     findings: list[Finding] = []

@@ -38,6 +38,7 @@ from headwater_gateway.registry.remote import RemoteError
 log = logging.getLogger(__name__)
 DONE = "done"
 HTMX = "hx-request"
+SHOWN_CHARS = 200
 FORM_FIELDS_MAX = 1_000
 FORM_PART_BYTES_MAX = 4 * 1024 * 1024
 
@@ -125,6 +126,19 @@ class Shell:
             return await self._answered(request, show)
 
         return Route(path, answer, methods=["GET"], name=path)
+
+    def unknown(self) -> Route:
+        """The route of every other address: a page that says what to do."""
+
+        async def show(request: Request) -> Response:
+            shown = request.url.path[:SHOWN_CHARS]
+            told = f"there is no page {shown}: choose a view; `?` lists their keys"
+            raise GatewayError(404, 404, told)
+
+        async def answer(request: Request) -> Response:
+            return await self._answered(request, show)
+
+        return Route("/{path:path}", answer, methods=["GET", "POST"], name="unknown page")
 
     def write(self, path: str, make_plan: MakePlan) -> list[Route]:
         """The route of a write: a form posted there gets its plan, the plan's own form does it.

@@ -9,7 +9,8 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from headwater.client.errors import (
     GroupIdNotFoundError,
@@ -138,7 +139,7 @@ class Shell:
         async def answer(request: Request) -> Response:
             return await self._answered(request, show)
 
-        return Route("/{path:path}", answer, methods=["GET", "POST"], name="unknown page")
+        return _GetsOnly("/{path:path}", answer, methods=["GET"], name="unknown page")
 
     def write(self, path: str, make_plan: MakePlan) -> list[Route]:
         """The route of a write: a form posted there gets its plan, the plan's own form does it.
@@ -222,6 +223,15 @@ class Shell:
                 problem=str(error),
                 title=_named(error),
             )
+
+
+class _GetsOnly(Route):
+    """A route that is not there for other methods: they get 404, not 405."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """See Route."""
+        found, values = super().matches(scope)
+        return (Match.NONE, {}) if found is Match.PARTIAL else (found, values)
 
 
 def is_part(request: Request) -> bool:

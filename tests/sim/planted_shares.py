@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from headwater.errors import ErrorCode, KafkaError
+from headwater_broker.coordinator.share_state.service import ShareStateService
+from headwater_broker.coordinator.share_state.stored_state import StoredState
 from headwater_broker.replica.partition import Partition
-from headwater_broker.replica.share import machine
 from headwater_broker.replica.share.led_partition import LedSharePartition
-from headwater_broker.replica.share.machine import Acknowledgement, AcknowledgeType, SharePartition
+from headwater_broker.replica.share.machine import (
+    Acknowledgement,
+    AcknowledgeType,
+    Limits,
+    SharePartition,
+)
 from headwater_broker.replica.share.manager import ShareManager
-from headwater_broker.replica.share.ports import ShareState, StateBatch
-from headwater_broker.replica.share.runs import RecordState
+from headwater_broker.replica.share.ports import SharePartitionKey, ShareState
+from headwater_broker.replica.share.runs import Change, RecordState
 from sim.planted import Planted
 
 ENDED = frozenset({"WhatIsEndedIsNotDelivered", "NoRecordIsEndedTwice"})
 
 
 def confirm_late_accepts(patch: pytest.MonkeyPatch) -> None:
-    """Whoever acknowledges an offset that was delivered is taken to hold it."""
-    patch.setattr(SharePartition, "_check", lambda *_: None)
+    """An acknowledgement of records that the member holds no more is answered without an error."""
+    acknowledge = SharePartition.acknowledge
+
+    def confirm(self: SharePartition, *args: Any, **named: Any) -> Change | None:
+        try:
+            return acknowledge(self, *args, **named)
+        except KafkaError as error:
+            if error.code is not ErrorCode.INVALID_RECORD_STATE:
+                raise
+            return None
+
+    patch.setattr(SharePartition, "acknowledge", confirm)
 
 
 def confirm_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
@@ -43,8 +61,9 @@ def keep_what_an_earlier_leadership_knew(patch: pytest.MonkeyPatch) -> None:
     find = ShareManager.find
 
     def keep(self: ShareManager, group_id: str, partition: Partition) -> LedSharePartition:
-        led = self._led.get((partition.topic_id, partition.partition), {}).get(group_id)
-        return led if led is not None and not led.is_stale else find(self, group_id, partition)
+        key = SharePartitionKey(group_id, partition.topic_id, partition.partition)
+        known = (led for led in self if led.key == key and not led.is_stale)
+        return next(known, None) or find(self, group_id, partition)
 
     patch.setattr(ShareManager, "find", keep)
     patch.setattr(ShareManager, "leadership_changed", lambda *_: None)
@@ -52,49 +71,56 @@ def keep_what_an_earlier_leadership_knew(patch: pytest.MonkeyPatch) -> None:
 
 def deliver_without_end(patch: pytest.MonkeyPatch) -> None:
     """The limit of deliveries is not looked at."""
-    answered = machine._answered
-
-    def without_end(count: int, kind: int, limits: machine.Limits) -> Any:
-        return answered(count, kind, limits._replace(deliveries=count + 1))
-
-    patch.setattr(machine, "_answered", without_end)
+    endless = property(lambda self: Limits(deliveries=1_000))
+    patch.setattr(LedSharePartition, "limits", endless)
 
 
-def start_behind_what_is_in_flight(patch: pytest.MonkeyPatch) -> None:
-    """The durable start offset is that of the first record nobody was given."""
-    after = LedSharePartition._state_after
+def start_behind_what_is_acknowledged(patch: pytest.MonkeyPatch) -> None:
+    """The durable start offset is the one behind the last acknowledged record."""
+    write = ShareStateService.write
 
-    def behind(self: LedSharePartition, writes: Any) -> ShareState:
-        state = after(self, writes)
-        return ShareState(
-            state.state_epoch, state.leader_epoch, self.loaded().end_offset, (),
-            state.delivery_complete_count,
-        )  # fmt: skip
+    async def behind(self: ShareStateService, key: SharePartitionKey, state: ShareState) -> None:
+        if state.batches:
+            end = state.batches[-1].last_offset + 1
+            state = replace(state, start_offset=max(end, state.start_offset), batches=())
+        await write(self, key, state)
 
-    patch.setattr(LedSharePartition, "_state_after", behind)
-
-
-def count_no_release(patch: pytest.MonkeyPatch) -> None:
-    """A released record is durable with a delivery less than it had."""
-    load = SharePartition._load
-
-    def less(self: SharePartition, batch: StateBatch) -> None:
-        if batch.delivery_state == RecordState.AVAILABLE:
-            batch = StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, 0)
-        load(self, batch)
-
-    patch.setattr(SharePartition, "_load", less)
+    patch.setattr(ShareStateService, "write", behind)
 
 
-def take_every_acknowledgement_for_a_release(patch: pytest.MonkeyPatch) -> None:
-    """A reject gives the record back."""
-    answered = machine._answered
+def forget_delivery_counts(patch: pytest.MonkeyPatch) -> None:
+    """A new leader takes released records for records that were never delivered."""
+    read = StoredState.as_read
 
-    def release(count: int, kind: int, limits: machine.Limits) -> Any:
-        is_reject = kind == AcknowledgeType.REJECT
-        return answered(count, AcknowledgeType.RELEASE if is_reject else kind, limits)
+    def uncounted(self: StoredState, leader_epoch: int) -> ShareState:
+        found = read(self, leader_epoch)
+        available = RecordState.AVAILABLE
+        rows = (
+            replace(row, delivery_count=0) if row.delivery_state == available else row
+            for row in found.batches
+        )
+        return replace(found, batches=tuple(rows))
 
-    patch.setattr(machine, "_answered", release)
+    patch.setattr(StoredState, "as_read", uncounted)
+
+
+def take_a_reject_for_a_release(patch: pytest.MonkeyPatch) -> None:
+    """A rejected record is delivered again."""
+    acknowledge = LedSharePartition.acknowledge
+
+    def release(
+        self: LedSharePartition, member: str, acknowledgements: Iterable[Acknowledgement]
+    ) -> Any:
+        rows = []
+        for first, last, types in acknowledgements:
+            kept = [
+                AcknowledgeType.RELEASE if kind == AcknowledgeType.REJECT else kind
+                for kind in types
+            ]
+            rows.append(Acknowledgement(first, last, kept))
+        return acknowledge(self, member, rows)
+
+    patch.setattr(LedSharePartition, "acknowledge", release)
 
 
 PLANTED_SHARES = tuple(
@@ -110,7 +136,7 @@ PLANTED_SHARES = tuple(
         (
             "keep what an earlier leadership knew",
             keep_what_an_earlier_leadership_knew,
-            ENDED,
+            ENDED | {"DeliveryCountRises"},
             {"expire": 1.0, "slow": 0.5},
         ),
         (
@@ -120,17 +146,17 @@ PLANTED_SHARES = tuple(
             {"slow": 1.0},
         ),
         (
-            "start behind what is in flight",
-            start_behind_what_is_in_flight,
+            "start behind what is acknowledged",
+            start_behind_what_is_acknowledged,
             frozenset({"NoSharedRecordIsLost", "NothingIsDeliveredBelowTheStart"}),
             {"kill": 1.0},
         ),
-        ("count no release", count_no_release, frozenset({"DeliveryCountRises"}), {"kill": 1.0}),
         (
-            "take a reject for a release",
-            take_every_acknowledgement_for_a_release,
-            frozenset({"WhatIsEndedIsNotDelivered", "NoRecordIsEndedTwice"}),
-            {"slow": 1.0},
+            "forget delivery counts",
+            forget_delivery_counts,
+            frozenset({"DeliveryCountRises"}),
+            {"kill": 1.0},
         ),
+        ("take a reject for a release", take_a_reject_for_a_release, ENDED, {"slow": 1.0}),
     )
 )

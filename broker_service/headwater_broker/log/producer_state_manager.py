@@ -153,6 +153,19 @@ class Producers:
                 done for done in self._unreplicated if done.last_offset >= high_watermark
             ]
 
+    def follows(self, producer_id: int, epoch: int, sequence: int, transactional: int) -> bool:
+        """True for a client's usual batch, as `check_batch` would say: the next one in its
+        producer's sequence, the first one of an epoch or of a producer. It is no duplicate."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            return True
+        if entry.transaction_first_offset is not None and not transactional:
+            return False
+        if epoch != entry.epoch:
+            return epoch > entry.epoch and sequence == 0
+        batches = entry.batches
+        return bool(batches) and sequence == (batches[-1].last_sequence + 1) & SEQUENCE_MAX
+
     def check_batch(
         self, producer_id: int, epoch: int, sequence: int, *, transactional: bool, where: str
     ) -> None:

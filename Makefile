@@ -13,6 +13,8 @@ WORKERS ?= 2
 FOLDERS := platform tiered_storage broker_service spark_integration jobs tests bench
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
+# Bytecode is kept, also where the environment says otherwise: each test process would compile anew.
+unexport PYTHONDONTWRITEBYTECODE
 export HEADWATER_JARS := $(CURDIR)/.cache/jars
 
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' $(firstword $(MAKEFILE_LIST)))

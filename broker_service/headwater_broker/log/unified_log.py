@@ -124,8 +124,8 @@ class UnifiedLog(LocalLog):
         self._flush_messages = config.flush_messages
         self._batch_bytes_max = config.batch_bytes_max
         self._after_max_ms = config.timestamp_after_max_ms
-        self._keeps_own_batches = (
-            config.compression_type in _LEAVES_PLAIN and not config.is_log_append_time
+        self._alters_own_batches = (
+            config.compression_type not in _LEAVES_PLAIN or config.is_log_append_time
         )
         self._needs_checks = (
             config.is_log_append_time
@@ -153,11 +153,9 @@ class UnifiedLog(LocalLog):
 
         A client appends one batch. A coordinator may append several: all of them in one write.
         """
-        if origin is _MARKERS:
-            return self._append_markers(view, leader_epoch, now_ms)
         size = len(view)
-        if size < HEADER_BYTES:
-            raise corrupt(self._where(), f"{size} bytes hold no batch header")
+        if origin is _MARKERS or size < HEADER_BYTES:
+            return self._append_markers(view, leader_epoch, now_ms)
         header = _unpack_header(view, 0)
         if header[1] + LOG_OVERHEAD_BYTES != size:
             return self._append_several(view, leader_epoch, now_ms, origin)
@@ -168,30 +166,22 @@ class UnifiedLog(LocalLog):
             raise too_large(size, self.config, self._where())
         if crc32c(view[21:]) != crc:
             raise corrupt(self._where(), "the CRC does not match")
+        special_mask = _TRANSACTION_FLAGS_MASK if origin is _TRANSACTION else _SPECIAL_FLAGS_MASK
         if delta < 0 or (
             origin is not _COORDINATOR
             and (
                 delta + 1 != count
                 or base != 0
                 or count <= 0
-                or (
-                    flags & _SPECIAL_FLAGS_MASK > _LAST_CODEC
-                    and (
-                        origin is not _TRANSACTION
-                        or pid < 0
-                        or flags & _TRANSACTION_FLAGS_MASK > _LAST_CODEC
-                    )
-                )
-                or (pid >= 0 and (seq < 0 or epoch < 0))
+                or flags & special_mask > _LAST_CODEC
+                or (seq < 0 or epoch < 0 if pid >= 0 else flags & TRANSACTIONAL_MASK)
             )
         ):
             validator.check_header(BatchHeader._make(header), origin, self._where())
         if timestamp < first and origin is not _COORDINATOR:
             header, timestamp = correct_max_timestamp(view, BatchHeader._make(header))
-        offset, append_time = self.log_end_offset, -1
-        if self._needs_checks and not (
-            origin is _COORDINATOR and self._keeps_own_batches and not flags & COMPRESSION_MASK
-        ):
+        offset, last, append_time = self.log_end_offset, self.log_end_offset + delta, -1
+        if self._needs_checks and (origin is not _COORDINATOR or self._alters_own_batches):
             view, append_time = validator.check_by_config(
                 self.config, view, BatchHeader._make(header), now_ms, origin, self._where()
             )
@@ -200,14 +190,10 @@ class UnifiedLog(LocalLog):
             timestamp = timestamp if append_time < 0 else append_time
         elif timestamp - now_ms > self._after_max_ms and origin is not _COORDINATOR:
             check_timestamps(view, BatchHeader._make(header), self.config, now_ms, self._where())
-        if pid >= 0 and (
-            flags & CONTROL_MASK
-            or not self.producers.follows(pid, epoch, seq, flags & TRANSACTIONAL_MASK)
-        ):
+        if pid >= 0 and not self.producers.follows(pid, epoch, seq, flags):
             known = self._check_producer(header, view, origin)
             if known is not None:
                 return self._duplicate(known)
-        last = offset + delta
         _place(view, 0, offset, length, leader_epoch)
         if leader_epoch != self.epochs.latest:
             self.assign_epoch_start(leader_epoch, offset)
@@ -261,6 +247,8 @@ class UnifiedLog(LocalLog):
         """Markers as `build_marker` makes them: what this process has built and checked is not
         parsed and checked again, which was two thirds of the cost of a marker."""
         size, base = len(view), self.log_end_offset
+        if size < HEADER_BYTES:
+            raise corrupt(self._where(), f"{size} bytes hold no batch header")
         if size > self._batch_bytes_max and size > MARKER_BYTES:
             for at in range(0, size, MARKER_BYTES):
                 self._append_markers(view[at : at + MARKER_BYTES], leader_epoch, now_ms)

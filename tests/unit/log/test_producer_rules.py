@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 
 from headwater.errors import ErrorCode, KafkaError
+from headwater.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK
 from headwater.records.control import ControlType, build_marker
 from headwater_broker.log.results import AppendOrigin
 from headwater_broker.log.unified_log import UnifiedLog
@@ -66,7 +67,9 @@ def test_what_follows_is_what_the_checks_allow(*, is_open: bool) -> None:
     for pid, epoch, sequence, transactional in product(
         (7, 8, 9), (2, 3, 4), (0, 1, 3, 4, 5, top), (False, True)
     ):
-        follows = log.producers.follows(pid, epoch, sequence, transactional)
+        attributes = TRANSACTIONAL_MASK if transactional else 0
+        follows = log.producers.follows(pid, epoch, sequence, attributes)
+        assert not log.producers.follows(pid, epoch, sequence, attributes | CONTROL_MASK)
         entry = log.producers.entries.get(pid)
         try:
             log.producers.check_batch(pid, epoch, sequence, transactional=transactional, where="")

@@ -55,7 +55,7 @@ def rewrite(
     adds = [write_derived(place, part, entropy.uuid()) for part in parts]
     table.commit(DerivedChange("merge", clock.now_ms(), adds, removes=touched, versions=versions))
     table.refresh()
-    return found.num_rows - len(_places(before) & _places(newest))
+    return int(found.num_rows) - len(_places(before) & _places(newest))
 
 
 def _newest(

@@ -102,7 +102,8 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[str, Any]:
         """Acquire the batch after `start`, whose records are accepted: it is complete. `start`
         itself when there is nothing to read."""
-        batch = self._queue.next(self._batch(start), self._ends)
+        before = self._batch(start)
+        batch = self._queue.next(before, self._ends)
         return start if batch is None else batch.to_json()
 
     @without_traceback()

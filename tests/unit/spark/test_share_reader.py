@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from headwater import Admin, NewTopic, Producer, ShareConsumer
+from headwater.cli.share_groups import share_groups
 from headwater.columnar.schema import arrow_schema
-from headwater.client.blocking.record_client import RecordClient
-from headwater.client.blocking.share_holds import HoldRow, ShareHolds
 from headwater.errors import UsageError
-from headwater.system import SystemClock
-from headwater.wire.share_hold_operation import ShareHoldOperation
 from headwater_spark.source.held_queue import HoldsLostError
 from headwater_spark.source.share_options import share_options
 from headwater_spark.source.share_reader import ShareStreamReader
@@ -182,16 +181,14 @@ def test_a_checkpoint_that_is_older_than_the_group_is_refused(bootstrap: str) ->
     assert numbers(last, first, second) == list(range(60, 80))
     last.stop()
 
-    client = RecordClient(bootstrap)
-    group = ShareHolds(client, GROUP, SystemClock(), retry_timeout_s=30)
-    topic_id = client.metadata([TOPIC])[TOPIC].topic_id
-    rows = [HoldRow(TOPIC, topic_id, partition) for partition in (0, 1)]
-    outcomes = group.ask(ShareHoldOperation.DESCRIBE, rows).values()
-    assert {(held.owner, held.batch) for at in outcomes for held in at.holds} == {
+    shown = command(bootstrap)
+    assert [(row["owner"], row["batch"]) for row in json.loads(shown)] == 2 * [
         (second["owner"], second["batch"])
-    }
-    group.ask(ShareHoldOperation.END_RELEASED, rows, second["owner"])
-    client.close()
+    ]
+    end = ("--owner", second["owner"], "--end", "release")
+    assert command(bootstrap, *end) == shown  # a dry run
+    command(bootstrap, *end, "--execute")
+    assert json.loads(command(bootstrap)) == []
     released = reader(bootstrap)
     with pytest.raises(HoldsLostError, match="an operator has ended its holds"):
         released.partitions(first, second)
@@ -199,9 +196,19 @@ def test_a_checkpoint_that_is_older_than_the_group_is_refused(bootstrap: str) ->
     assert drained(bootstrap) == list(range(60, 80))
 
 
+def command(bootstrap: str, *arguments: str) -> str:
+    """`headwater share-groups holds`."""
+    given = ["holds", GROUP, "--bootstrap-server", bootstrap, "--json", *arguments]
+    result = CliRunner().invoke(share_groups, given, catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.stdout
+
+
 def test_a_query_keeps_to_its_delivery(bootstrap: str) -> None:
     run = reader(bootstrap)
     at = run.latestOffset(run.initialOffset(), LIMIT)
     run.stop()
+    other = reader(bootstrap, LOCKS)
     with pytest.raises(UsageError, match=r"a query with headwater\.delivery=exactly-once"):
-        reader(bootstrap, LOCKS).latestOffset(at, LIMIT)
+        other.latestOffset(at, LIMIT)
+    other.stop()

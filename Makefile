@@ -13,6 +13,8 @@ WORKERS ?= 2
 FOLDERS := platform tiered_storage broker_service spark_integration jobs tests bench
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
+# Bytecode is kept, also where the environment says otherwise: each test process would compile anew.
+unexport PYTHONDONTWRITEBYTECODE
 export HEADWATER_JARS := $(CURDIR)/.cache/jars
 
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' $(firstword $(MAKEFILE_LIST)))
@@ -49,14 +51,14 @@ rules: setup ## The house rules (tests/tidy)
 
 unit: setup ## Tests without processes, sockets or Spark (ARGS= to pytest, WORKERS=2 processes)
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests --ignore tests/integration \
-	  --ignore tests/tidy $(ARGS)
+	  --ignore tests/tidy -m "not long" $(ARGS)
 
 integration: setup ## Tests with real processes, clients and Spark (ARGS= to pytest)
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/integration \
 	  -m "not long and not integrations" $(ARGS)
 
 long: setup ## The tests that `make test` leaves out: minutes of kills under Spark, tiering races
-	@$(BIN)/python -m pytest -q tests/integration -m long $(ARGS)
+	@$(BIN)/python -m pytest -q tests --ignore tests/tidy -m long $(ARGS)
 
 integrations: setup ## Flink, Storm, Hadoop, Streams, Connect, clients in Java, JavaScript, Go (JOB_KILLS=20 BROKER_KILLS=10)
 	@PYTHONPATH=tests:bench $(BIN)/python -m suites.parts || echo "what cannot be had is skipped"

@@ -1,4 +1,4 @@
-"""What travels through the city: topics with partitions and keys, JSON keys, table columns, values.
+"""The city's data: topics with partitions and keys, JSON keys, table columns, values.
 
 The records of cameras have the keys of the book they come from (Chinese); tables have English
 columns. Producers and consumers share these names and nothing else.

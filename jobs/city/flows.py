@@ -1,4 +1,4 @@
-"""What a flow of the city is, and what it gets: the seam between `run` and the six flows.
+"""The port between `run` and the six flows of the city.
 
 `run` starts every flow before the day, stops them after it in the same order (the ingest first, so
 that monitors see all of it), and prints a row of the proof for each of their figures.

@@ -1,4 +1,4 @@
-"""What police and traffic users ask for: JSON records of the instruction topics.
+"""Instructions of police and traffic users: JSON records of the instruction topics.
 
     {"instruction_id": "w1", "action": "watch", "vehicle": {"plate": "浙A00017"}}
     {"instruction_id": "w2", "action": "watch", "vehicle": {"body_colour": "红色", "brand": "Jeep"}}

@@ -1,4 +1,4 @@
-"""What the live service reports for each record that it reads: the rules, without I/O.
+"""The live service's rules: reports for each record that it reads, without I/O.
 
 An instruction holds for the records after it: it is *taken* at a position of every partition of
 the data topics, and that position is reported with it. So the service has no state but its own

@@ -1,4 +1,4 @@
-"""What moves in a video: boxes per frame, boxes linked to objects, and a short clip. Pure numpy.
+"""Motion in a video: boxes per frame, boxes linked to objects, and a short clip. Pure numpy.
 
 A frame's bright pixels, compared with the video's background, that touch each other are one box. A
 box that follows one of the frame before, a few pixels on, is the same object.

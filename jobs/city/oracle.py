@@ -1,4 +1,4 @@
-"""What the figures must be, from the world's truth alone: numpy, no Spark, no code of the flows."""
+"""The expected figures, from the world's truth alone: numpy, no Spark, no code of the flows."""
 
 from __future__ import annotations
 

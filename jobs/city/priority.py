@@ -1,4 +1,4 @@
-"""Who gets the processor first: brokers and services, then Spark's batch work.
+"""Priorities on the processor: brokers and services first, then Spark's batch work.
 
 On two cores the micro-batches take all that is left. What people wait for takes little, and must
 not stand in line behind them.

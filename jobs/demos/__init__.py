@@ -1,1 +1,1 @@
-"""What the demos share."""
+"""Shared by the demos."""

@@ -1,4 +1,4 @@
-"""What the scripts of jobs/ share: options, one summary line, exit codes, runs of AvailableNow.
+"""Shared by the scripts of jobs/: options, one summary line, exit codes, runs of AvailableNow.
 
 A script is a click command that `run_job` runs: exit code 0 when it is done, 1 when it failed, 2
 for wrong arguments. The summary is the only line on stdout, an error the last one on stderr, which

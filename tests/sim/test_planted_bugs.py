@@ -30,6 +30,7 @@ def test_a_planted_bug_is_seen(bug: Planted, monkeypatch: pytest.MonkeyPatch) ->
     pytest.fail(f"{bug.name}: nothing was seen in {SEEDS_MAX} seeds")
 
 
+@pytest.mark.long  # a minute in all; the other files hold such worlds in every run
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "-"))
 def test_without_it_the_same_world_holds(bug: Planted) -> None:
     assert run(0, plan=bug.plan(chaos_s=6.0), kind=bug.kind).violation is None

@@ -1,4 +1,4 @@
-"""What an operator's requests do to the broker itself. Wired late: the status needs the services.
+"""Requests of an operator to the broker itself. Wired late: the status needs the services.
 
 The requests (keys 10009, 10011, 10012) were calls of the control plane, which serves brokers only.
 """

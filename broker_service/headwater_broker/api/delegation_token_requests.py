@@ -1,4 +1,4 @@
-"""What the requests about delegation tokens (k38 to k41) have in common."""
+"""Shared by the requests about delegation tokens (k38 to k41)."""
 
 from __future__ import annotations
 

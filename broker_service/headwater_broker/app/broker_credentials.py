@@ -1,4 +1,4 @@
-"""What this broker shows to the others: the keys of the inter-broker listener, as of a client.
+"""Credentials of this broker towards others: the inter-broker listener's keys, as of a client.
 
 Certificates are read again when their files have changed, for new connections: brokers go on
 replicating while their certificates and authorities are replaced.

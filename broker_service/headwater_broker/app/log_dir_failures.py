@@ -1,4 +1,4 @@
-"""What a failed log directory means for the broker: replicas offline, the controller informed."""
+"""Failed log directories: replicas go offline, and the controller is informed (KIP-112)."""
 
 from __future__ import annotations
 

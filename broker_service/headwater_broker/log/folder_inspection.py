@@ -1,4 +1,4 @@
-"""What data folders hold before a broker opens them: their cluster id, and how many logs."""
+"""Inspects data folders before a broker opens them: their cluster id, and how many logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all logs of a broker share: files, clock, disk thread, error handlers."""
+"""Shared by all logs of a broker: files, clock, disk thread, error handlers."""
 
 from __future__ import annotations
 

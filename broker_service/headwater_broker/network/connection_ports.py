@@ -1,4 +1,4 @@
-"""What a listener and its connections need of each other, as protocols."""
+"""Protocols between a listener and its connections."""
 
 from __future__ import annotations
 

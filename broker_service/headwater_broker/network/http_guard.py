@@ -1,4 +1,4 @@
-"""Who is let in to the status port: the Host header, and a bearer token (RFC 6750). Pure.
+"""Admission to the status port: the Host header, and a bearer token (RFC 6750). Pure.
 
 A web page of a stranger can have a browser send requests to this port under the stranger's own name
 (DNS rebinding), and read the replies. So the Host header must be an IP address or a name of this

@@ -1,4 +1,4 @@
-"""What the connections of a listener share in one iteration of the event loop (a turn).
+"""The budget of a listener's connections for one iteration of the event loop (a turn).
 
 A turn has a time budget for their requests. Its replies are written together when it ends, except
 in a quiet turn, whose one client should not wait.

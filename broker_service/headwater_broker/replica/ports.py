@@ -1,4 +1,4 @@
-"""What replication needs of the rest of the broker and of the world; handed in at construction."""
+"""Ports of replication to the rest of the broker and the world; handed in at construction."""
 
 from __future__ import annotations
 

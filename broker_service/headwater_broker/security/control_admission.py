@@ -1,4 +1,4 @@
-"""Who may call the control plane: brokers, by the certificate that they show (mTLS).
+"""Admission to the control plane: brokers only, by the certificate that they show (mTLS).
 
 A certificate's distinguished name becomes a principal by `ssl.principal.mapping.rules`; it must
 have ClusterAction on the cluster, as super users have. A forwarded admin request names its client's

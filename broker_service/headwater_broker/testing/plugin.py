@@ -17,6 +17,23 @@ if TYPE_CHECKING:
 MARKER = "headwater"
 OPTIONS = ("files", "properties")
 PORT_FIXTURE = "headwater_bootstrap"
+PACKAGES = (
+    "headwater",
+    "headwater_broker",
+    "headwater_gateway",
+    "headwater_spark",
+    "headwater_tier",
+)
+
+
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Take Headwater's packages out of pytest's assertion rewriting: pytest marks every package of
+    a distribution that has a plugin, and would compile a thousand modules anew in the first run."""
+    hook = early_config.pluginmanager.rewrite_hook
+    marked = getattr(hook, "_must_rewrite", None)  # not there with --assert=plain
+    if marked is not None:
+        marked.difference_update(PACKAGES)
+        hook.mark_rewrite()  # forgets the answers that were given before
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,4 +1,4 @@
-"""What a record of `__transaction_state` says, as `headwater dump-log --records` prints it."""
+"""Rows of `headwater dump-log --records` for the records of `__transaction_state`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages show, kept from the topics' records. Pure.
+"""The state behind the pages, kept from the topics' records. Pure.
 
 The state has sections; a record changes one or a few of them. A page gets whole sections, so a slow
 browser misses steps in between and nothing else.

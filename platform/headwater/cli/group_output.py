@@ -1,4 +1,4 @@
-"""What `headwater groups` and `headwater share-groups` print alike."""
+"""Output that `headwater groups` and `headwater share-groups` have in common."""
 
 from __future__ import annotations
 

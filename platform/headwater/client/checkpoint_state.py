@@ -1,4 +1,4 @@
-"""What a checkpoint keeps of a `CheckpointedProducer`: the transactions that it has to commit."""
+"""The part of a `CheckpointedProducer` in a checkpoint: the transactions that it has to commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the loop and a consumer's caller share: one lock, and news for a caller that waits."""
+"""Shared by the loop and a consumer's caller: one lock, and news for a caller that waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `Admin` tells of share groups, as tuples."""
+"""Results of `Admin` about share groups, as tuples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a consumer does for its caller, as steps: a generator that yields what it has to wait for.
+"""A consumer's work for its caller as steps: a generator that yields each wait.
 
 The two faces of the SDK run the same steps. `ThreadSteps` blocks its thread at each one; the
 `TaskSteps` of `headwater.client.aio` await it. Between two steps nothing waits, so that what a step

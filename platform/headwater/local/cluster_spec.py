@@ -1,4 +1,4 @@
-"""What a local cluster consists of: broker ids, ports and data folders, and the ZooKeeper address.
+"""A local cluster as data: broker ids, ports and data folders, and the ZooKeeper address.
 
 Broker i of a cluster with base port P serves clients on P+i, the control plane on P+100+i and its
 status page on P+200+i; ZooKeeper listens on P+300. In a secure cluster brokers reach each other on

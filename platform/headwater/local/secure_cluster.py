@@ -1,4 +1,4 @@
-"""What makes a local cluster secure: its secrets, the brokers' properties, the clients' properties.
+"""The security of a local cluster: its secrets, the brokers' properties, the clients' properties.
 
 Clients use the listener SECURE (TLS, SCRAM) on the usual ports; brokers reach each other by
 INTERNAL, where both sides show a certificate. Secrets are in D/security alone:

@@ -1,4 +1,4 @@
-"""What an operator changes: a gap is passed, a topic begins anew, a promoted mirror runs again."""
+"""An operator's changes: a gap is passed, a topic begins anew, a promoted mirror runs again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the buckets of one process of a mirror share."""
+"""Shared by the buckets of one process of a mirror."""
 
 from __future__ import annotations
 

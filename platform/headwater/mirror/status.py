@@ -1,4 +1,4 @@
-"""What is known of a mirror from outside: `headwater mirror status` and `positions`."""
+"""The mirror as seen from outside: `headwater mirror status` and `positions`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What TLS needs to know of an X.509 certificate: subject, validity, alternative names.
+"""Reads an X.509 certificate as far as TLS needs it: subject, validity, alternative names.
 
 The subject is rendered as Java's `X500Principal.getName()` renders it (RFC 2253), byte for byte:
 the names of principals in ACLs depend on it. OpenSSL has checked the certificates that come here.

@@ -1,4 +1,4 @@
-"""What is checked of each request before its route: Host, Origin, media type, session token. Pure.
+"""Checks of each request before its route: Host, Origin, media type, session token. Pure.
 
 A web page of a stranger could have a browser send requests here: under the stranger's own name (DNS
 rebinding: the Host), or across origins (Origin, Sec-Fetch-Site; for programs' paths the media type,

@@ -1,4 +1,4 @@
-"""Who asks: the login of a request, passed through to the brokers as the user's SASL. Pure.
+"""The login of a request, passed through to the brokers as the user's SASL. Pure.
 
 The gateway checks nothing itself: the brokers do, on a connection of that user.
 """

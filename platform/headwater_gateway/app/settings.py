@@ -1,4 +1,4 @@
-"""What a gateway is told at its start."""
+"""The settings of a gateway."""
 
 from __future__ import annotations
 

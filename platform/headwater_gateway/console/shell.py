@@ -1,4 +1,4 @@
-"""What each view stands on: rendered pages, the clients of who asks, plans and confirmations."""
+"""The base of each view: rendered pages, the clients of the user, plans and confirmations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a write request leads to: the records to write, and the reply to give once they are read
+"""The decision on a write request: the records to write, and the reply to give once they are read
 back. Pure: commands are functions of a state and a request."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is checked of each request before its route: Host, Origin, media type, size. Pure.
+"""Checks of each request before its route: Host, Origin, media type, size. Pure.
 
 The API reads no cookie. A web page of a stranger could still have a browser send requests here:
 under the stranger's own name (DNS rebinding: the Host), or across origins (the Origin; the media

@@ -1,4 +1,4 @@
-"""What the resources use: the store, the schema languages, the rights."""
+"""Shared by the resources: the store, the schema languages, the rights."""
 
 from __future__ import annotations
 

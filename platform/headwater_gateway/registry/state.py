@@ -1,4 +1,4 @@
-"""What `_schemas` says: subjects, ids, configs, modes; `replay` alone changes it (Confluent's
+"""The state in `_schemas`: subjects, ids, configs, modes; `replay` alone changes it (Confluent's
 `LookupCache`). A published state is never changed: `copy` comes first."""
 
 from __future__ import annotations

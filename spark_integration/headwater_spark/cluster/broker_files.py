@@ -1,4 +1,4 @@
-"""What a broker's task writes on its host: configuration, key and certificates. No pyspark.
+"""Files of a broker's task on its host: configuration, key and certificates. No pyspark.
 
     D/conf/broker-0.properties               0600: it may hold passwords
     D/security/broker-0/keystore.pem         the key, made here, and the driver's word for it

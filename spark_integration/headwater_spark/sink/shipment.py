@@ -1,4 +1,4 @@
-"""What the driver decides for one write before its tasks run. Imports no pyspark."""
+"""The driver's decisions for one write before its tasks run. Imports no pyspark."""
 
 from __future__ import annotations
 

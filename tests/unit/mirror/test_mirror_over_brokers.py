@@ -160,8 +160,8 @@ def test_an_offset_that_the_target_committed_itself_stays(pair: tuple[str, str])
         admin.alter_group_offsets("denied", {tp: 4})
     given = properties(source, target, topics="groups", mirror_id="g", groups_deny="denied")
     with Admin(target) as admin, RunningMirror(given):
-        until(lambda: admin.list_group_offsets("ahead"), "translated")
-        until(lambda: admin.list_group_offsets("own"), "translated")
+        for group in ("moving", "own", "ahead"):
+            until(lambda g=group: admin.list_group_offsets(g), "translated")  # type: ignore[misc]
         assert admin.list_group_offsets("moving")[tp] == OffsetAndMetadata(4, "note", -1)
         assert admin.list_group_offsets("ahead")[tp].offset == 9
         admin.alter_group_offsets("own", {tp: 1})

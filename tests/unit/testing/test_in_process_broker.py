@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.assertion.rewrite import AssertionRewritingHook
 from confluent_kafka import Consumer as ConfluentConsumer
 
 from headwater import (
@@ -26,6 +28,12 @@ from headwater.aio import AsyncProducer
 from headwater.client.admin.client import Admin
 from headwater.client.blocking.connection import BlockingConnection
 from headwater_broker.testing import BrokerFailedError, InProcessBroker
+
+PLUGINS_OWN = {
+    "headwater_broker",
+    "headwater_broker.testing",
+    "headwater_broker.testing.plugin",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +53,14 @@ def values(broker: InProcessBroker, topic: str, count: int, **options: object) -
             for rows in consumer.poll(5000).values():
                 found += [row.value or b"" for row in rows]
     return found
+
+
+def test_pytest_compiles_no_module_of_headwater_anew(headwater_broker: InProcessBroker) -> None:
+    """pytest would rewrite the asserts of a plugin's whole distribution: 30 s in a first run."""
+    ours = [m for name, m in sys.modules.items() if name.startswith(("headwater.", "headwater_"))]
+    rewritten = [m.__name__ for m in ours if isinstance(m.__loader__, AssertionRewritingHook)]
+    assert len(ours) > 300
+    assert set(rewritten) <= PLUGINS_OWN
 
 
 def test_no_port_is_open(headwater_broker: InProcessBroker, headwater_topic: str) -> None:

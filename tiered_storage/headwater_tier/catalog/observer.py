@@ -1,4 +1,4 @@
-"""What the catalog takes from the brokers: log ends, leader epochs, and the groups' offsets."""
+"""The catalog's view of the brokers: log ends, leader epochs, and the groups' offsets."""
 
 from __future__ import annotations
 

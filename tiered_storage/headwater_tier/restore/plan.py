@@ -1,4 +1,4 @@
-"""What a restored cluster begins with, out of the catalog and the ends of the tables. Pure.
+"""The beginning of a restored cluster, out of the catalog and the ends of the tables. Pure.
 
 Offsets: no partition may give an offset that anybody has seen. The last observed log end is
 seconds old, or hours if the catalog was not kept while producers went on. So each log starts above

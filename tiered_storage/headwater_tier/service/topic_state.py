@@ -1,4 +1,4 @@
-"""What the service knows of one topic: its table's ends with those planned, errors, counts."""
+"""The service's state of one topic: its table's ends with those planned, errors, counts."""
 
 from __future__ import annotations
 

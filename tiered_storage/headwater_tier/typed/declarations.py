@@ -1,4 +1,4 @@
-"""What a topic's configs declare of its records, and since which offsets a table goes by it. Pure.
+"""A topic's declarations of its records by configs, and the offsets since which each holds. Pure.
 
 A typed table keeps the list of its declarations, each with the offsets that it starts from, as a
 property: decoding an old record again, for quarantine or replay, then gives the same row.

@@ -1,4 +1,4 @@
-"""What the derived tables of a topic hold, for `headwater tier typed` and its status."""
+"""The contents of a topic's derived tables, for `headwater tier typed` and its status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What CreateAcls and DeleteAcls share: rights, this broker's copy of the ACLs, audit lines."""
+"""Shared by CreateAcls and DeleteAcls: rights, this broker's copy of the ACLs, audit lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a group shard sees of the broker around it."""
+"""The rest of the broker, as a group shard sees it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parts of a group shard share: the groups of every kind, deadlines, settings. Pure."""
+"""Shared by the parts of a group shard: groups of every kind, deadlines, settings. Pure."""
 
 from __future__ import annotations
 

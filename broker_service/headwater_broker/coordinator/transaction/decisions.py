@@ -1,4 +1,4 @@
-"""What each request makes of a transactional id: the next state, the reply, or the refusal.
+"""Decisions on a transactional id, one per request: next state and reply, or a refusal.
 
 The decisions of Kafka's `TransactionCoordinator`, as pure functions: a decision returns the next
 `Transaction`, which its caller stores in the log before anything acts on it. KIP-98, KIP-360,

@@ -1,4 +1,4 @@
-"""What operators ask of a sink's coordinator: describe, delete, take over. Pure."""
+"""Operators' requests to a sink's coordinator: describe, delete, take over. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `AsyncProducer` returns for records and tables: to be awaited, or not.
+"""Results of `AsyncProducer` for records and tables: to be awaited, or not.
 
 A batch wakes its waiters in one step. Cancelling an `await` ends that wait, and nothing else.
 """

@@ -1,4 +1,4 @@
-"""What makes an asyncio client an `async with` block: it starts, and is closed."""
+"""Base of the asyncio clients as `async with` blocks: started on entry, closed on exit."""
 
 from __future__ import annotations
 

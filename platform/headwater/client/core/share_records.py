@@ -1,4 +1,4 @@
-"""What a ShareFetch response has acquired for this member, as records. Pure.
+"""Records that a ShareFetch response has acquired for this member. Pure.
 
 A response holds whole batches; which of their offsets are this member's say its acquired ranges.
 Acquired offsets without a record (compacted away, or control records) are gaps, and acknowledged as

@@ -1,5 +1,5 @@
-"""What members of the "sticky" assignor tell of their last assignment, in the user data of their
-subscription (Java's StickyAssignor). Pure.
+"""The last assignment of a member of the "sticky" assignor, as user data of its subscription
+(Java's StickyAssignor). Pure.
 
 That protocol is eager: a member has given up its partitions when it joins, and names them here.
 """

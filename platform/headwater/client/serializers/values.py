@@ -1,4 +1,4 @@
-"""What a serializer is, where it is used, and typed topics (Kafka's Serde). Pure."""
+"""Serializers as protocols, and typed topics (Kafka's Serde). Pure."""
 
 from __future__ import annotations
 

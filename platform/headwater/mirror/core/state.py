@@ -1,4 +1,4 @@
-"""What the mirror stores in `__mirror.N.positions` on the target: keys, JSON values, their fold.
+"""The mirror's state in `__mirror.N.positions` on the target: keys, JSON values, their fold.
 
 A bucket's partition has, per mirrored partition, a position and the chunks of its offset map; of
 the bucket a heartbeat; in bucket 0 the groups whose offsets were written; `promoted` once the

@@ -1,4 +1,4 @@
-"""What one scrape tells of a cluster: brokers, partitions, offsets, groups (by `Admin` only)."""
+"""One scrape of a cluster: brokers, partitions, offsets, groups (by `Admin` only)."""
 
 from __future__ import annotations
 

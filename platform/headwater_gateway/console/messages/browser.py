@@ -1,4 +1,4 @@
-"""What the message browser does for one request: from an address to events, lines or a record."""
+"""The message browser for one request: from an address to events, lines or a record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker is told to do with records, and what it answers. Pure."""
+"""Jobs of a message worker, and their answers. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what: ACLs, users with passwords, quotas."""
+"""Rights: ACLs, users with passwords, quotas."""
 
 from __future__ import annotations
 

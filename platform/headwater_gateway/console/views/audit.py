@@ -1,4 +1,4 @@
-"""What was changed through this gateway, and by whom."""
+"""Changes made through this gateway, each with its user."""
 
 from __future__ import annotations
 

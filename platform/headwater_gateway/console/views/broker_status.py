@@ -1,4 +1,4 @@
-"""What Headwater's brokers tell of themselves: rates, memory, uptime. Others have no such API."""
+"""The status of Headwater's brokers: rates, memory, uptime. Others have no such API."""
 
 from __future__ import annotations
 

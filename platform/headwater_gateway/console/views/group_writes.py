@@ -1,4 +1,4 @@
-"""What the page of a group can change: its offsets, and whether it is there at all."""
+"""Changes of a group from its page: its offsets, and its deletion."""
 
 from __future__ import annotations
 

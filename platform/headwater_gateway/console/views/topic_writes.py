@@ -1,4 +1,4 @@
-"""What the page of a topic can change: partitions, replicas, leaders, records, the topic itself."""
+"""Changes of a topic from its page: partitions, replicas, leaders, records, the topic itself."""
 
 from __future__ import annotations
 

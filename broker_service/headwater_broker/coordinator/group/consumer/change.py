@@ -1,4 +1,4 @@
-"""What one decision makes of a consumer group: its records, and the group as it will be. Pure.
+"""The change of a consumer group by one decision: records, and the group after them. Pure.
 
 A decision must not change the group itself: only the replay of its records does. Later steps of the
 decision see what earlier ones decided through this.

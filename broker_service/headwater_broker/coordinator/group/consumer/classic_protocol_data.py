@@ -1,4 +1,4 @@
-"""What members of the classic protocol say and are told: Kafka's ConsumerProtocol. Pure."""
+"""Data of the classic protocol in consumer groups: Kafka's ConsumerProtocol. Pure."""
 
 from __future__ import annotations
 

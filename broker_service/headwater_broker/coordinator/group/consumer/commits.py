@@ -1,4 +1,4 @@
-"""Who may commit and fetch offsets of a consumer group (KIP-848, KIP-1251). Pure."""
+"""Members that may commit and fetch offsets of a consumer group (KIP-848, KIP-1251). Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What consumer groups went through on this broker: rebalances, their time, fenced members."""
+"""Counters of consumer groups on this broker: rebalances, their time, fenced members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tools change of a share group's share partitions: start offsets, deletion. Pure.
+"""Changes of share partitions by tools: start offsets, deletion (KIP-932). Pure.
 
 The states themselves are the share coordinators'; each change is recorded before they are asked, so
 that it can be finished after a failover.

@@ -1,4 +1,4 @@
-"""What an assignor of a consumer group is given and answers: Kafka's GroupSpec, GroupAssignment."""
+"""Input and output of a consumer group's assignor: Kafka's GroupSpec and GroupAssignment."""
 
 from __future__ import annotations
 

@@ -70,11 +70,8 @@ def nothing_yet(group: str) -> ShareBatch:
 
 def from_json(value: object, group: str) -> ShareBatch:
     """Parse an offset of a checkpoint. Raises UsageError for that of another source or group."""
-    is_known = isinstance(value, Mapping) and (value.keys(), value.get("v")) in (
-        (_FIELDS, FORMAT_VERSION),
-        (_HOLDS_FIELDS, HOLDS_VERSION),
-    )
-    if not is_known or not isinstance(value, Mapping):
+    kinds = ((_FIELDS, FORMAT_VERSION), (_HOLDS_FIELDS, HOLDS_VERSION))
+    if not isinstance(value, Mapping) or (set(value), value.get("v")) not in kinds:
         text = json.dumps(value)[:_EXCERPT_CHARS]
         raise UsageError(
             f"the checkpoint holds an offset that no share source of this version wrote: {text}."

@@ -13,6 +13,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headwater.client.addresses import parse_bootstrap
 from headwater.errors import UsageError
 from headwater_spark.task_security import is_security_option
 
@@ -97,7 +98,7 @@ class OptionReader:
         value = self.text(name)
         if value is None:
             return None
-        if not value.isdigit() or int(value) < 1:
+        if not value.isdecimal() or int(value) < 1:
             raise UsageError(f"option {name!r} must be a whole number of at least 1, not {value!r}")
         return int(value)
 
@@ -113,6 +114,10 @@ class OptionReader:
             raise UsageError(
                 'option "kafka.bootstrap.servers" is missing: give host:port[,host:port...]'
             )
+        try:
+            parse_bootstrap(value)
+        except UsageError as error:
+            raise UsageError(f"option {SERVERS[0]!r}: {error}") from error
         return value
 
     def storage_options(self) -> tuple[tuple[str, str], ...]:

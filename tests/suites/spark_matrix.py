@@ -4,6 +4,9 @@
     python -m suites.spark_matrix --steps before-commit --victims driver broker
     python -m suites.spark_matrix --minutes 15                   # random kills instead
     python -m suites.spark_matrix --plant commit-swallowed       # the judge must catch it
+    python -m suites.spark_matrix --missing --seconds 150        # cells that the docs' table lacks
+
+`--write` puts what came of a run into docs/fault-harness.md; a matrix may be run in slices.
 
 A real Spark (local-cluster), three real brokers, real kills. For a cell of the matrix the suite
 arms a crash point (`suites/spark_hooks`), feeds rows, waits until a process stands still at the
@@ -14,13 +17,15 @@ of committed records reads all the time. `suites.spark_judge` compares all of it
 from __future__ import annotations
 
 import argparse
+import datetime
 import math
 import os
 import random
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +33,7 @@ from unittest import mock
 
 from integration.cluster import LocalCluster
 from integration.conftest import next_base_port
-from suites import spark_judge
+from suites import spark_cells, spark_judge
 from suites.clusters import BROKERS
 from suites.spark_judge import Finding
 from suites.spark_pipeline import BOTH, KINDS, SINK
@@ -45,7 +50,7 @@ from suites.spark_query import (
 )
 
 ROWS = 200
-REACH_S = 40.0
+REACH_S = 120.0
 QUIET_S = 0.7
 KILLS_EVERY_S = (2.0, 12.0)
 STEPS: dict[str, tuple[str, ...]] = {
@@ -134,10 +139,15 @@ def crash(query: QueryUnderTest, tail: Tail, cell: Cell) -> list[Finding]:
 
 
 def matrix(
-    kind: str, cells: Sequence[Cell], plant: str = "", seconds: float = math.inf
-) -> tuple[list[Row], list[Finding]]:
-    """Run cells one after the other on one query; a row for each, and the judgement of all.
-    After so many seconds no cell begins."""
+    kind: str,
+    cells: Sequence[Cell],
+    plant: str = "",
+    seconds: float = math.inf,
+    report: Callable[[Row], None] = lambda _row: None,
+) -> list[Row]:
+    """Run cells one after the other on one query, and judge the whole output after each; a row for
+    each, also to `report`. It ends with the first cell that is not exact, as its output is the
+    start of the next one. After so many seconds no cell begins."""
     rows: list[Row] = []
     end = time.monotonic() + seconds
     with query_under_test(kind, plant) as (query, tail):
@@ -145,24 +155,27 @@ def matrix(
         for cell in cells:
             started = time.monotonic()
             if started > end:
-                print(f"{kind:5} {cell!s:34} left out", flush=True)
-                continue
+                break
             try:
                 found = crash(query, tail, cell)
             except StuckError as error:
                 found = [Finding(spark_judge.STUCK, str(error))]
-            rows.append(Row(cell, time.monotonic() - started, tuple(found)))
-            print(f"{kind:5} {cell!s:34} {rows[-1].seconds:5.1f} s  {_words(found)}", flush=True)
-        findings = query.judged(tail)
+            took = time.monotonic() - started
+            rows.append(Row(cell, took, (*found, *query.judged(tail))))
+            print(f"{kind:5} {cell!s:34} {took:5.1f} s  {_words(rows[-1].findings)}", flush=True)
+            report(rows[-1])
+            if rows[-1].findings:
+                break
         print(
             f"{kind}: {len(rows)} crashes, {query.restarts} restarts after a failure, "
-            f"{query.count} rows in, {len(query.points.commits())} epochs: {_words(findings)}",
+            f"{query.count} rows in, {len(query.points.commits())} epochs, "
+            f"{len(cells) - len(rows)} cells left out",
             flush=True,
         )
-    return rows, [*findings, *(finding for row in rows for finding in row.findings)]
+    return rows
 
 
-def random_kills(kind: str, minutes: float, seed: int) -> list[Finding]:
+def random_kills(kind: str, minutes: float, seed: int, is_written: bool = False) -> list[Finding]:
     """Kills of random victims at random moments, while rows flow."""
     chance = random.Random(seed)
     kills: dict[str, int] = {}
@@ -179,21 +192,64 @@ def random_kills(kind: str, minutes: float, seed: int) -> list[Finding]:
             kills[victim] = kills.get(victim, 0) + 1
         query.wait_for_output(tail)
         findings = query.judged(tail)
-        print(
-            f"{kind}, seed {seed}: {sum(kills.values())} kills {kills}, {query.restarts} restarts"
-            f" after a failure, {query.count} rows in: {_words(findings)}",
-            flush=True,
+        said = (
+            f"{sum(kills.values())} kills ("
+            + ", ".join(f"{count} x {victim}" for victim, count in sorted(kills.items()))
+            + f"), {query.restarts} restarts after a failure, {query.count} rows: "
         )
+        print(f"{kind}, seed {seed}: {said}{_words(findings)}", flush=True)
+        if is_written:
+            kinds = ", ".join(sorted({finding.kind for finding in findings}))
+            day = datetime.date.today().isoformat()
+            run = f"`--kinds {kind} --minutes {minutes:g} --seed {seed}`"
+            spark_cells.write_lines({run: f"{said}{f'**{kinds}**' if kinds else 'exact'} ({day})"})
     return findings
 
 
-def is_caught(plant: str) -> bool:
-    """Whether the judge sees a planted bug."""
+def caught(plant: str) -> list[str]:
+    """What the judge says of a planted bug; nothing: it is missed."""
     kind, step, victim = PLANTS[plant]
-    _, findings = matrix(kind, [Cell(step, victim)], plant)
-    kinds = {finding.kind for finding in findings} - {spark_judge.STUCK}
-    print(f"{plant}: {f'caught: {sorted(kinds)}' if kinds else 'MISSED'}", flush=True)
-    return bool(kinds)
+    (row,) = matrix(kind, [Cell(step, victim)], plant)
+    kinds = sorted({finding.kind for finding in row.findings} - {spark_judge.STUCK})
+    print(f"{plant}: {f'caught: {kinds}' if kinds else 'MISSED'}", flush=True)
+    return kinds
+
+
+def _plants(names: Sequence[str], *, is_written: bool) -> int:
+    found = {plant: caught(plant) for plant in names}
+    if is_written:
+        day = datetime.date.today().isoformat()
+        spark_cells.write_lines(
+            {
+                f"`--plant {plant}`": f"{'found: ' + ', '.join(kinds) if kinds else '**missed**'}"
+                f" ({day})"
+                for plant, kinds in found.items()
+            }
+        )
+    return 0 if all(found.values()) else 1
+
+
+def _cells(kind: str, options: argparse.Namespace) -> list[Finding]:
+    steps = options.steps or STEPS[kind]
+    cells = [Cell(step, v) for v in options.victims for step in steps if step in STEPS[kind]]
+    if options.missing:
+        page = spark_cells.PAGE.read_text()
+        known = spark_cells.parsed(spark_cells.block_of(page, spark_cells.CELLS.format(kind=kind)))
+        cells = [cell for cell in cells if cell not in known]
+        print(f"{kind}: {len(cells)} cells are missing", flush=True)
+
+    def report(row: Row) -> None:
+        if options.write:
+            words = spark_cells.outcome(row.findings, row.seconds, datetime.date.today())
+            spark_cells.write_cells(kind, STEPS[kind], VICTIMS, {tuple(row.cell): words})
+
+    findings: list[Finding] = []
+    end = time.monotonic() + options.seconds
+    while cells and time.monotonic() < end:
+        rows = matrix(kind, cells, seconds=end - time.monotonic(), report=report)
+        findings += [finding for row in rows for finding in row.findings]
+        cells = cells[len(rows) :]
+    return findings
 
 
 def _words(findings: Sequence[Finding]) -> str:
@@ -209,19 +265,19 @@ def main(arguments: Iterable[str]) -> int:
     parser.add_argument("--seconds", type=float, default=math.inf, help="then no cell begins")
     parser.add_argument("--minutes", type=float, help="random kills for so long")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--missing", action="store_true", help="only cells that the docs lack")
+    parser.add_argument("--write", action="store_true", help="put the outcomes into the docs")
     parser.add_argument("--plant", nargs="+", choices=PLANTS, help="bugs that must be caught")
     options = parser.parse_args(list(arguments))
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     if options.plant:
-        caught = [is_caught(plant) for plant in options.plant]
-        return 0 if all(caught) else 1
+        return _plants(options.plant, is_written=options.write)
     findings: list[Finding] = []
     for kind in options.kinds:
         if options.minutes:
-            findings += random_kills(kind, options.minutes, options.seed)
-            continue
-        steps = options.steps or STEPS[kind]
-        cells = [Cell(step, v) for v in options.victims for step in steps if step in STEPS[kind]]
-        findings += matrix(kind, cells, seconds=options.seconds)[1]
+            findings += random_kills(kind, options.minutes, options.seed, options.write)
+        else:
+            findings += _cells(kind, options)
     return 1 if findings else 0
 
 

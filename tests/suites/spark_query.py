@@ -26,10 +26,10 @@ from suites.spark_pipeline import ALERTS, BOTH
 HOOKS = Path(__file__).parent / "spark_hooks"
 MASTER = "local-cluster[1,2,1024]"
 PARTITIONS = 4
-START_S = 120.0
-CATCH_UP_S = 150.0
-PLANTED_CATCH_UP_S = 50.0
-DECIDED_S = 90.0
+START_S = 600.0
+CATCH_UP_S = 240.0
+PLANTED_CATCH_UP_S = 90.0
+DECIDED_S = 180.0
 ZOMBIE_S = 60.0
 POLL_S = 0.05
 DOWN_S = 1.0

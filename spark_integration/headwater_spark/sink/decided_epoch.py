@@ -14,6 +14,10 @@ written, and commits or aborts the epoch. Without the fence, the driver of the e
 still be between steps 2 and 3, and its commit would follow the abort.
 
 Tickets, not epochs, are compared in the table: two attempts at one epoch must be told apart.
+
+Step 4 has a time limit. Once the table has decided, nothing is lost by giving up: the epoch stays
+prepared, or is committed without our knowing, and the next attempt settles it. Without the limit, a
+query whose brokers are gone could not be stopped.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from enum import Enum
 from typing import Protocol
 
 from headwater.client.blocking.epoch_client import EpochWriter, Participant, SinkFencedError
+from headwater.client.epoch_errors import EpochError
 from headwater.client.sink_values import SinkDescription, SinkEpoch
 from headwater.errors import HeadwaterError
 from headwater.wire.epoch_values import EpochState, EpochStatus
@@ -77,6 +82,11 @@ class EpochCalls(Protocol):
 
 class UndecidedEpochError(HeadwaterError):
     """A prepared epoch whose decision the table does not show any more."""
+
+
+class PendingCommitError(HeadwaterError):
+    """The table has the epoch, and the brokers did not confirm the commit of its topics in time.
+    The next attempt, of any run, commits it."""
 
 
 class DisagreementError(HeadwaterError):
@@ -151,7 +161,7 @@ class DecidedEpoch:
         write_table: Callable[[EpochWriter], bool],
     ) -> None:
         """Write topics and table, and commit both. Raises when neither has the epoch's rows, or
-        when the next attempt must settle the epoch.
+        when the next attempt must settle the epoch (PendingCommitError: the table has it).
 
         `write_table` returns False when the table passed over the write, because a fence or a
         write of a later ticket is in it.
@@ -176,7 +186,23 @@ class DecidedEpoch:
             return
         if not is_written:
             raise self._fenced()
-        self._calls.commit(self._writer, (), is_prepared=True)
+        self._commit(self._writer)
+
+    def _commit(self, writer: EpochWriter) -> None:
+        """Commit what the table has decided. Raises PendingCommitError."""
+        try:
+            self._calls.commit(writer, (), is_prepared=True)
+        except EpochError:
+            raise
+        except (OSError, HeadwaterError) as error:
+            raise PendingCommitError(
+                f"{writer} is decided, as the table has its rows, but the brokers did not confirm"
+                f" its commit in the topics: {error}. Nothing is lost, and nothing has to be"
+                " undone: once the brokers answer, start the query again with the same checkpoint."
+                " It first commits the epoch, and does not write it again; until then"
+                " read_committed readers of its topics wait behind it. headwater.retry.timeout.ms"
+                " in the options sits out longer outages"
+            ) from error
 
     def _abandon(self) -> None:
         """Abort before the table was written. Best effort: an open epoch has a deadline, and one
@@ -219,7 +245,7 @@ class DecidedEpoch:
                 " not"
             )
         if verdict is Verdict.WRITTEN:
-            self._calls.commit(writer, (), is_prepared=True)
+            self._commit(writer)
             return True
         status = self._calls.abort(writer, is_prepared=True)
         if status is not EpochStatus.ABORTED:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from headwater.errors import UsageError
+from headwater.topic_names import topic_name_fault
 from headwater_spark import kafka_options
 from headwater_spark.options import (
     CLIENT_ID,
@@ -28,6 +29,9 @@ from headwater_spark.options import (
 from headwater_spark.task_security import NO_SECURITY, TaskSecurity, task_security
 
 OffsetMap = dict[tuple[str, int], int]
+
+PARTITION_MAX = 2**31 - 1
+OFFSET_MAX = 2**63 - 1
 
 MAX_TRIGGER_DELAY_S = 900.0
 """The default of `maxTriggerDelay`, as in Spark's Kafka source."""
@@ -224,6 +228,7 @@ def _subscription(options: OptionReader) -> Subscription:
         topics = tuple(sorted({t.strip() for t in value.split(",") if t.strip()}))
         if not topics:
             raise UsageError("option 'subscribe' names no topic")
+        _check_topics(name, topics)
         return Subscription(topics=topics)
     if name == "subscribePattern":
         try:
@@ -231,11 +236,34 @@ def _subscription(options: OptionReader) -> Subscription:
         except re.error as e:
             raise UsageError(f"option 'subscribePattern' is no regular expression: {e}") from e
         return Subscription(pattern=value)
-    document = _document("assign", value)
-    pairs = {(t, int(p)) for t, numbers in document.items() for p in numbers}
+    return Subscription(assigned=_assigned(value))
+
+
+def _assigned(text: str) -> tuple[tuple[str, int], ...]:
+    example = 'e.g. {"flights":[0,2]}'
+    pairs = set()
+    for topic, numbers in _document("assign", text, example).items():
+        _check_topics("assign", (topic,))
+        if not isinstance(numbers, list):
+            raise UsageError(
+                f"option 'assign': topic {topic!r} needs a list of partitions, {example};"
+                f" got {numbers!r}"
+            )
+        for number in numbers:
+            if type(number) is not int or not 0 <= number <= PARTITION_MAX:
+                raise UsageError(
+                    f"option 'assign': {number!r} is no partition of topic {topic!r}, {example}"
+                )
+        pairs |= {(topic, number) for number in numbers}
     if not pairs:
-        raise UsageError("option 'assign' names no partition")
-    return Subscription(assigned=tuple(sorted(pairs)))
+        raise UsageError(f"option 'assign' names no partition, {example}")
+    return tuple(sorted(pairs))
+
+
+def _check_topics(option: str, topics: Iterable[str]) -> None:
+    for topic in topics:
+        if fault := topic_name_fault(topic):
+            raise UsageError(f"option {option!r}: {fault}")
 
 
 def _table_start(options: OptionReader) -> TableStart | None:
@@ -249,7 +277,7 @@ def _table_start(options: OptionReader) -> TableStart | None:
     if time is not None:
         return TableStart(time_ms=_time_ms("fromTimestamp", time))
     assert version is not None
-    if version.isdigit():
+    if version.isdecimal():
         return TableStart(version=int(version))
     example = 'e.g. 12, or {"flights":12,"alerts":3} for several topics'
     document = _document("fromDeltaVersion", version, example)
@@ -291,7 +319,7 @@ def _bound(options: OptionReader, side: str, default: int, streaming: bool) -> B
     """`startingTimestamp` wins over `...ByTimestamp`, which wins over `...Offsets` (as Spark)."""
     timestamp = options.text(f"{side}Timestamp")
     if timestamp is not None:
-        if not timestamp.isdigit():
+        if not timestamp.isdecimal():
             raise UsageError(f"option '{side}Timestamp' must be milliseconds, not {timestamp!r}")
         return Bound(default, timestamp_all_ms=int(timestamp))
     name = f"{side}OffsetsByTimestamp"
@@ -327,7 +355,11 @@ def _offset_map(name: str, text: str, *, lowest: int) -> OffsetMap:
             raise UsageError(f"option {name!r}: topic {topic!r} needs partitions, {_EXAMPLE}")
         for partition, value in partitions.items():
             is_number = isinstance(value, int) and not isinstance(value, bool)
-            if not str(partition).isdigit() or not is_number or value < lowest:
+            if (
+                not (partition.isdecimal() and int(partition) <= PARTITION_MAX)
+                or not is_number
+                or not lowest <= value <= OFFSET_MAX
+            ):
                 raise UsageError(
                     f"option {name!r}: {value!r} of topic {topic!r}, partition {partition!r} is not"
                     f" allowed, {_EXAMPLE}"
@@ -346,5 +378,5 @@ def _document(name: str, text: str, example: str = _EXAMPLE) -> dict[str, Any]:
         hint = "earliest, latest or " if name in ("startingOffsets", "endingOffsets") else ""
         raise UsageError(f"option {name!r} must be {hint}JSON, {example}; got {text!r}") from e
     if not isinstance(document, dict):
-        raise UsageError(f"option {name!r} must be a JSON object, {example}")
+        raise UsageError(f"option {name!r} must be a JSON object, {example}; got {text!r}")
     return document

@@ -21,7 +21,7 @@ from typing import Any
 
 HOOK_FAILED = 97
 POLL_S = 0.02
-HELD_MAX_S = 60.0
+HELD_MAX_S = 120.0
 FOLDER = os.environ.get("HEADWATER_SPARK_POINTS", "")
 
 

@@ -222,6 +222,14 @@ def test_a_commit_that_never_reached_a_coordinator_fails_in_time() -> None:
     assert len(brokers.asked) == 1
 
 
+def test_the_commit_of_a_prepared_epoch_is_given_up_in_time() -> None:
+    lost = [TimeoutError("no reply")] + [
+        code(CommitEpochResponse, ErrorCode.COORDINATOR_NOT_AVAILABLE) for _ in range(40)
+    ]
+    with pytest.raises(KafkaTimeoutError, match="did not succeed within 5 s"):
+        Brokers(*lost, committed()).client().commit(WRITER, (), is_prepared=True)
+
+
 def test_a_refusal_after_a_lost_reply_of_a_commit_is_an_unknown_outcome() -> None:
     denied = code(CommitEpochResponse, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     with pytest.raises(EpochOutcomeUnknownError, match="may be committed or not"):

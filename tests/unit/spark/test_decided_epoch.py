@@ -9,7 +9,11 @@ import pytest
 
 from headwater.client.blocking.epoch_client import SinkFencedError
 from headwater.client.epoch_errors import EpochError
-from headwater_spark.sink.decided_epoch import DisagreementError, UndecidedEpochError
+from headwater_spark.sink.decided_epoch import (
+    DisagreementError,
+    PendingCommitError,
+    UndecidedEpochError,
+)
 from unit.spark.decided_epochs import CrashError, Hook, World, nothing
 
 
@@ -143,6 +147,32 @@ def test_a_table_write_that_fails_after_its_commit_counts() -> None:
     world.attempt(1, 1, _failing("after write"))
     world.check()
     assert [epoch for epoch, _ in world.table.rows] == [0, 1]
+
+
+@pytest.mark.parametrize("failed", ["before commit", "after commit"])
+def test_a_commit_that_brokers_do_not_confirm_is_left_to_the_next_attempt(failed: str) -> None:
+    """Whether they have served it or not, and whatever crashes the next attempts."""
+    for crash in range(-1, len(RECOVERY_STEPS)):
+        world = _one_epoch()
+        with pytest.raises(PendingCommitError, match=r"epoch 1 of sink 'sink' is decided.*disk"):
+            world.attempt(1, 1, _failing(failed))
+        assert world.table.rows[-1][0] == 1
+        with suppress(CrashError):
+            world.attempt(1, 2, Steps(crash))
+        world.attempt(1, 3)
+        world.check()
+        assert [epoch for epoch, _ in world.table.rows] == [0, 1]
+
+
+@pytest.mark.parametrize("failed", ["before commit", "after commit"])
+def test_a_recovery_whose_commit_is_not_confirmed_is_left_to_the_one_after(failed: str) -> None:
+    world = _one_epoch()
+    with pytest.raises(CrashError):
+        world.attempt(1, 1, _crash_at("after write"))
+    with pytest.raises(PendingCommitError):
+        world.attempt(1, 2, _failing(failed))
+    world.attempt(1, 3)
+    world.check()
 
 
 def test_a_batch_that_raises_leaves_nothing_open() -> None:

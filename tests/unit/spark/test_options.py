@@ -135,11 +135,34 @@ def test_storage_options_are_collected() -> None:
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss"),
         ({"kafka.isolation.level": "dirty"}, "kafka.isolation.level"),
         ({"assign": '{"a":[0]}'}, "exactly one"),
+        ({"subscribe": "a b"}, "option 'subscribe': topic 'a b'"),
+        ({"maxOffsetsPerTrigger": "²"}, "at least 1, not '²'"),
+        ({"startingOffsets": '{"a":{"0":9223372036854775808}}'}, "not allowed"),
+        ({"startingOffsets": '{"a":{"2147483648":1}}'}, "not allowed"),
+        ({"startingOffsets": "5"}, "got '5'"),
+        ({"kafka.bootstrap.servers": "a:b"}, "'kafka.bootstrap.servers': .* is not host:port"),
     ],
 )
 def test_bad_source_options(extra: dict[str, str], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         source_options({**GIVEN, **extra}, streaming=False)
+
+
+@pytest.mark.parametrize(
+    ("assign", "words"),
+    [
+        ('{"a":0}', r"topic 'a' needs a list of partitions, e.g. {\"flights\":\[0,2\]}; got 0"),
+        ('{"a":["0"]}', "'0' is no partition of topic 'a'"),
+        ('{"a":[-1]}', "-1 is no partition"),
+        ('{"a":[true]}', "True is no partition"),
+        ('{"a b":[0]}', "topic 'a b'"),
+        ('{"a":[]}', "names no partition"),
+        ("[0]", "must be a JSON object"),
+    ],
+)
+def test_bad_assignments(assign: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        source_options({"bootstrap.servers": "h:1", "assign": assign}, streaming=True)
 
 
 def test_a_stream_has_no_end() -> None:

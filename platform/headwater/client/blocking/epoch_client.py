@@ -214,6 +214,10 @@ class EpochClient:
         gone on to the next one (CheckpointMismatchError, SinkFencedError): once a request may have
         been served, it is repeated without a time limit until the coordinator tells its outcome.
         The one exception is EpochOutcomeUnknownError: the brokers refuse to tell it.
+
+        The commit of a prepared epoch ends with `retry_timeout_s`: whoever prepared it has its
+        decision elsewhere, and may ask again in any later run. It raises KafkaTimeoutError, and the
+        epoch is then prepared or committed.
         """
         request = CommitEpochRequest(
             **writer.fields(),
@@ -222,7 +226,7 @@ class EpochClient:
             participants=_rows(participants),
         )
         try:
-            reply = self._ask(writer, request, CommitEpochResponse, needs_outcome=True)
+            reply = self._ask(writer, request, CommitEpochResponse, needs_outcome=not is_prepared)
         except OutcomeUnknownError as e:
             raise epoch_error(
                 EpochOutcomeUnknownError,

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.integration
 
 CRASHED = "the task ends here"
 PARTITIONS = 2
-WAIT_S = 90
+WAIT_S = 180
 LOCK_MS = 15_000
 Step = Callable[[DataFrame], DataFrame]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import aiokafka
 import confluent_kafka
+import pyarrow as pa
 from confluent_kafka.aio import AIOProducer
 
 from headwater import Consumer, Producer
@@ -97,6 +98,64 @@ def confluent_send(bootstrap: str, topic: str, count: int) -> None:
     assert done == count
 
 
+def confluent_plain_send(bootstrap: str, topic: str, count: int) -> None:
+    """confluent-kafka without callbacks: nobody learns of a record that fails."""
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": LINGER_MS,
+            "queue.buffering.max.messages": 1_000_000,
+        }
+    )
+    for number in range(count):
+        producer.produce(topic, VALUE)
+        if number % 1000 == 0:
+            producer.poll(0)
+    assert producer.flush() == 0
+
+
+def headwater_send_and_wait(bootstrap: str, topic: str, count: int) -> None:
+    """Each record is acknowledged before the next is sent."""
+    with Producer(bootstrap, linger_ms=0) as producer:
+        for _ in range(count):
+            producer.send(topic, VALUE).result()
+
+
+def confluent_send_and_wait(bootstrap: str, topic: str, count: int) -> None:
+    """The same with confluent-kafka, by `flush`."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+    for _ in range(count):
+        producer.produce(topic, VALUE)
+        assert producer.flush() == 0
+
+
+def headwater_send_table(bootstrap: str, topic: str, count: int) -> None:
+    """One table of so many rows."""
+    table = pa.table({"value": pa.repeat(pa.scalar(VALUE), count)})
+    with Producer(bootstrap) as producer:
+        assert producer.send_table(topic, table, value="value").result().rows == count
+
+
+def headwater_read_arrow(bootstrap: str, topic: str, count: int) -> None:
+    """`poll_arrow`."""
+    with Consumer(bootstrap_servers=bootstrap) as consumer:
+        consumer.assign([(topic, 0)])
+        consumer.seek_to_beginning()
+        left = count
+        while left > 0:
+            left -= consumer.poll_arrow().num_rows
+
+
+def confluent_consume(bootstrap: str, topic: str, count: int) -> None:
+    """confluent-kafka's `consume`, a thousand records at a time."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "bench"})
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    left = count
+    while left > 0:
+        left -= len(consumer.consume(1000, 1.0))
+    consumer.close()
+
+
 def headwater_aio_read(bootstrap: str, topic: str, count: int) -> None:
     """`async for`."""
 
@@ -159,8 +218,27 @@ WORK: dict[str, Work] = {
     "aio send, AIOProducer": confluent_aio_send,
     "send": headwater_send,
     "send, confluent with callback": confluent_send,
+    "send, confluent without": confluent_plain_send,
+    "send and wait": headwater_send_and_wait,
+    "send and wait, confluent": confluent_send_and_wait,
+    "send_table": headwater_send_table,
+    "send_table, first of a process": headwater_send_table,
     "async for": headwater_aio_read,
     "async for, aiokafka": aiokafka_read,
     "poll": headwater_read,
     "poll, confluent": confluent_read,
+    "poll_arrow": headwater_read_arrow,
+    "consume, confluent": confluent_consume,
 }
+
+COUNTS = {
+    "send and wait": 2_000,
+    "send and wait, confluent": 2_000,
+    "send_table": 1_000_000,
+    "send_table, first of a process": 1_000_000,
+    "poll_arrow": 1_000_000,
+    "consume, confluent": 1_000_000,
+}
+"""Of works that are measured with another number of records than the others."""
+COLD = "send_table, first of a process"
+"""It is measured without a run before."""

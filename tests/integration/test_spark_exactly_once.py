@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from headwater_spark.sink.exactly_once import BatchFunction, EpochWrites, Exactl
 from headwater_spark.verify_command import Verified, verify
 from headwater_tier.delta import UsersTable
 from integration.cluster import LocalCluster
-from integration.conftest import next_base_port
 from integration.spark_sessions import spark_session
 
 pytestmark = pytest.mark.integration
@@ -60,20 +59,6 @@ class CrashingClient(EpochClient):
         return is_complete
 
 
-class BrokerDiesClient(EpochClient):
-    """The broker dies between the table's commit and that of the topics."""
-
-    def __init__(self, cluster: LocalCluster, servers: str, **options: Any) -> None:
-        super().__init__(servers, **options)
-        self._cluster = cluster
-
-    def commit(
-        self, writer: EpochWriter, participants: Sequence[Participant], *, is_prepared: bool = False
-    ) -> bool:
-        self._cluster.kill_broker(0)
-        return super().commit(writer, participants, is_prepared=is_prepared)
-
-
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
     with spark_session("local[2]", delta=True) as session:
@@ -99,21 +84,6 @@ class Pipeline:
 
     def run(self, batch: BatchFunction | None = None, crash: str = "") -> str:
         """Until all input is consumed, or a crash at a step of the first epoch; the query's id."""
-        query = self.started(batch, partial(CrashingClient, crash) if crash else EpochClient)
-        if crash:
-            with pytest.raises(StreamingQueryException, match=CRASHED):
-                query.awaitTermination()
-        else:
-            query.awaitTermination()
-        return str(query.id)
-
-    def started(
-        self,
-        batch: BatchFunction | None,
-        new_client: Callable[..., EpochClient],
-        options: Mapping[str, str] | None = None,
-    ) -> Any:
-        """The query, which ends when all input is consumed."""
         stream = (
             self.spark.readStream.format("headwater")
             .option("kafka.bootstrap.servers", self.servers)
@@ -127,15 +97,21 @@ class Pipeline:
             self.servers,
             self.table,
             None,
-            options or {},
-            new_client=new_client,
+            {},
+            new_client=partial(CrashingClient, crash) if crash else EpochClient,
         )
-        return (
+        query = (
             stream.writeStream.foreachBatch(both)
             .option("checkpointLocation", self.checkpoint)
             .trigger(availableNow=True)
             .start()
         )
+        if crash:
+            with pytest.raises(StreamingQueryException, match=CRASHED):
+                query.awaitTermination()
+        else:
+            query.awaitTermination()
+        return str(query.id)
 
     def appended(self, rows: DataFrame, _epoch: int, tx: EpochWrites) -> None:
         self.to_topics(rows, tx)
@@ -271,23 +247,3 @@ def test_a_failed_table_write_is_aborted_in_the_topics(pipeline: Pipeline) -> No
         pipeline.run(wrong)
     pipeline.run()
     pipeline.check(range(40))
-
-
-@pytest.mark.long
-def test_a_query_whose_brokers_die_after_the_tables_commit_ends_and_goes_on_later(
-    spark: Any, tmp_path: Path
-) -> None:
-    folder = tmp_path / "cluster"
-    with LocalCluster(folder, next_base_port(folder), brokers=1) as cluster:
-        pipeline = Pipeline(spark, cluster.bootstrap, tmp_path, "outage")
-        pipeline.produce(0, 20)
-        query = pipeline.started(
-            None, partial(BrokerDiesClient, cluster), {"headwater.retry.timeout.ms": "3000"}
-        )
-        decided = r"(?s)epoch 0 of sink .* is decided.*127\.0\.0\.1:\d+: .*start the query again"
-        with pytest.raises(StreamingQueryException, match=decided):
-            query.awaitTermination()
-        assert pipeline.in_table() == list(range(20))
-        cluster.restart(0)
-        pipeline.run(lambda _rows, _epoch, _tx: pytest.fail("the epoch is in the table"))
-        pipeline.check(range(20))

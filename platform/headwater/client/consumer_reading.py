@@ -83,8 +83,9 @@ class ConsumerReading:
         state, guard = self._state, self._guard
         last = self._clock.monotonic()
         while not guard.is_closed:
-            while state.pending and not guard.is_closed:
-                yield state.pending.popleft()
+            if state.pending:
+                while state.pending and not guard.is_closed:
+                    yield state.pending.popleft()
                 last = self._clock.monotonic()
             if guard.is_closed:
                 return

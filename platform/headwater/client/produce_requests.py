@@ -28,8 +28,8 @@ the leader adds them (KIP-890)."""
 def built_batch(batch: ProducerBatch, compression: Compression, level: int | None) -> bytearray:
     """The batch's bytes with its current producer id, epoch and sequence."""
     if batch.data is None:
-        assert batch.builder is not None
-        batch.data = batch.builder.build(
+        assert batch.columns is not None
+        batch.data = batch.columns.builder().build(
             compression=compression,
             level=level,
             producer_id=batch.producer_id,
@@ -37,7 +37,7 @@ def built_batch(batch: ProducerBatch, compression: Compression, level: int | Non
             base_sequence=batch.sequence,
             transactional=batch.queue.is_transactional,
         )
-        batch.builder = None
+        batch.columns = None
     elif batch.queue.is_idempotent:
         if batch.queue.is_transactional:
             batch.data[AT_ATTRIBUTES + 1] |= TRANSACTIONAL_MASK

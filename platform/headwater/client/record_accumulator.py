@@ -23,7 +23,7 @@ from headwater.client.loop_thread import check_process
 from headwater.client.outages import OutageLog, summary
 from headwater.client.producer_options import ProducerOptions
 from headwater.clock import Clock
-from headwater.records.builder import BatchBuilder
+from headwater.records.columns import BatchColumns
 
 RESERVE_STEP_BYTES = 16 * 1024
 YIELD_S = 0.00005
@@ -161,7 +161,7 @@ class RecordAccumulator:
 
     def _open(self, queue: PartitionQueue) -> ProducerBatch:
         batch = ProducerBatch(queue, self._completion, self._clock.monotonic())
-        batch.builder = BatchBuilder()
+        batch.columns = BatchColumns()
         queue.open = batch
         self._unfinished[id(batch)] = batch
         self._wake_sender()
@@ -241,7 +241,7 @@ class RecordAccumulator:
         return done
 
     def _free(self, batch: ProducerBatch) -> None:
-        batch.builder = batch.data = None
+        batch.columns = batch.data = None
         self.reserved_bytes -= batch.reserved_bytes
         batch.reserved_bytes = 0
         self._unfinished.pop(id(batch), None)

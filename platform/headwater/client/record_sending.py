@@ -170,7 +170,7 @@ class RecordSending(Generic[F]):
         if self._chain is not None:
             self._chain.on_delivery(row, None, error)
 
-    def _append(
+    def _append(  # noqa: C901 - what each record costs: a call per step would add a tenth
         self,
         topic: str,
         value: Any = None,
@@ -208,11 +208,21 @@ class RecordSending(Generic[F]):
             batch = queue.open
             if batch is None or batch.bytes_held + size > batch.reserved_bytes:
                 batch = self._accumulator.batch_for(queue, size)
-            index = batch.builder.append(timestamp, key, value, rows)  # type: ignore[union-attr]
+            columns = batch.columns
+            assert columns is not None
+            index = batch.count
+            columns.timestamps.append(timestamp)
+            columns.values.append(value)
+            if key is not None:
+                columns.keys[index] = key
+            if rows:
+                columns.headers[index] = rows
             batch.count = index + 1
             batch.bytes_held += size
-        if is_sticky and route.sticky.add(size):
-            self._routes.switch_sticky(topic, route)
+        if is_sticky:
+            route.sticky.left -= size
+            if route.sticky.left <= 0:
+                self._routes.switch_sticky(topic, route)
         return self._outcome(batch, index, timestamp)
 
 

@@ -1,6 +1,7 @@
 """Arrow and pandas tables to record batches, and fetches to Arrow. Needs the `arrow` extra.
 
-`headwater.columnar` encodes rows column by column: nothing here loops over rows in Python.
+`headwater.columnar` encodes rows column by column: nothing here loops over rows in Python. Compiled
+kernels take a second to load: they are imported where nothing else will do.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.client.core.fetching import CompletedFetch
-from headwater.columnar.decode import batches_to_arrow
-from headwater.columnar.encode import encode_rows
-from headwater.columnar.jit import kernel
+from headwater.client.key_partitions import key_partitions
+from headwater.columnar.produce import produced_batches
 from headwater.columnar.schema import HEADERS, KAFKA_COLUMNS, arrow_schema
 from headwater.errors import UsageError
 
@@ -74,15 +74,41 @@ def table_batches(
         times = _times(part, plan.timestamp, now_ms)
         where = _partitions(part, plan, key, partitions, turn)
         for partition, chosen in _groups(where, part.num_rows):
-            for batch in encode_rows(
-                key=_take(key, chosen),
-                value=_take(value, chosen),
-                timestamps_ms=times if isinstance(times, int) else _take(times, chosen),
-                headers=_take(headers, chosen),
-                compression=compression,
-                batch_bytes_max=batch_bytes_max,
+            for data, count in _encoded(
+                _take(key, chosen),
+                _take(value, chosen),
+                times if isinstance(times, int) else _take(times, chosen),
+                _take(headers, chosen),
+                compression,
+                batch_bytes_max,
             ):
-                yield partition, bytearray(batch.data), batch.record_count
+                yield partition, data, count
+
+
+def _encoded(
+    key: Any, value: Any, times: Any, headers: Any, compression: str | None, bytes_max: int
+) -> Iterator[tuple[bytearray, int]]:
+    """(built batch, number of records) of one partition's rows."""
+    if headers is None:
+        yield from produced_batches(
+            key=key,
+            value=value,
+            timestamps_ms=times,
+            compression=compression,
+            batch_bytes_max=bytes_max,
+        )
+        return
+    from headwater.columnar.encode import encode_rows  # noqa: PLC0415 - compiled
+
+    for batch in encode_rows(
+        key=key,
+        value=value,
+        timestamps_ms=times,
+        headers=headers,
+        compression=compression,
+        batch_bytes_max=bytes_max,
+    ):
+        yield bytearray(batch.data), batch.record_count
 
 
 def _check_columns(rows: pa.Table, plan: TablePlan) -> None:
@@ -153,54 +179,6 @@ def _times(part: pa.Table, timestamp: str | int | None, now_ms: int) -> Any:
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
     return column.cast(pa.int64())
-
-
-@kernel
-def _hash_keys(  # numba: one flat loop over the keys' bytes
-    data: Any, offsets: Any, valid: Any, partitions: int, keyless: int, out: Any
-) -> None:
-    """murmur2 as in `core.partitioning`, for each key; a null key goes to `keyless`."""
-    for row in range(len(out)):
-        if not valid[row]:
-            out[row] = keyless
-            continue
-        at, end = offsets[row], offsets[row + 1]
-        length = end - at
-        h = np.uint32(0x9747B28C) ^ np.uint32(length)
-        m = np.uint32(0x5BD1E995)
-        while end - at >= 4:
-            k = (
-                np.uint32(data[at])
-                | (np.uint32(data[at + 1]) << np.uint32(8))
-                | (np.uint32(data[at + 2]) << np.uint32(16))
-                | (np.uint32(data[at + 3]) << np.uint32(24))
-            )
-            k = np.uint32(k * m)
-            k ^= k >> np.uint32(24)
-            k = np.uint32(k * m)
-            h = np.uint32(h * m) ^ k
-            at += 4
-        if at < end:
-            for index in range(end - at - 1, -1, -1):
-                h ^= np.uint32(data[at + index]) << np.uint32(8 * index)
-            h = np.uint32(h * m)
-        h ^= h >> np.uint32(13)
-        h = np.uint32(h * m)
-        h ^= h >> np.uint32(15)
-        out[row] = np.int64(h & np.uint32(0x7FFFFFFF)) % partitions
-
-
-def key_partitions(key: Any, partitions: int, keyless: int) -> Any:
-    """The partition of each key by Java's default partitioner."""
-    wide = key.cast(pa.large_binary())
-    count = len(wide)
-    buffers = wide.buffers()
-    offsets = np.frombuffer(buffers[1], np.int64)[wide.offset : wide.offset + count + 1]
-    data = np.frombuffer(buffers[2], np.uint8) if buffers[2] else np.empty(0, np.uint8)
-    valid = pc.is_valid(wide).to_numpy(zero_copy_only=False)
-    out = np.empty(count, np.int64)
-    _hash_keys(data, offsets, valid, partitions, keyless, out)
-    return out
 
 
 def _partitions(part: pa.Table, plan: TablePlan, key: Any, partitions: int, turn: int) -> Any:
@@ -283,6 +261,8 @@ def _quoted(text: Any) -> Any:
 
 def fetch_to_arrow(topic: str, partition: int, fetch: CompletedFetch) -> Any:
     """The visible records of a fetch as a pyarrow.RecordBatch with Kafka's columns."""
+    from headwater.columnar.decode import batches_to_arrow  # noqa: PLC0415 - compiled
+
     return batches_to_arrow(
         fetch.records,
         start_offset=fetch.start_offset,

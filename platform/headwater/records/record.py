@@ -8,7 +8,7 @@ never null; header order and duplicates are kept.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import repeat
+from itertools import compress, repeat
 from typing import NamedTuple
 
 from headwater.errors import ErrorCode, KafkaError
@@ -21,8 +21,6 @@ from headwater.records.batch import (
 )
 from headwater.records.compression import decompress
 from headwater.records.varint import (
-    INT64_MAX,
-    INT64_MIN,
     NULL_LENGTH,
     as_int64,
     read_varint,
@@ -31,6 +29,10 @@ from headwater.records.varint import (
 
 Headers = Sequence[tuple[str, bytes | None]]
 """Record headers in the order sent. A key may occur more than once."""
+
+NULL_BYTE = NULL_LENGTH[0]
+RECORD_BYTES_MIN = 7
+"""The size of the smallest record, seven one-byte fields. It bounds the count in a batch header."""
 
 NO_HEADERS: tuple[tuple[str, bytes | None], ...] = ()
 
@@ -110,6 +112,7 @@ def _longer(data: bytes, at: int, first: int) -> tuple[int, int]:
     if byte < 0x80:
         return first & 0x7F | byte << 7, at + 1
     number, at = read_varint(data, at - 1)
+    number = as_int64(number)
     return (number << 1) ^ (number >> 63), at
 
 
@@ -119,62 +122,98 @@ def decode_columns(  # noqa: C901 - varints are read in place: a call per field 
     """The records of a decompressed payload from `start_offset` on, as columns. Raises ValueError,
     IndexError.
 
-    The loop reads one-byte varints, the common case, in place: it is a consumer's cost per record.
+    The loop is a consumer's cost per record. It reads varints of one and two bytes, the common
+    case, in place, keeps deltas as they are, zigzag, and leaves to C what is done once per column.
     """
-    columns: RecordColumns = ([], [], [], [], [])
-    offsets, timestamps, keys, values, headers = columns
-    base_offset, base_timestamp = header.base_offset, header.base_timestamp
-    lowest, highest = INT64_MIN - base_timestamp, INT64_MAX - base_timestamp
-    at, end_of_data = 0, len(data)
-    for _ in range(header.record_count):
+    count = _checked_count(data, header)
+    keys: list[bytes | None] = [None] * count
+    headers: list[list[tuple[str, bytes | None]]] = [[] for _ in range(count)]
+    values: list[bytes | None] = []
+    deltas, places, at = list[int](), list[int](), 0
+    for row in range(count):
         size, at = data[at], at + 1
         if size >= 0x80:
-            size, at = _longer(data, at, size)
-        end = at + (size >> 1)
-        if size & 1 or end > end_of_data:
-            size = (size >> 1) ^ -(size & 1)
-            raise ValueError(f"record of {size} bytes in {end_of_data - at}")
-        byte, at = data[at + 1], at + 2  # after the attributes: unused
-        delta = (byte >> 1) ^ -(byte & 1)
-        if byte >= 0x80:
-            delta, at = read_varint(data, at - 1)
-            if not lowest <= delta <= highest:
-                delta = as_int64(base_timestamp + delta) - base_timestamp
-        offset, at = data[at], at + 1
-        if offset >= 0x80:
-            offset, at = _longer(data, at, offset)
-        offset = base_offset + ((offset >> 1) ^ -(offset & 1))
-        key: bytes | None = None
-        size, at = data[at], at + 1
-        if size != 1:
-            size, at = read_varint(data, at - 1)
-            if size >= 0:
-                key, at = data[at : at + size], at + size
-        value: bytes | None = None
-        size, at = data[at], at + 1
-        if size >= 0x80:
-            size, at = _longer(data, at, size)
-        if not size & 1:
-            size >>= 1
-            value, at = data[at : at + size], at + size
-        rows: list[tuple[str, bytes | None]] = []
-        if data[at] == 0:
+            byte = data[at]
+            if byte < 0x80:
+                size, at = size & 0x7F | byte << 7, at + 1
+            else:
+                size, at = _longer(data, at, size)
+        begin = at
+        delta, at = data[at + 1], at + 2  # after the attributes: unused
+        if delta >= 0x80:
+            delta, at = _longer(data, at, delta)
+        deltas.append(delta)
+        place, at = data[at], at + 1
+        if place >= 0x80:
+            byte = data[at]
+            if byte < 0x80:
+                place, at = place & 0x7F | byte << 7, at + 1
+            else:
+                place, at = _longer(data, at, place)
+        places.append(place)
+        if data[at] == NULL_BYTE:
             at += 1
         else:
-            rows, at = read_headers(data, at)
-        if at != end:
-            raise ValueError(f"record ends at byte {at}, not at {end}")
-        if offset >= start_offset:
-            offsets.append(offset)
-            timestamps.append(base_timestamp + delta)
-            keys.append(key)
-            values.append(value)
-            headers.append(rows)
-    if at != end_of_data:
-        raise ValueError(f"{end_of_data - at} bytes behind the last record")
+            length, at = read_varint(data, at)
+            if length >= 0:
+                stop = at + length
+                keys[row], at = data[at:stop], stop
+        length, at = data[at], at + 1
+        if length >= 0x80:
+            byte = data[at]
+            if byte < 0x80:
+                length, at = length & 0x7F | byte << 7, at + 1
+            else:
+                length, at = _longer(data, at, length)
+        if length & 1:
+            values.append(None)
+        else:
+            stop = at + (length >> 1)
+            values.append(data[at:stop])
+            at = stop
+        if data[at]:
+            headers[row], at = read_headers(data, at)
+        else:
+            at += 1
+        if (at - begin) << 1 != size:  # an odd size is a negative one
+            size = (size >> 1) ^ -(size & 1)
+            raise ValueError(f"record of {size} bytes ends after {at - begin}")
+    if at != len(data):
+        raise ValueError(f"{len(data) - at} bytes behind the last record")
+    columns = (_offsets(places, header), _times(deltas, header), keys, values, headers)
+    return columns if start_offset <= header.base_offset else _from(columns, start_offset)
+
+
+def _checked_count(data: bytes, header: BatchHeader) -> int:
+    """The number of records, if there is room for them. Raises ValueError."""
+    count = header.record_count
+    if not 0 <= count * RECORD_BYTES_MIN <= len(data):
+        raise ValueError(f"{count} records in {len(data)} bytes")
+    return count
+
+
+def _offsets(places: list[int], header: BatchHeader) -> list[int]:
+    """Offsets by their zigzag deltas. Nearly all batches have a record at each offset."""
+    base, count = header.base_offset, len(places)
+    if places == list(range(0, 2 * count, 2)):
+        return list(range(base, base + count))
+    return [base + ((n >> 1) ^ -(n & 1)) for n in places]
+
+
+def _times(deltas: list[int], header: BatchHeader) -> list[int]:
+    """Timestamps by their zigzag deltas, of which a batch has few."""
     if header.is_log_append_time:
-        timestamps[:] = [header.max_timestamp] * len(timestamps)
-    return columns
+        return [header.max_timestamp] * len(deltas)
+    base = header.base_timestamp
+    times = {n: as_int64(base + ((n >> 1) ^ -(n & 1))) for n in set(deltas)}
+    return list(map(times.__getitem__, deltas))
+
+
+def _from(columns: RecordColumns, start_offset: int) -> RecordColumns:
+    """The rows at and behind `start_offset`: a consumer may begin within a batch."""
+    chosen = [offset >= start_offset for offset in columns[0]]
+    offsets, times, keys, values, headers = (list(compress(c, chosen)) for c in columns)
+    return offsets, times, keys, values, headers  # type: ignore[return-value]
 
 
 def decode_payload(data: bytes, header: BatchHeader, start_offset: int = 0) -> list[Record]:

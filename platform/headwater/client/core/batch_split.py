@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from headwater.client.core.partition_queue import ProducerBatch
 from headwater.records.batch import read_header
-from headwater.records.builder import RECORD_OVERHEAD_MAX_BYTES, BatchBuilder
+from headwater.records.builder import RECORD_OVERHEAD_MAX_BYTES
+from headwater.records.columns import BatchColumns
 from headwater.records.compression import UNPACKED_BYTES_HIGHEST
 from headwater.records.record import Record, decode_batch
 
@@ -23,7 +24,7 @@ def split_batch(batch: ProducerBatch) -> list[ProducerBatch]:
         cut += 1
     parts = [_part(batch, records[:cut], left), _part(batch, records[cut:], sum(sizes) - left)]
     batch.parts, batch.parts_left = parts, len(parts)
-    batch.builder = batch.data = None
+    batch.columns = batch.data = None
     return parts
 
 
@@ -43,8 +44,8 @@ def _size(record: Record) -> int:
 def _part(parent: ProducerBatch, records: list[Record], size: int) -> ProducerBatch:
     part = ProducerBatch(parent.queue, parent.completion, parent.created)
     part.parent = parent
-    part.builder = BatchBuilder()
+    part.columns = BatchColumns()
     for record in records:
-        part.builder.append(record.timestamp, record.key, record.value, tuple(record.headers))
+        part.columns.append(record.timestamp, record.key, record.value, tuple(record.headers))
     part.count, part.bytes_held = len(records), size
     return part

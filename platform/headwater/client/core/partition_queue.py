@@ -24,7 +24,7 @@ from enum import Enum, auto
 from typing import Protocol
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater.records.builder import BatchBuilder
+from headwater.records.columns import BatchColumns
 
 IN_FLIGHT_MAX = 5
 """The broker remembers five batches per producer and partition (KIP-98)."""
@@ -47,15 +47,15 @@ class Completion(Protocol):
 
 
 class ProducerBatch:
-    """Records for one partition. `builder` holds them until the batch is built, then `data`."""
+    """Records for one partition. `columns` holds them until the batch is built, then `data`."""
 
     __slots__ = (
         "append_time",
         "attempts",
         "base_offset",
-        "builder",
         "bytes_held",
         "callbacks",
+        "columns",
         "completion",
         "count",
         "created",
@@ -77,7 +77,7 @@ class ProducerBatch:
         self.completion = completion
         self.created = created
         """Monotonic seconds."""
-        self.builder: BatchBuilder | None = None
+        self.columns: BatchColumns | None = None
         self.data: bytearray | None = None
         self.count = 0
         self.bytes_held = 0

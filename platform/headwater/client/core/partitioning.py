@@ -54,12 +54,13 @@ class StickyPartitioner:
     `pick(n)` is a uniform random choice of 0 to n - 1.
     """
 
-    __slots__ = ("_left", "_pick", "_switch_bytes", "partition")
+    __slots__ = ("_pick", "_switch_bytes", "left", "partition")
 
     def __init__(self, switch_bytes: int, pick: Callable[[int], int]) -> None:
         self._pick = pick
         self._switch_bytes = switch_bytes
-        self._left = switch_bytes
+        self.left = switch_bytes
+        """Bytes until it is time to switch. `send` counts its records here."""
         self.partition = -1
 
     def switch(self, available: list[int], partitions: int) -> int:
@@ -67,10 +68,5 @@ class StickyPartitioner:
         among = available or list(range(partitions))
         others = [p for p in among if p != self.partition] or among
         self.partition = others[self._pick(len(others))]
-        self._left = self._switch_bytes
+        self.left = self._switch_bytes
         return self.partition
-
-    def add(self, size_bytes: int) -> bool:
-        """Count a record of this size; True when it is time to switch."""
-        self._left -= size_bytes
-        return self._left <= 0

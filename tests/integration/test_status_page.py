@@ -70,7 +70,7 @@ class Rows(HTMLParser):
         given = dict(attrs)
         if tag == "tr":
             self._row = given.get("data-partition") or ""
-            for kind in ("broker", "blocked", "epoch"):
+            for kind in ("broker", "blocked", "epoch", "share"):
                 if (name := given.get(f"data-{kind}")) is not None:
                     self._row = f"{kind} {name}"
             self.rows.setdefault(self._row, [])
@@ -208,6 +208,19 @@ def block(document: Any, topic: str) -> None:
         }
         for n in range(3)
     ]
+    coordinator["share_partitions"] = [
+        {
+            "group": f"{topic}-packers",
+            "topic": topic,
+            "partition": 0,
+            "leader_epoch": 3,
+            "failure": "",
+            "start_offset": 1_000,
+            "end_offset": 1_500,
+            "locked": 200,
+            "complete": 100,
+        }
+    ]
     coordinator["epochs"] = [
         {
             "sink": f"{topic}-sink",
@@ -309,6 +322,8 @@ def test_the_page_names_the_transactions_that_block_readers(
     assert third[1] == "no coordinator knows it" and "60 min" in third, third
     epoch = page.rows[f"epoch {topic}-sink"]
     assert epoch[:5] == [f"{topic}-sink", "123456", "Prepared", "2 h", "\u2013"], epoch
+    share = page.rows[f"share {topic}-packers"]
+    assert share == [f"{topic}-packers", f"{topic}-0", "1,000", "500", "200", "0", "broker 1"]
     assert list(page.rows).index(f"blocked {topic}-2") < list(page.rows).index(f"blocked {topic}-0")
 
 

@@ -1,4 +1,7 @@
-"""`python -m sim --seeds N [--from S]` runs many worlds; `--seed S` runs one and prints its log."""
+"""`python -m sim --seeds N [--from S]` runs many worlds; `--seed S` runs one and prints its log.
+
+`--only consumer` or `--only share`: worlds with nothing but such a group.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ import multiprocessing
 import sys
 import time
 from collections import Counter
+from functools import partial
 
 import click
 
+from sim.plan import plan_of
 from sim.world import Outcome, run
 
 STORY_LINES = 150
@@ -20,16 +25,18 @@ SEEDS_PER_PROCESS = 20
 @click.option("--seeds", default=100, show_default=True, help="The number of worlds.")
 @click.option("--from", "first", default=0, show_default=True, help="The first seed.")
 @click.option("--seed", "single", type=int, default=None, help="Only this one, with its log.")
+@click.option("--only", type=click.Choice(["consumer", "share"]), help="Only such a group.")
 @click.option("--lines", default=STORY_LINES, show_default=True, help="The last lines of its log.")
-def main(seeds: int, first: int, single: int | None, lines: int) -> None:
+def main(seeds: int, first: int, single: int | None, only: str | None, lines: int) -> None:
     """Simulate whole clusters under faults, one seed each."""
     if single is not None:
-        sys.exit(_tell(run(single, tells=True), lines))
+        sys.exit(_tell(_world(single, only, tells=True), lines))
+    live = partial(_live, only=only)
     began, events, failed = time.perf_counter(), 0, []
     acked, faults = 0, Counter[str]()
     administered, transactions, groups = Counter[str](), Counter[str](), Counter[str]()
     with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
-        for outcome in pool.imap(_live, range(first, first + seeds)):
+        for outcome in pool.imap(live, range(first, first + seeds)):
             events += outcome.events
             acked += outcome.acked
             faults.update(outcome.counts)
@@ -47,8 +54,9 @@ def main(seeds: int, first: int, single: int | None, lines: int) -> None:
         f"transactions: {_listed(transactions)}; groups: {_listed(groups)}"
     )
     if failed:
-        click.echo(f"\nthe log of seed {failed[0]} (again: make sim SEED={failed[0]}):\n")
-        _tell(run(failed[0], tells=True), lines)
+        again = f"make sim SEED={failed[0]}" + (f" ARGS='--only {only}'" if only else "")
+        click.echo(f"\nthe log of seed {failed[0]} (again: {again}):\n")
+        _tell(_world(failed[0], only, tells=True), lines)
         sys.exit(1)
 
 
@@ -56,8 +64,12 @@ def _listed(counts: Counter[str]) -> str:
     return ", ".join(f"{times} {name}" for name, times in counts.most_common())
 
 
-def _live(seed: int) -> Outcome:
-    outcome = run(seed)
+def _world(seed: int, only: str | None, *, tells: bool = False) -> Outcome:
+    return run(seed, tells=tells, plan=None if only is None else plan_of(seed, only))
+
+
+def _live(seed: int, only: str | None) -> Outcome:
+    outcome = _world(seed, only)
     outcome.log.clear()
     return outcome
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from sim.invariants import ViolationError
+from sim.plan import DELIVERIES_MAX
+from sim.share_ledger import ShareLedger
 
 if TYPE_CHECKING:
     from sim.consumer_members import GroupMember
@@ -24,6 +26,8 @@ class GroupLedger:
 
     def __init__(self, session_s: float) -> None:
         self.counts: dict[str, int] = {}
+        self.shares = ShareLedger(self.counts, DELIVERIES_MAX)
+        """Of the world's share group."""
         self.members: list[GroupMember] = []
         self.verified: set[Owned] = set()
         """Partitions of which the offset was read after healing."""

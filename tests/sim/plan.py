@@ -6,7 +6,7 @@ others a mixture (swarm testing).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from random import Random
 
 KINDS = (
@@ -40,6 +40,8 @@ QUERIES_CHANCE = 0.3
 """The share of Spark queries in the others."""
 GROUPS_CHANCE = 0.5
 """The share of seeds with a consumer group, of those without admin and transactions."""
+SHARES_CHANCE = 0.5
+"""The share of seeds with a share group, of those without admin, transactions and group."""
 REPLICAS = 3
 MOVED = "moved"
 """The admin's topic: its two replicas move between three brokers, and it grows."""
@@ -72,12 +74,40 @@ GROUP_PROPERTIES = {
     "group.consumer.heartbeat.interval.ms": "500",
 }
 
+SHARED = "shared"
+"""The topic of the share group."""
+LOCK_MS = 2_000
+DELIVERIES_MAX = 4
+SHARE_PROPERTIES = {
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "share.coordinator.state.topic.num.partitions": "2",
+    "share.coordinator.state.topic.replication.factor": "3",
+    "share.coordinator.state.topic.min.isr": "2",
+    "share.coordinator.snapshot.update.records.per.snapshot": "20",
+    "group.share.min.session.timeout.ms": "1000",
+    "group.share.session.timeout.ms": str(SESSION_MS),
+    "group.share.min.heartbeat.interval.ms": "300",
+    "group.share.heartbeat.interval.ms": "500",
+    "group.share.initialize.retry.interval.ms": "2000",
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.record.lock.duration.ms": str(LOCK_MS),
+    "group.share.delivery.count.limit": str(DELIVERIES_MAX),
+}
+
 EPOCH_TIMEOUT_MS = 4_000
 EPOCH_MAX_MS = 9_000
 EPOCH_PROPERTIES = {
     "epoch.timeout.ms": str(EPOCH_TIMEOUT_MS),
     "epoch.max.ms": str(EPOCH_MAX_MS),
 }
+
+
+_OF_ANY_WORLD = (
+    "chaos_s", "fault_pause_s", "produce_pause_s", "down_s", "supervised", "faults",
+    "topic_configs",
+)  # fmt: skip
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,8 +137,10 @@ class Plan:
     """Spark queries that write epochs (`sim.spark_queries`)."""
     members: int = 0
     """Members of a consumer group (`sim.consumer_members`)."""
+    share_members: int = 0
+    """Members of a share group (`sim.share_members`)."""
     session_s: float = SESSION_MS / 1000
-    """Of these members."""
+    """Of the members of both groups."""
     properties: dict[str, str] = field(default_factory=dict)
 
 
@@ -154,6 +186,23 @@ def make_plan(random: Random) -> Plan:
     is_free = not (plan.is_administered or plan.transactional_producers)
     if is_free and apart.random() < GROUPS_CHANCE:
         group(plan, apart.randint(2, 5))
+    apart = Random(f"share members {plan.chaos_s}")
+    if is_free and not plan.members and apart.random() < SHARES_CHANCE:
+        share(plan, apart.randint(2, 4))
+    return plan
+
+
+def plan_of(seed: int, kind: str) -> Plan:
+    """The plan of a world with nothing but one group, `consumer` or `share`: many of them are as
+    quick as one with everything."""
+    random = Random(f"{kind} {seed}")
+    drawn = make_plan(random)
+    kept = {f.name: getattr(drawn, f.name) for f in fields(Plan) if f.name in _OF_ANY_WORLD}
+    plan = Plan(**kept, topics={})
+    folders = drawn.properties.get("log.dirs")
+    if folders is not None:
+        plan.properties["log.dirs"] = folders
+    (group if kind == "consumer" else share)(plan, random.randint(2, 5))
     return plan
 
 
@@ -162,6 +211,13 @@ def group(plan: Plan, members: int = 3) -> None:
     plan.members = members
     plan.topics = {**plan.topics, GROUPED: 5}
     plan.properties.update(GROUP_PROPERTIES)
+
+
+def share(plan: Plan, members: int = 3) -> None:
+    """Add a share group and its topic."""
+    plan.share_members = members
+    plan.topics = {**plan.topics, SHARED: 2}
+    plan.properties.update(SHARE_PROPERTIES)
 
 
 def administer(plan: Plan) -> None:

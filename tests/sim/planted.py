@@ -26,7 +26,7 @@ from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.role_transitions import HostedReplica, RoleTransition, decide
 from sim.log_operations import Deleting
-from sim.plan import Plan, administer, group, transact, write_epochs
+from sim.plan import Plan, administer, group, share, transact, write_epochs
 from sim.scripted import Scripted
 from sim.world import World
 
@@ -46,6 +46,7 @@ class Planted:
     transactional_producers: int = 0
     queries: int = 0
     members: int = 0
+    share_members: int = 0
     kind: type[World] = World
     topics: dict[str, int] | None = None
     """The topics of the plan, if not those of all plans."""
@@ -77,6 +78,8 @@ class Planted:
             write_epochs(plan, self.queries)
         if self.members:
             group(plan, self.members)
+        if self.share_members:
+            share(plan, self.share_members)
         return plan
 
 

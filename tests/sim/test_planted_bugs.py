@@ -9,13 +9,14 @@ from sim.planted_epochs import PLANTED_EPOCHS
 from sim.planted_groups import PLANTED_GROUPS
 from sim.planted_offsets import PLANTED_OFFSETS
 from sim.planted_rights import PLANTED_RIGHTS
+from sim.planted_shares import PLANTED_SHARES
 from sim.planted_transactions import PLANTED_TRANSACTIONS
 from sim.world import run
 
 SEEDS_MAX = 20
 BUGS = (
     *PLANTED, *PLANTED_TRANSACTIONS, *PLANTED_EPOCHS, *PLANTED_OFFSETS, *PLANTED_RIGHTS,
-    *PLANTED_GROUPS,
+    *PLANTED_GROUPS, *PLANTED_SHARES,
 )  # fmt: skip
 
 

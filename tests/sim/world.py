@@ -37,6 +37,7 @@ from sim.loop import ProcessLoop, Scheduler
 from sim.network import Network
 from sim.plan import GROUPED, Plan, make_plan
 from sim.releases import Release
+from sim.share_rules import NoSharedRecordIsLost, ShareCreator, left_to_share, share_members
 from sim.spark_queries import spark_queries
 from sim.store import Ensemble
 from sim.transaction_ledger import TransactionLedger
@@ -50,8 +51,8 @@ HEAL_S = 120.0
 LOOK_EVERY = 50
 """Turns between two checks of the admin's work."""
 EVENTS = ("replica", "store", "acked", "read", "read_committed", "administered", "ended")
-INTERNAL_TOPICS = {"__transaction_state": 2, "__consumer_offsets": 1}
-"""Of worlds with transactional clients, with their partitions. Their first use creates them."""
+INTERNAL_TOPICS = {"__transaction_state": 2, "__consumer_offsets": 1, "__share_group_state": 2}
+"""With their partitions. Their first use creates them."""
 
 
 @dataclass(slots=True)
@@ -120,7 +121,8 @@ class World:
     def invariants(self) -> tuple[type[Invariant], ...]:
         """The invariants of this world."""
         transactional = TRANSACTIONAL if self.plan.transactional_producers else ()
-        return (*ALL, *transactional, *(EPOCHAL if self.plan.queries else ()))
+        shared = (NoSharedRecordIsLost,) if self.plan.share_members else ()
+        return (*ALL, *transactional, *(EPOCHAL if self.plan.queries else ()), *shared)
 
     @property
     def now_ms(self) -> int:
@@ -320,7 +322,7 @@ class World:
         """Start, work under faults, heal, converge, check."""
         for broker in self.brokers:
             broker.start_later(self.random.random())
-        creator = Creator(self, "creator")
+        creator = (ShareCreator if self.plan.share_members else Creator)(self, "creator")
         creator.run()
         self.until(START_S, lambda: creator.is_done)
         if not creator.is_done:
@@ -355,7 +357,7 @@ class World:
         if self.plan.transactional_producers:
             self.clients += transactional_clients(self)
         self.clients += spark_queries(self)
-        self.clients += group_members(self)
+        self.clients += group_members(self) + share_members(self)
         for client in self.clients:
             client.run()
 
@@ -388,7 +390,7 @@ class World:
         busy = [c.name for c in self.clients if c.is_awaited and not c.is_done]
         if busy:
             return f"{busy} wait for their replies"
-        missing = unsettled(self) or self.not_joined() or self._not_equal()
+        missing = unsettled(self) or left_to_share(self) or self.not_joined() or self._not_equal()
         return missing or (unfinished(self) if self.plan.is_administered else "")
 
     def not_joined(self) -> str:

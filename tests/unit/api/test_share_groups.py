@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from headwater.client.connection import Connection
-from headwater.errors import ErrorCode
+from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import AllowAll, Operation, Requester, ResourceType
 from headwater.topic_names import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from headwater.wire.apis import k10_find_coordinator as k10
@@ -123,6 +123,45 @@ def test_a_share_group_from_its_first_member_to_its_end(tmp_path: Path) -> None:
         shards = broker.services.share_states.coordinator.runtime.shards
         assert not any(shard.states for shard in shards)
         assert (await offsets_of(c)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+    serve(tmp_path, story, **SMALL)
+
+
+@pytest.mark.parametrize("is_altered", [False, True], ids=["a member joins", "offsets are set"])
+def test_a_deletion_that_failed_half_way_ends_before_states_begin_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_altered: bool
+) -> None:
+    async def story(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic(OFFSETS_TOPIC, configs={"cleanup.policy": "compact"})
+        topic_id = broker.create_topic("t", 2)
+        await joined(c, "t")
+        await beat(c, "m", -1)
+        await c.call(alteration(("t", 0, 4), ("t", 1, 5)), k91.AlterShareGroupOffsetsResponse)
+        refusal = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no share coordinator")
+
+        async def refuse(*_: object) -> None:
+            raise refusal
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(broker.services.persister), "delete", refuse)
+            request = k92.DeleteShareGroupOffsetsRequest(
+                group_id="g", topics=(k92.DeleteShareGroupOffsetsRequestTopic(topic_name="t"),)
+            )
+            deleted = await c.call(request, k92.DeleteShareGroupOffsetsResponse)
+            assert [r.error_code for r in deleted.responses] == [refusal.code]
+        if is_altered:
+            await c.call(alteration(("t", 0, 7)), k91.AlterShareGroupOffsetsResponse)
+        else:
+            await joined(c, "t")
+        persister = broker.services.persister
+        starts = [
+            (await persister.read_summary(share_partition(topic_id, index, "g"))).start_offset
+            for index in (0, 1)
+        ]
+        assert starts == [7 if is_altered else -1, -1]
+        if is_altered:
+            (topic,) = (await offsets_of(c)).topics
+            assert [(p.partition_index, p.start_offset) for p in topic.partitions] == [(0, 7)]
 
     serve(tmp_path, story, **SMALL)
 

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater_broker.coordinator.group.consumer.group import ConsumerGroup
+from headwater_broker.coordinator.group.consumer.records import target_epoch_record
 from headwater_broker.coordinator.group.consumer.target import LARGE
 from unit.coordinator.consumer_group_machine import (
     GROUP,
@@ -36,6 +37,19 @@ def test_a_large_target_is_computed_beside_the_loop() -> None:
     m.compute()
     settle(m, (one, two))
     assert abs(len(one.owned[A]) - len(two.owned[A])) == 1
+
+
+def test_a_target_of_a_coordinator_whose_clock_was_ahead_holds_up_no_other() -> None:
+    m = ConsumerMachine(World(a=2))
+    one, two = Client(m, "one"), Client(m, "two")
+    one.beat()
+    record = target_epoch_record(GROUP, m.group.target_epoch, m.now.wall_ms + 3_600_000)
+    m.shard.replay(len(m.records), -1, -1, *record)
+    m.records.append(record)
+    m.restart()
+    two.beat()
+    settle(m, (one, two))
+    assert {len(client.owned[A]) for client in (one, two)} == {1}
 
 
 def test_a_late_target_does_not_replace_a_newer_one() -> None:

@@ -279,6 +279,36 @@ def test_what_cannot_be_carried_over_stays_classic() -> None:
     assert connect.join("new") == ErrorCode.GROUP_ID_NOT_FOUND
 
 
+def test_a_group_whose_records_do_not_fit_one_batch_stays_classic_and_goes_on() -> None:
+    m = ConsumerMachine(batch_max_bytes=65_600)
+    one, two = classic_pair(m)
+    waiting = two.join()
+    before = len(m.records)
+    assert Client(m, "new").beat() == ErrorCode.GROUP_ID_NOT_FOUND
+    assert len(m.records) == before
+    one.joined(one.join())
+    two.joined(waiting)
+    one.sync(one=assignment(0, 1), two=assignment(2, 3))
+    two.sync()
+    assert (two.owned, two.heartbeat()) == ((2, 3), ErrorCode.NONE)
+
+
+def test_a_group_that_does_not_fit_one_record_stays_a_consumer_group() -> None:
+    m = ConsumerMachine()
+    one, two = classic_pair(m)
+    new = Client(m, "new")
+    new.beat()
+    m.config = replace(m.config, batch_max_bytes=300)
+    m.restart()
+    m.heartbeat("new", -1)
+    assert set(m.group.members) == {"one", "two"}
+    for _ in range(4):
+        m.pass_ms(INTERVAL_MS)
+        one.step()
+        two.step()
+    assert sorted(one.owned + two.owned) == [0, 1, 2, 3]
+
+
 def test_an_empty_consumer_group_becomes_a_classic_one() -> None:
     m = ConsumerMachine()
     Client(m, "new").beat()

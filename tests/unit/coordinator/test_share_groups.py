@@ -130,7 +130,7 @@ def test_partitions_are_assigned_once_their_states_have_begun() -> None:
     first = driven.beat("a", 0, "t")
     assert (first.member_epoch, first.assignment) == (1, k76.Assignment(topic_partitions=()))
     assert first.heartbeat_interval_ms == 500
-    assert driven.beginning == Beginning("g", 1, {T: TopicShare("t", frozenset({0, 1}))})
+    assert driven.beginning == Beginning("g", 1, {T: TopicShare("t", frozenset({0, 1}))}, {})
     driven.begin()
     second = driven.beat("a", 1)
     assert second.member_epoch == 2

@@ -26,6 +26,7 @@ class GroupConfig:
     consumer_max_size: int = 2**31 - 1  # group.consumer.max.size
     regex_refresh_ms: int = 600_000  # group.consumer.regex.refresh.interval.ms
     migration_policy: str = "bidirectional"  # group.consumer.migration.policy
+    batch_max_bytes: int = 1_048_588  # message.max.bytes
     offset_metadata_max_bytes: int = 4_096  # offset.metadata.max.bytes
     offsets_retention_ms: int = 10_080 * 60_000  # offsets.retention.minutes
     offsets_check_interval_ms: int = 600_000  # offsets.retention.check.interval.ms
@@ -43,6 +44,7 @@ class GroupConfig:
             consumer_max_size=v.integer("group.consumer.max.size"),
             regex_refresh_ms=v.integer("group.consumer.regex.refresh.interval.ms"),
             migration_policy=v.string("group.consumer.migration.policy").lower(),
+            batch_max_bytes=v.integer("message.max.bytes"),
             offset_metadata_max_bytes=v.integer("offset.metadata.max.bytes"),
             offsets_retention_ms=v.integer("offsets.retention.minutes") * 60_000,
             offsets_check_interval_ms=v.integer("offsets.retention.check.interval.ms"),

@@ -90,7 +90,13 @@ class ShareGroupService:
             for topic, share in asked.topics.items()
             for index in sorted(share.partitions)
         ]
-        errors = await self._initialize(asked.state_epoch, starts)
+        try:
+            errors = await self._start_anew(
+                asked.group_id, asked.state_epoch, starts, asked.deleting
+            )
+        except HeadwaterError as error:  # a later heartbeat asks again
+            logger.warning("share group %s: states cannot begin: %s", asked.group_id, error)
+            return
         begun: dict[UUID, TopicShare] = {}
         for topic, share in asked.topics.items():
             indexes = frozenset(
@@ -115,6 +121,32 @@ class ShareGroupService:
             return_exceptions=True,
         )
         return _failed([key for key, _ in rows], results, "begin")
+
+    async def _start_anew(
+        self,
+        group_id: str,
+        state_epoch: int,
+        starts: Iterable[tuple[SharePartitionKey, int]],
+        deleting: Mapping[UUID, int],
+    ) -> dict[SharePartitionKey, KafkaError]:
+        """As `_initialize`. Of the topics in `deleting`, {topic: partitions}, an earlier deletion
+        did not end: what is left goes first, as a state that is there would be kept."""
+        rows = list(starts)
+        if not deleting:
+            return await self._initialize(state_epoch, rows)
+        left = [(topic, index) for topic, count in deleting.items() for index in range(count)]
+        failed = await self._delete(group_id, left)
+        await self._deleted(group_id, deleting.keys() - failed.keys())
+        errors = await self._initialize(
+            state_epoch, [row for row in rows if row[0].topic_id not in failed]
+        )
+        return errors | {key: failed[key.topic_id] for key, _ in rows if key.topic_id in failed}
+
+    async def _deleted(self, group_id: str, topics: Iterable[UUID]) -> None:
+        gone = list(topics)
+        await self.coordinator.run(
+            group_id, lambda s, now, t: s.shares.offsets.deleted(group_id, gone, now, t)
+        )
 
     async def _begun(self, group_id: str, topics: Mapping[UUID, TopicShare]) -> None:
         await self.coordinator.run(
@@ -159,7 +191,7 @@ class ShareGroupService:
             ),
         )
         starts = [(_key(group_id, start), start.start_offset) for start in change.starts]
-        errors = await self._initialize(change.state_epoch, starts)
+        errors = await self._start_anew(group_id, change.state_epoch, starts, change.deleting)
         done = Alteration(
             starts=[start for start in change.starts if _key(group_id, start) not in errors]
         )
@@ -178,11 +210,8 @@ class ShareGroupService:
                 group_id, lambda s, now, t: s.shares.offsets.delete(group_id, names, now, t)
             ),
         )
-        failed = await self._delete(group_id, deletion)
-        gone = [topic for topic in deletion.topics if topic not in failed]
-        await self.coordinator.run(
-            group_id, lambda s, now, t: s.shares.offsets.deleted(group_id, gone, now, t)
-        )
+        failed = await self._delete(group_id, deletion.partitions)
+        await self._deleted(group_id, deletion.topics.keys() - failed.keys())
         return deletion, failed
 
     async def delete_states(self, group_id: str) -> None:
@@ -197,11 +226,13 @@ class ShareGroupService:
                 group_id, lambda s, now, t: s.shares.offsets.delete_all(group_id, now, t)
             ),
         )
-        for error in (await self._delete(group_id, deletion)).values():
+        for error in (await self._delete(group_id, deletion.partitions)).values():
             raise error
 
-    async def _delete(self, group_id: str, deletion: Deletion) -> dict[UUID, KafkaError]:
-        keys = [SharePartitionKey(group_id, *row) for row in deletion.partitions]
+    async def _delete(
+        self, group_id: str, partitions: Iterable[Partition]
+    ) -> dict[UUID, KafkaError]:
+        keys = [SharePartitionKey(group_id, *row) for row in partitions]
         results = await asyncio.gather(
             *(self._persister.delete(key) for key in keys), return_exceptions=True
         )

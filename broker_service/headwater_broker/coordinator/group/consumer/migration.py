@@ -48,6 +48,10 @@ from headwater_broker.coordinator.group.records import GroupMetadataValue, Membe
 BUILT_IN = frozenset(("range", "roundrobin", "sticky", "cooperative-sticky"))
 """Assignors that every client has. librdkafka's sticky ones put what they remember of the last
 assignment beside it, which nobody misses; the data of an assignor of one's own must not be lost."""
+UPGRADE_GROWTH = 2
+"""The decision that upgrades a group may put another target of each member behind its records,"""
+JOIN_BYTES = 64 * 1024
+"""and holds those of the member that joins."""
 UP = frozenset(("upgrade", "bidirectional"))
 DOWN = frozenset(("downgrade", "bidirectional"))
 
@@ -73,6 +77,12 @@ def upgraded(group: Group, topics: Topics, config: GroupConfig, out: Decision) -
     new.set_target_epoch(group.generation, 0)
     out.records.append(target_epoch_record(group_id, group.generation, 0))
     out.records += [position_record(group_id, member) for member in members]
+    if UPGRADE_GROWTH * out.size_max_bytes + JOIN_BYTES > config.batch_max_bytes:
+        raise _stays(
+            group,
+            f"records of {len(members)} members may not fit one batch of {config.batch_max_bytes} "
+            "bytes (message.max.bytes)",
+        )
     for waiting in group.members.values():
         reply_if_waiting(out, waiting.join, failed_join(again, waiting.member_id))
         reply_if_waiting(out, waiting.sync, SyncGroupResponse(error_code=again))

@@ -12,12 +12,13 @@ from dataclasses import replace
 from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
+from headwater.records.batch import HEADER_BYTES
 from headwater.wire.apis.k68_consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from headwater_broker.coordinator.common.shard import Now, Token
+from headwater_broker.coordinator.common.shard import Decision, Now, Token
 from headwater_broker.coordinator.group.consumer.change import Change
 from headwater_broker.coordinator.group.consumer.commits import member_of
 from headwater_broker.coordinator.group.consumer.group import ConsumerGroup
@@ -271,8 +272,11 @@ class ConsumerProtocol:
         self.meters.rebalances += 1
 
     def _target_wait_ms(self, group: ConsumerGroup, now: Now) -> int:
+        """0: at once, also when the target is of a coordinator whose clock was ahead of this one: a
+        wait for that clock may have no end."""
         interval_ms = self._table.settings_of(group.group_id).consumer_assignment_interval_ms
-        return min(interval_ms, group.target_timestamp_ms + interval_ms - now.wall_ms)
+        age_ms = now.wall_ms - group.target_timestamp_ms
+        return interval_ms - age_ms if 0 <= age_ms < interval_ms else 0
 
     def target_computed(
         self, change: Change, job: TargetJob, found: dict[str, Mapping[UUID, frozenset[int]]],
@@ -335,8 +339,7 @@ class ConsumerProtocol:
             change.remove(member_id)
             key = TimerKey(Timer.SESSION, group_id, member_id)
             self._table.deadlines.set(key, now.steady_ms + RETRY_MS)
-        if may_downgrade(change.members, self._table.config):
-            self._downgrade(change, now)
+        if may_downgrade(change.members, self._table.config) and self._downgrade(change, now):
             return
         change.bump(self._topics)
         if change.members:
@@ -345,17 +348,23 @@ class ConsumerProtocol:
         else:
             self.meters.forget(group_id)
 
-    def _downgrade(self, change: Change, now: Now) -> None:
-        """Only members of the classic protocol are left: the group follows them, and rebalances."""
-        group = change.group
+    def _downgrade(self, change: Change, now: Now) -> bool:
+        """Only members of the classic protocol are left: the group follows them, and rebalances.
+        False: what that takes does not fit one batch, so it stays as it is."""
+        group, whole = change.group, Decision()
         out, group_id = change.out, group.group_id
-        out.records += group_tombstones(group_id, change.members, change.regexes)
-        out.records.append(classic_group_record(group, change.members, self._topics, now.wall_ms))
+        whole.records += group_tombstones(group_id, change.members, change.regexes)
+        whole.records.append(classic_group_record(group, change.members, self._topics, now.wall_ms))
+        size_max = whole.size_max_bytes + out.size_max_bytes + HEADER_BYTES
+        if size_max > self._table.config.batch_max_bytes:
+            return False
+        out.records += whole.records
         for member_id in change.members:
             for kind in (Timer.JOIN, Timer.SYNC):
                 self._table.deadlines.cancel(TimerKey(kind, group_id, member_id))
         self._table.deadlines.set(TimerKey(Timer.CONVERTED, group_id), now.steady_ms)
         self.meters.forget(group_id)
+        return True
 
     # -- deadlines
 

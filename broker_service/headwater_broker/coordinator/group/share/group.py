@@ -57,11 +57,9 @@ class SharePartitions:
     deleting: Mapping[UUID, str] = field(default_factory=dict)
 
     def begun(self, topics: Mapping[UUID, TopicShare]) -> SharePartitions:
-        """These begin."""
+        """These begin. Of topics whose states are being deleted that must end first."""
         return SharePartitions(
-            _plus(self.initializing, topics),
-            _minus(self.initialized, topics),
-            {t: name for t, name in self.deleting.items() if t not in topics},
+            _plus(self.initializing, topics), _minus(self.initialized, topics), self.deleting
         )
 
     def done(self, topics: Mapping[UUID, TopicShare]) -> SharePartitions:

@@ -38,6 +38,8 @@ class Alteration:
 
     state_epoch: int = 0
     starts: list[NewStart] = field(default_factory=list)
+    deleting: dict[UUID, int] = field(default_factory=dict)
+    """Topics whose former states are to be deleted first, with their partitions."""
     refused: dict[tuple[str, int], ErrorCode] = field(default_factory=dict)
 
     @property
@@ -91,6 +93,8 @@ class ShareOffsets:
                 change.refused[name, partition] = ErrorCode.INVALID_REQUEST
             else:
                 change.starts.append(NewStart(known, partition, start))
+                if known.topic_id in group.shares.deleting:
+                    change.deleting[known.topic_id] = known.partitions
         if change.starts:
             self._store(group, group.shares.begun(change.topics), out)
         return out.confirm(token, change)

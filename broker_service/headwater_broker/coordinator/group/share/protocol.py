@@ -49,6 +49,8 @@ class Beginning(NamedTuple):
     group_id: str
     state_epoch: int
     topics: Mapping[UUID, TopicShare]
+    deleting: Mapping[UUID, int]
+    """Those of the topics whose former states are to be deleted first, with their partitions."""
 
 
 class HeartbeatReply(NamedTuple):
@@ -194,7 +196,12 @@ class ShareProtocol:
         if not missing or not (is_new or is_due):
             return None
         group.asked_ms = now.steady_ms
-        return Beginning(group.group_id, step.epoch, missing)
+        deleting = {
+            topic: known.partitions
+            for topic in missing.keys() & shares.deleting.keys()
+            if (known := self._topics.by_id(topic)) is not None
+        }
+        return Beginning(group.group_id, step.epoch, missing, deleting)
 
     def _advance_target(self, step: _Step, now: Now, out: Decision) -> None:
         """A new target, not sooner than the interval after the last one that had partitions."""

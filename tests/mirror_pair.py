@@ -131,9 +131,12 @@ def until(holds: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any
     return found
 
 
-def read_all(servers: str, topic: str, **options: Any) -> dict[int, list[ConsumerRecord]]:
+def read_all(
+    servers: str, topic: str, login: Mapping[str, Any] | None = None, **options: Any
+) -> dict[int, list[ConsumerRecord]]:
     """The visible records of a topic up to its end now, by partition."""
-    with Admin(servers) as admin:
+    options |= login or {}
+    with Admin(servers, **(login or {})) as admin:
         count = len(admin.describe_topics([topic])[topic].partitions)
         rows = [TopicPartition(topic, p) for p in range(count)]
         ends = admin.list_offsets(dict.fromkeys(rows, LATEST), isolation_level="read_committed")

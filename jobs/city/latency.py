@@ -37,6 +37,14 @@ def in_buckets(rows: DataFrame, column: str) -> Any:
     return ((f.unix_millis(column) - DAY_START_MS) / BUCKET_MS).cast("int")
 
 
+def of_buckets(rows: DataFrame, first: int, end: int) -> DataFrame:
+    """The rows that were sent in these ten-minute buckets. Delta passes over files by the time."""
+    start, stop = (
+        f.timestamp_millis(f.lit(DAY_START_MS + bucket * BUCKET_MS)) for bucket in (first, end)
+    )
+    return rows.where((f.col("sent_time") >= start) & (f.col("sent_time") < stop))
+
+
 def hourly_curve(rows: DataFrame) -> dict[int, float]:
     """Hour of capture -> mean latency in seconds, of stored rows."""
     hour = ((f.unix_millis("capture_time") - DAY_START_MS) / HOUR_MS).cast("int")
@@ -98,8 +106,8 @@ class Latency:
         """Buckets `first` to `end` are stored: their means, in order."""
         sums: dict[int, list[float]] = {}
         for topic in (VEHICLES, FACES):
-            bucket = in_buckets(self._city.stored(topic), "sent_time")
-            rows = self._city.stored(topic).where((bucket >= first) & (bucket < end))
+            rows = of_buckets(self._city.stored(topic), first, end)
+            bucket = in_buckets(rows, "sent_time")
             found = rows.groupBy(bucket.alias("bucket")).agg(
                 f.sum(f.expr(LATENCY_S)).alias("sum"), f.count("*").alias("rows")
             )

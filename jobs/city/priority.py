@@ -26,15 +26,27 @@ def lower_batch_work(spark: SparkSession) -> None:
     jvm = spark.sparkContext._jvm  # there is no public way to the JVM's process id
     assert jvm is not None
     driver = psutil.Process(jvm.java.lang.ProcessHandle.current().pid())
-    daemons = [p for p in driver.children(recursive=True) if DAEMON in p.cmdline()]
-    for process in (driver, *daemons):
+    for process in (driver, *filter(is_daemon, driver.children(recursive=True))):
         lower(process)
 
 
+def is_daemon(process: psutil.Process) -> bool:
+    """True for a process that Spark forks its Python workers from; False for one that has ended,
+    as workers do while they are looked at."""
+    try:
+        return DAEMON in process.cmdline()
+    except psutil.NoSuchProcess:  # a zombie is one, too
+        return False
+
+
 def lower(process: psutil.Process) -> None:
-    """Lower the priority of a process. Linux has one per thread, and a new thread has that of the
-    one that starts it."""
-    for thread in process.threads():
+    """Lower the priority of a process; nothing for one that has ended. Linux has one per thread,
+    and a new thread has that of the one that starts it."""
+    try:
+        threads = process.threads()
+    except psutil.NoSuchProcess:
+        return
+    for thread in threads:
         with suppress(ProcessLookupError):  # it has ended meanwhile
             if os.getpriority(os.PRIO_PROCESS, thread.id) < BATCH_NICENESS:
                 os.setpriority(os.PRIO_PROCESS, thread.id, BATCH_NICENESS)

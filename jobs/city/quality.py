@@ -16,7 +16,7 @@ from city.clock import BUCKET_MS, DAY_START_MS
 from city.fields import FACE_WIRE, FACES, VEHICLES, Alarm, city_text
 from city.flows import City, Figure, Site
 from city.gaps import Bucket, GapRule, suspects
-from city.latency import in_buckets
+from city.latency import in_buckets, of_buckets
 from city.oracle import QualityTruth
 from city.rounds import BUCKETS, Rounds
 
@@ -98,9 +98,7 @@ class Quality:
         consumed: Counter[Cell] = Counter()
         for topic in TOPICS_WATCHED:
             produced.update(self._produced(topic, first, end))
-            stored = self._city.stored(topic)
-            bucket = in_buckets(stored, "sent_time")
-            consumed.update(counted(stored.where((bucket >= first) & (bucket < end))))
+            consumed.update(counted(of_buckets(self._city.stored(topic), first, end)))
         self.produced.update(produced)
         self.consumed.update(consumed)
         for one in self.buckets():

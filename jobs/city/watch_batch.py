@@ -27,16 +27,19 @@ from city.fields import (
 )
 from city.flows import City, Figure, Site
 from city.instructions import WatchInstruction, parse_instruction
-from city.queries import abandon, started
+from city.queries import abandon, save_progress, started
 from city.watch import WatchList
 from city.watch_oracle import LATE, watched
-from headwater import Consumer
+from headwater import Consumer, Producer
 from headwater.errors import HeadwaterError, UsageError
 from headwater_spark.source.progress import source_offsets
 
 FLOW = "watch-list, micro-batch"
 TRIGGER = "2 seconds"
-WRITERS = 2
+READERS = 2
+"""Tasks that read and match a micro-batch."""
+COLUMNS = "topic string, partition int, offset bigint, value binary"
+SEND_TIMEOUT_S = 10.0
 POOL_PROPERTY, POOL = "spark.scheduler.pool", "watch"
 """Within a pool jobs run first come, first served: in the one of the ingest a match of a few
 records would wait for its tables."""
@@ -74,7 +77,7 @@ def _dot(one: Column, other: Column) -> Column:
 
 
 def points(records: DataFrame, instructions: Iterable[WatchInstruction]) -> DataFrame:
-    """Records (topic, partition, offset, timestamp, value) as records of the track topic."""
+    """Records (topic, partition, offset, value) as records of the track topic."""
     parsed = f.from_json(f.col("value").cast("string"), value_schema())
     rows = records.withColumn("row", parsed)
     ids = [f.when(condition(one), f.lit(one.instruction_id)) for one in instructions]
@@ -116,9 +119,11 @@ class WatchBatch:
         self._site = site
         self._consumer = Consumer(WATCH_INSTRUCTIONS, bootstrap_servers=site.servers)
         self._consumer.seek_to_beginning(*self._consumer.assignment())
+        self._producer = Producer(site.servers, client_id="city-watch-batch", linger_ms=0)
         Path(site.checkpoint("watch")).parent.mkdir(parents=True, exist_ok=True)
         records = (
             city.spark.readStream.format("headwater")
+            .schema(COLUMNS)
             .options(**site.spark_options)
             .option("subscribe", f"{VEHICLES},{FACES}")
             .option("startingOffsets", "earliest")
@@ -166,16 +171,21 @@ class WatchBatch:
                 return
 
     def _report(self, records: DataFrame) -> None:
-        # A handful of points: few tasks read, match and write them.
-        matched = points(records, list(self._list.active.values())).coalesce(WRITERS)
-        writer = matched.write.format("headwater").options(**self._site.spark_options)
-        writer.option("topic", TRACKS_BATCH).mode("append").save()
+        # A handful of points of thousands of records: Spark matches, the driver sends. Writing them
+        # by Spark would start two Python processes for each micro-batch, to plan and to commit.
+        matched = points(records, list(self._list.active.values())).coalesce(READERS)
+        sent = [self._producer.send(TRACKS_BATCH, row.value, key=row.key)
+                for row in matched.collect()]  # fmt: skip
+        for one in sent:
+            one.result(SEND_TIMEOUT_S)
 
     def _leave(self, _site: Site) -> None:
         """The comparison ends with its site."""
         query, self._query = self._query, None
         if query is not None:
             self._ends = ends_of(query, min(self._failed, default=None))
+            save_progress(query, self._city.out / "progress")
+            self._producer.close(timeout=0)
             abandon(query)
 
     def stop(self) -> None:
@@ -183,7 +193,9 @@ class WatchBatch:
         if self._query is not None:
             self._query.processAllAvailable()
             self._ends = ends_of(self._query, None)
+            save_progress(self._query, self._city.out / "progress")
             self._query.stop()
+            self._producer.close()
             if self._failed:
                 raise self._failed[min(self._failed)]
         self._consumer.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -24,7 +25,7 @@ from headwater_gateway.app.client_pools import ClientPools
 from headwater_gateway.app.guard import Guard
 from headwater_gateway.app.parts import Part, Services
 from headwater_gateway.app.sdk_clients import SdkConnector
-from headwater_gateway.app.sessions import Sessions
+from headwater_gateway.app.sessions import LIFETIME_S, Sessions
 from headwater_gateway.app.settings import OWN_REGISTRY, GatewaySettings
 from headwater_gateway.console.part import ConsolePart
 from headwater_gateway.registry.broker_rights import connector, without_identity
@@ -35,6 +36,20 @@ from headwater_gateway.rest.part import RestPart
 from headwater_gateway.rest.registry_clients import HttpRegistry, OwnRegistry
 from headwater_gateway.rest.registry_port import NoRegistry, SchemaRegistry
 from headwater_gateway.serving.server import ExposureOptions, Listener, check_exposure, serve
+
+
+def addresses(_context: object, _option: object, given: tuple[str, ...]) -> tuple[str, ...]:
+    """IP addresses or networks of an option. Raises UsageError: a name, or `*`, is none."""
+    for text in given:
+        try:
+            ipaddress.ip_network(text)
+        except ValueError:
+            raise UsageError(
+                f"--trusted-proxy {text!r}: give the address of the proxy, as 127.0.0.1, or its"
+                " network, as 10.1.2.0/24"
+            ) from None
+    return given
+
 
 PASSWORD_MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 
@@ -56,6 +71,13 @@ PASSWORD_MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
               help="Schemas of records: the registry at a URL; without a URL this process "
               "serves one, as `headwater registry serve` does.")  # fmt: skip
 @click.option("--read-only", is_flag=True, help="Leave out every route that changes anything.")
+@click.option("--session-hours", type=click.FloatRange(0, min_open=True), metavar="H",
+              default=LIFETIME_S / 3600, show_default=True,
+              help="A browser has to log in again after so long, used or not.")  # fmt: skip
+@click.option("--trusted-proxy", "trusted_proxies", multiple=True, metavar="ADDRESS",
+              callback=addresses,
+              help="A proxy that ends TLS before the gateway: its X-Forwarded-For and "
+              "X-Forwarded-Proto count. May be repeated.")  # fmt: skip
 @click.option("--no-console", is_flag=True, help="Leave out the console's pages.")
 @click.option("--supervised", is_flag=True, hidden=True)
 @bootstrap_options
@@ -68,6 +90,8 @@ def gateway(
     user_sasl_mechanism: str | None,
     schema_registry: str | None,
     read_only: bool,
+    session_hours: float,
+    trusted_proxies: tuple[str, ...],
     no_console: bool,
     supervised: bool,
     bootstrap_server: str | None,
@@ -99,11 +123,19 @@ def gateway(
         allowed_hosts,
         read_only,
         schema_registry or "",
+        session_s=session_hours * 3600,
+        trusted_proxies=trusted_proxies,
     )
     own = OwnAccess(servers, properties)
     logging.getLogger(AUDIT_LOGGER).setLevel(logging.INFO)
     app = gateway_app(settings, own, has_console=not no_console)
-    return serve(app, listener, until_stdin_ends=supervised, lifespan=app.lifespan())
+    return serve(
+        app,
+        listener,
+        until_stdin_ends=supervised,
+        lifespan=app.lifespan(),
+        trusted_proxies=trusted_proxies,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +155,12 @@ def gateway_app(settings: GatewaySettings, own: OwnAccess, *, has_console: bool)
         clock,
         entropy,
         Audit(clock),
-        Sessions(clock, entropy, is_secure=settings.is_tls),
+        Sessions(
+            clock, entropy, is_secure=settings.is_reached_by_tls, lifetime_s=settings.session_s
+        ),
     )
-    guard = Guard((settings.host, *settings.allowed_hosts), is_tls=settings.is_tls)
+    hosts = (settings.host, *settings.allowed_hosts)
+    guard = Guard(hosts, is_tls=settings.is_reached_by_tls)
     return GatewayApp(parts_of(settings, own, has_console=has_console), services, guard)
 
 

@@ -104,6 +104,9 @@ def test_users_and_acls_of_the_brokers_hold(run: Run, folder: Path, free_base_po
     log = (folder / "logs" / "gateway.log").read_text()
     assert "Principal = User:alice asked the gateway: POST /topics/flights" in log
     assert PASSWORD not in log and "Traceback" not in log
+    run("down")
+    assert run("up")["gateway"] == url, "a later start of the folder has it again"
+    assert httpx.get(f"{url}/topics").status_code == 401
 
 
 def read_as_alice(run: Run, client: httpx.Client) -> str:

@@ -18,7 +18,7 @@ from headwater.cli.options import command_for, dir_option, echo_json, json_optio
 from headwater.cli.settings import parse_settings
 from headwater.config.keys import broker_key
 from headwater.errors import HeadwaterError, UsageError
-from headwater.local import daemon
+from headwater.local import cluster_file, daemon
 from headwater.local.cluster_file import data_roots
 from headwater.local.daemon import UpOptions
 from headwater.local.data_folders import LOG_DIRS, parse_log_dirs
@@ -67,9 +67,9 @@ TABLE_OPTION = "headwater.tables.option."
 @click.option("--secure", is_flag=True, help=SECURE_HELP)
 @click.option(
     "--tiering/--no-tiering",
-    default=True,
-    show_default=True,
-    help="Tier topics with remote.storage.enable=true (`headwater tier serve`), at low priority.",
+    default=None,
+    help="Tier topics with remote.storage.enable=true (`headwater tier serve`), at low priority; "
+    "kept for later starts. [default: --tiering]",
 )
 @click.option(
     "--schema-registry",
@@ -79,8 +79,9 @@ TABLE_OPTION = "headwater.tables.option."
     flag_value=REGISTRY_PORT,
     callback=within(1, PORT_HIGHEST),
     metavar="[PORT]",
-    help=f"Run `headwater registry serve` too. [port: {REGISTRY_PORT}]",
+    help=f"Run `headwater registry serve` too, at later starts as well. [port: {REGISTRY_PORT}]",
 )
+@click.option("--no-schema-registry", is_flag=True, help="No longer run it.")
 @click.option(
     "--gateway",
     "gateway_port",
@@ -89,8 +90,10 @@ TABLE_OPTION = "headwater.tables.option."
     flag_value=GATEWAY_PORT,
     callback=within(1, PORT_HIGHEST),
     metavar="[PORT]",
-    help=f"Run `headwater gateway`, REST and console, too. [port: {GATEWAY_PORT}]",
+    help="Run `headwater gateway`, REST and console, too, at later starts as well. "
+    f"[port: {GATEWAY_PORT}]",
 )
+@click.option("--no-gateway", is_flag=True, help="No longer run it.")
 @json_option
 def up(
     brokers: int | None,
@@ -101,9 +104,11 @@ def up(
     settings: tuple[str, ...],
     zookeeper: str | None,
     secure: bool,
-    tiering: bool,
+    tiering: bool | None,
     registry_port: int | None,
+    no_schema_registry: bool,
     gateway_port: int | None,
+    no_gateway: bool,
     as_json: bool,
 ) -> int:
     """Start the cluster of a folder.
@@ -115,6 +120,8 @@ def up(
     if zookeeper is not None:
         check_ensemble(zookeeper)
     properties = check_properties(parse_settings(settings, "--set"))
+    registry_port = _port_or_none(registry_port, "schema-registry", is_off=no_schema_registry)
+    gateway_port = _port_or_none(gateway_port, "gateway", is_off=no_gateway)
     options = UpOptions(
         *(directory, brokers, port, spark, zookeeper, properties),
         *(secure, tiering, registry_port, gateway_port),
@@ -127,6 +134,13 @@ def up(
         servers = _start_detached(options, path, quiet=as_json)
     _show_up(servers, options, as_json)
     return 0
+
+
+def _port_or_none(port: int | None, name: str, *, is_off: bool) -> int | None:
+    """The port of a service, 0 for one that no longer runs. Raises UsageError for both."""
+    if is_off and port is not None:
+        raise UsageError(f"--{name} and --no-{name}: give one of them")
+    return 0 if is_off else port
 
 
 def check_properties(settings: dict[str, str]) -> dict[str, str]:
@@ -217,7 +231,10 @@ def _foreground(options: UpOptions, as_json: bool) -> int:
 
 def _show_up(bootstrap_servers: str, options: UpOptions, as_json: bool) -> None:
     directory = options.directory
-    ports = {"schema_registry": options.registry_port, "gateway": options.gateway_port}
+    running = cluster_file.load(daemon.cluster_folder(directory))
+    assert running is not None, "the cluster is up"
+    services = running.services
+    ports = {"schema_registry": services.registry_port, "gateway": services.gateway_port}
     urls = {n: f"http://127.0.0.1:{port}" for n, port in ports.items() if port is not None}
     if as_json:
         folder = str(daemon.cluster_folder(directory))

@@ -32,6 +32,7 @@ from headwater.local.data_folders import (
 from headwater.local.manager import Manager
 from headwater.local.private_file import write_private
 from headwater.local.processes import ProcessRef
+from headwater.local.service_spec import ServiceChoice
 
 FORMAT = 1
 FILE_NAME = "cluster.json"
@@ -59,6 +60,8 @@ class ClusterFile:
     """Ids below the highest one that have no broker."""
     secure: bool = False
     """TLS, authentication and ACLs on every connection; secrets are in D/security, never here."""
+    services: ServiceChoice = ServiceChoice()
+    """Which processes run beside the brokers."""
 
     def spec(self, directory: Path) -> ClusterSpec:
         """The cluster this file describes, in `directory`."""
@@ -73,6 +76,7 @@ class ClusterFile:
             tuple(Path(folder) for folder in self.log_dirs),
             self.removed,
             self.secure,
+            chosen=self.services,
         )
 
     @property
@@ -97,6 +101,7 @@ def of_spec(spec: ClusterSpec, kind: str = "local") -> ClusterFile:
         log_dirs=tuple(map(str, spec.log_dirs)),
         removed=spec.removed,
         secure=spec.secure,
+        services=spec.chosen,
     )
 
 
@@ -162,6 +167,7 @@ def _decoded(document: dict[str, Any]) -> ClusterFile:
         log_dirs=tuple(document.get("log_dirs", ())),
         removed=tuple(document.get("removed", ())),
         secure=bool(document.get("secure", False)),
+        services=ServiceChoice(**document.get("services", {})),
     )
 
 

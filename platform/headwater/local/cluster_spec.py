@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from headwater.errors import UsageError
-from headwater.local.service_spec import ServiceSpec
+from headwater.local.service_spec import ServiceChoice, ServiceSpec
 
 PORT_DEFAULT = 9092
 BROKERS_DEFAULT = 3
@@ -98,7 +98,9 @@ class ClusterSpec:
     secure: bool = False
     """TLS, authentication and ACLs on every connection (`headwater up --secure`)."""
     services: tuple[ServiceSpec, ...] = ()
-    """Processes beside the brokers. They are not kept in cluster.json: each start names them."""
+    """Processes beside the brokers, as `chosen` and the brokers' settings make them."""
+    chosen: ServiceChoice = ServiceChoice()
+    """Which of them there are; kept in cluster.json."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.brokers <= BROKERS_MAX - len(self.removed):

@@ -32,6 +32,7 @@ from headwater.local.ensemble import with_id_of_ensemble
 from headwater.local.manager import Launcher, Manager
 from headwater.local.processes import CLUSTER_DIR_VARIABLE
 from headwater.local.service_spec import (
+    ServiceChoice,
     ServiceSpec,
     gateway_service,
     registry_service,
@@ -67,12 +68,19 @@ class UpOptions:
     properties: dict[str, str] = field(default_factory=dict, repr=False)
     """They may hold passwords."""
     secure: bool = False
-    tiering: bool = True
+    tiering: bool | None = None
     """Run `headwater tier serve` beside the brokers."""
     registry_port: int | None = None
-    """Run `headwater registry serve` beside the brokers, at this port."""
+    """Run `headwater registry serve` beside the brokers, at this port; 0: no longer."""
     gateway_port: int | None = None
     """The same for `headwater gateway`."""
+
+    def chosen(self, former: ServiceChoice) -> ServiceChoice:
+        """Which services the cluster has from now on; `former`: up to now."""
+        tiering = former.tiering if self.tiering is None else self.tiering
+        registry = former.registry_port if self.registry_port is None else self.registry_port
+        gateway = former.gateway_port if self.gateway_port is None else self.gateway_port
+        return ServiceChoice(tiering, registry or None, gateway or None)
 
 
 class StopRequestedError(BaseException):
@@ -107,7 +115,9 @@ def run(options: UpOptions, report: Report, make_manager: MakeManager = manager_
             properties=options.properties,
             secure=options.secure,
         )
-        spec = replace(with_id_of_ensemble(spec), services=services_of(options))
+        chosen = options.chosen(spec.chosen)
+        services = services_of(chosen, secure=spec.secure)
+        spec = replace(with_id_of_ensemble(spec), chosen=chosen, services=services)
         end_leftovers(directory)
         with _files_of_the_owner(spec):
             return _run_locked(spec, options, report, make_manager)
@@ -115,16 +125,16 @@ def run(options: UpOptions, report: Report, make_manager: MakeManager = manager_
         lock.release()
 
 
-def services_of(options: UpOptions) -> tuple[ServiceSpec, ...]:
-    """The processes that these options ask for beside the brokers."""
-    tiering = tiering_service() if options.tiering else None
-    port = options.registry_port
+def services_of(chosen: ServiceChoice, *, secure: bool) -> tuple[ServiceSpec, ...]:
+    """The processes beside the brokers."""
+    tiering = tiering_service() if chosen.tiering else None
+    port = chosen.registry_port
     url = None if port is None else f"http://127.0.0.1:{port}"
     registry = None if port is None else registry_service(port)
     gateway = None
-    if options.gateway_port is not None:
-        gateway = gateway_service(options.gateway_port, url)
-    if tiering is not None and url is not None and not options.secure:
+    if chosen.gateway_port is not None:
+        gateway = gateway_service(chosen.gateway_port, url)
+    if tiering is not None and url is not None and not secure:
         tiering = replace(tiering, command=(*tiering.command, "--schema-registry", url))
     return tuple(service for service in (registry, gateway, tiering) if service is not None)
 

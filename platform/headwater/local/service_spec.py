@@ -20,6 +20,18 @@ HEADWATER_COMMAND = (sys.executable, "-P", "-m", "headwater")
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceChoice:
+    """Which processes run beside the brokers of a cluster; kept for its later starts."""
+
+    tiering: bool = True
+    """`headwater tier serve`."""
+    registry_port: int | None = None
+    """`headwater registry serve`, at this port."""
+    gateway_port: int | None = None
+    """The same for `headwater gateway`."""
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceSpec:
     """A child of the supervisor, which starts it after the brokers, restarts it when it ends, and
     stops it before them.

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headwater_gateway.app.bodies import BodyBudget, BodyHold, declared_length, limited
 from headwater_gateway.app.errors import GatewayError, too_large, unauthorized
-from headwater_gateway.app.guard import SAFE_METHODS, Guard
+from headwater_gateway.app.guard import SAFE_METHODS, Guard, check_forwarded
 from headwater_gateway.app.login import Login, login_of
 from headwater_gateway.app.parts import (
     CSRF_HEADER,
@@ -71,7 +71,7 @@ class GatewayApp:
         scope["state"] = {**scope.get("state", {})}
         scope["app"] = self  # routers raise what they do not find, instead of a reply of their own
         is_page = self._is_page(scope)
-        is_tls = self._services.settings.is_tls
+        is_tls = self._services.settings.is_reached_by_tls
         request = _Request(scope, BodyHold(self._bodies), is_page=is_page)
         reply = Reply(
             with_security_headers(send, is_page=is_page, is_tls=is_tls),
@@ -104,6 +104,8 @@ class GatewayApp:
     async def _answer(self, request: _Request, receive: Receive, reply: Reply) -> None:
         headers, method = request.headers, request.method
         self._guard.check(method, headers)
+        if self._services.settings.trusted_proxies:
+            check_forwarded(headers)
         limit = self._services.settings.body_bytes_max
         length = declared_length(headers.get("content-length", ""))
         has_body = length > 0 or "transfer-encoding" in headers

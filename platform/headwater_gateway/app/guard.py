@@ -15,6 +15,7 @@ from headwater_gateway.app.errors import GatewayError
 
 SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 JSON = "application/json"
+HTTPS = "https"
 VENDOR_PREFIX, JSON_SUFFIX = "application/vnd.", "+json"
 
 
@@ -22,7 +23,8 @@ class Guard:
     """Lets requests in, or raises GatewayError."""
 
     def __init__(self, hosts: Iterable[str] = (), *, is_tls: bool = False) -> None:
-        """`hosts`: names of this gateway beside localhost and addresses."""
+        """`hosts`: names of this gateway beside localhost and addresses. `is_tls`: it is reached by
+        https, itself or by a proxy."""
         self._hosts = OwnHosts(hosts)
         self._scheme = "https" if is_tls else "http"
 
@@ -64,6 +66,16 @@ class Guard:
             raise GatewayError(403, 403, "a change must come from a page of this gateway")
         if not has_token:
             raise GatewayError(403, 403, "the session's token is missing or old: reload the page")
+
+
+def check_forwarded(headers: Mapping[str, str]) -> None:
+    """403 for what a proxy took over plain HTTP: its login has crossed the network in clear."""
+    scheme = headers.get("x-forwarded-proto", HTTPS).strip().lower()
+    if scheme != HTTPS:
+        raise GatewayError(
+            403, 403, f"the proxy took this over {scheme[:20]!r}: send it over https, and have the"
+            " proxy set X-Forwarded-Proto to the one scheme of its own listener"
+        )  # fmt: skip
 
 
 def is_json(kind: str) -> bool:

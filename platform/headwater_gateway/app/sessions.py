@@ -1,4 +1,5 @@
-"""Sessions of the console: a cookie stands for a login, for 30 minutes past the last request.
+"""Sessions of the console: a cookie stands for a login, for 30 minutes past the last request, and
+for a lifetime in all: then the user logs in again, however busy the page is.
 
 The cookie is HttpOnly and SameSite=Strict. Over TLS its name begins with `__Host-`, so that no
 other host or path can set it; browsers refuse that name over plain HTTP, which only loopback has.
@@ -18,6 +19,7 @@ from headwater.entropy import Entropy
 from headwater_gateway.app.login import Login, LoginKind
 
 SESSION_S = 30 * 60
+LIFETIME_S = 12 * 3600.0
 SESSIONS_MAX = 1_000
 SESSIONS_OF_ONE_MAX = 50
 """Of one user: one that logs in again and again ends its own sessions, not those of others."""
@@ -34,6 +36,8 @@ class Session:
     """Writes send it as `X-CSRF-Token`; pages have it, other sites do not."""
     cookie: str = field(repr=False)
     until_s: float
+    end_s: float
+    """It ends then, used or not."""
 
     def accepts(self, token: str) -> bool:
         """Compares in constant time."""
@@ -43,9 +47,13 @@ class Session:
 class Sessions:
     """The sessions of this process; a restart ends them."""
 
-    def __init__(self, clock: Clock, entropy: Entropy, *, is_secure: bool) -> None:
-        """`is_secure`: the gateway speaks TLS."""
+    def __init__(
+        self, clock: Clock, entropy: Entropy, *, is_secure: bool, lifetime_s: float = LIFETIME_S
+    ) -> None:
+        """`is_secure`: browsers reach the gateway over TLS. `lifetime_s`: of a session, used or
+        not."""
         self._clock = clock
+        self._lifetime_s = lifetime_s
         self._entropy = entropy
         self._is_secure = is_secure
         self._sessions: OrderedDict[bytes, Session] = OrderedDict()
@@ -59,8 +67,10 @@ class Sessions:
         """A new session; the oldest ends when there are too many, or too many of this user. The
         caller has checked the login, as by `ClientPools.lease`."""
         cookie, csrf = self._entropy.randbytes(32).hex(), self._entropy.randbytes(32).hex()
-        until_s = self._clock.monotonic() + SESSION_S
-        session = self._sessions[_key(cookie)] = Session(login, csrf, cookie, until_s)
+        now = self._clock.monotonic()
+        end_s = now + self._lifetime_s
+        session = Session(login, csrf, cookie, min(now + SESSION_S, end_s), end_s)
+        self._sessions[_key(cookie)] = session
         own = [key for key, known in self._sessions.items() if known.login.name == login.name]
         if len(own) > SESSIONS_OF_ONE_MAX and login.kind is not LoginKind.ANONYMOUS:
             del self._sessions[own[0]]
@@ -69,7 +79,8 @@ class Sessions:
         return session
 
     def find(self, cookie: str) -> Session | None:
-        """The session of a cookie, if it is not over; it lives on for `SESSION_S`."""
+        """The session of a cookie, if it is not over; it lives on for `SESSION_S`, and not past its
+        lifetime."""
         key, now = _key(cookie), self._clock.monotonic()
         session = self._sessions.get(key)
         if session is None:
@@ -77,7 +88,7 @@ class Sessions:
         if now >= session.until_s:
             del self._sessions[key]
             return None
-        session.until_s = now + SESSION_S
+        session.until_s = min(now + SESSION_S, session.end_s)
         self._sessions.move_to_end(key)
         return session
 

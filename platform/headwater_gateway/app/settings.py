@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from headwater_gateway.app.sessions import LIFETIME_S
+
 BODY_BYTES_MAX = 32 * 1024 * 1024
 CONSUMERS_MAX = 32
 """Of one principal."""
@@ -28,6 +30,7 @@ class GatewaySettings:
     host: str = "127.0.0.1"
     port: int = 8082
     is_tls: bool = False
+    """True: the process itself speaks TLS."""
     allowed_hosts: tuple[str, ...] = ()
     is_read_only: bool = False
     schema_registry: str = ""
@@ -37,6 +40,15 @@ class GatewaySettings:
     consumer_idle_s: float = 300.0
     status_urls: tuple[str, ...] = ()
     """Of brokers' status pages, for the console."""
+    session_s: float = LIFETIME_S
+    """After so long a browser has to log in again, used or not."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses whose X-Forwarded-For and X-Forwarded-Proto count: proxies that end TLS."""
+
+    @property
+    def is_reached_by_tls(self) -> bool:
+        """True when browsers and programs speak TLS, to this process or to a proxy before it."""
+        return self.is_tls or bool(self.trusted_proxies)
 
     @property
     def url(self) -> str:

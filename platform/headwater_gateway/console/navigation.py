@@ -31,6 +31,7 @@ SECTIONS = (
             Entry("Topics", address("topics"), "t"),
             Entry("Schemas", address("schemas"), "s"),
             Entry("SQL", address("sql"), "q"),
+            Entry("Completeness", address("completeness"), "p"),
         ),
     ),
     Section(

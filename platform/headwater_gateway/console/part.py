@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Route
 
 from headwater_gateway.app.parts import Face, GatewaySettings, Services
 from headwater_gateway.console.addresses import ROOT
+from headwater_gateway.console.completeness import routes as completeness
 from headwater_gateway.console.history import routes as history
 from headwater_gateway.console.messages.routes import Messages
 from headwater_gateway.console.rendering import Templates
@@ -103,9 +104,11 @@ class ConsolePart:
             *schemas.routes(self.shell),
             *access.routes(self.shell),
             *audit.routes(self.shell),
+            *completeness.routes(self.shell, lambda: self._messages.browser),
             *self._messages.routes(),
             *history.routes(self.shell),
             *sql.routes(self.shell, lambda: self._messages.browser),
+            self.shell.unknown(),
         ]
 
     async def start(self, services: Services) -> None:

@@ -9,7 +9,8 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from headwater.client.errors import (
     GroupIdNotFoundError,
@@ -38,6 +39,7 @@ from headwater_gateway.registry.remote import RemoteError
 log = logging.getLogger(__name__)
 DONE = "done"
 HTMX = "hx-request"
+SHOWN_CHARS = 200
 FORM_FIELDS_MAX = 1_000
 FORM_PART_BYTES_MAX = 4 * 1024 * 1024
 
@@ -126,6 +128,19 @@ class Shell:
 
         return Route(path, answer, methods=["GET"], name=path)
 
+    def unknown(self) -> Route:
+        """The route of every other address: a page that says what to do."""
+
+        async def show(request: Request) -> Response:
+            shown = request.url.path[:SHOWN_CHARS]
+            told = f"there is no page {shown}: choose a view; `?` lists their keys"
+            raise GatewayError(404, 404, told)
+
+        async def answer(request: Request) -> Response:
+            return await self._answered(request, show)
+
+        return _GetsOnly("/{path:path}", answer, methods=["GET"], name="unknown page")
+
     def write(self, path: str, make_plan: MakePlan) -> list[Route]:
         """The route of a write: a form posted there gets its plan, the plan's own form does it.
 
@@ -208,6 +223,15 @@ class Shell:
                 problem=str(error),
                 title=_named(error),
             )
+
+
+class _GetsOnly(Route):
+    """A route that is not there for other methods: they get 404, not 405."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """See Route."""
+        found, values = super().matches(scope)
+        return (Match.NONE, {}) if found is Match.PARTIAL else (found, values)
 
 
 def is_part(request: Request) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import json
@@ -21,16 +22,25 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
 
+def _same(value: dict[str, Any]) -> dict[str, Any]:
+    return value
+
+
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+_LARGE_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, object_hook=_same)
+"""Python gives other threads a turn in its own code only: this one runs some at each object."""
+LARGE_BYTES = 128 * 1024
+"""A body from this length on is parsed beside the loop."""
 
 
 def parsed(body: bytes) -> Any:
     """The document of a body. Raises GatewayError: 400, 413 with too many values."""
+    decoder = _DECODER if len(body) < LARGE_BYTES else _LARGE_DECODER
     # Those within texts count, too: it is a bound, and cheap.
     if sum(body.count(mark) for mark in (b",", b"{", b"[")) > VALUES_MAX:
         raise GatewayError(413, 413, f"the body has more than {VALUES_MAX} values: send fewer")
     try:
-        return _DECODER.decode(body.decode())
+        return decoder.decode(body.decode())
     except RecursionError:
         raise bad_request("the JSON is nested too deep") from None
     except ValueError as error:  # JSONDecodeError, UnicodeDecodeError, a number too long
@@ -69,6 +79,13 @@ class Document:
     def of_body(cls, body: bytes) -> Document:
         """Of a whole body; an empty one is an empty object."""
         return cls(parsed(body) if body.strip() else {})
+
+    @classmethod
+    async def read(cls, body: bytes) -> Document:
+        """The same; a large one is parsed in a thread, while the loop answers others."""
+        if len(body) < LARGE_BYTES:
+            return cls.of_body(body)
+        return await asyncio.to_thread(cls.of_body, body)
 
     def has(self, name: str) -> bool:
         """True if the field is there, and not null."""

@@ -69,7 +69,7 @@ class RestRequest:
 
     async def document(self) -> Document:
         """The body. Raises GatewayError."""
-        return Document.of_body(await self.http.body())
+        return await Document.read(await self.http.body())
 
     @property
     def base_url(self) -> str:

@@ -17,6 +17,7 @@ from headwater_gateway.rest.kafka_errors import (
     TOPIC_NOT_FOUND,
     as_reply,
 )
+from headwater_gateway.rest.turns import in_turns
 
 KNOWN_S = 30.0
 KNOWN_TOPICS_MAX = 10_000
@@ -83,12 +84,12 @@ class Sender:
     ) -> list[RecordMetadata | GatewayError]:
         """Send records in order; where each one was written, or why not."""
         waiting: list[Awaitable[RecordMetadata] | GatewayError] = []
-        for record in records:
+        async for record in in_turns(records):
             try:
                 waiting.append(await self.send(clients, topic, record))
             except HeadwaterError as error:
                 waiting.append(as_reply(error))
-        return [await outcome(row) for row in waiting]
+        return [await outcome(row) async for row in in_turns(waiting)]
 
 
 async def outcome(

@@ -18,6 +18,7 @@ from headwater_gateway.rest.kafka_errors import (
 )
 from headwater_gateway.rest.schemas import Asked, Codec, Codecs
 from headwater_gateway.rest.sending import OutRecord, Sender
+from headwater_gateway.rest.turns import in_turns
 
 RECORDS_MAX = 50_000
 """Of one request: others wait while they are handed to the producer."""
@@ -60,7 +61,7 @@ class Producing:
         await self._sender().partitions(request.clients, topic)
         key = await self._codec(request, form, document, rows, is_key=True)
         value = await self._codec(request, form, document, rows, is_key=False)
-        records = [await _record(row, key, value, partition) for row in rows]
+        records = [await _record(row, key, value, partition) async for row in in_turns(rows)]
         found = await self._sender().send_all(request.clients, topic, records)
         return Reply(
             {

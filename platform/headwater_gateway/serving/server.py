@@ -9,12 +9,15 @@ import json
 import os
 import signal
 import ssl
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from threading import Thread
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from headwater.errors import UsageError
 from headwater.sockets import is_loopback
@@ -122,14 +125,26 @@ class HttpServer(uvicorn.Server):
         await self._lifespan.aclose()
 
 
+def behind_proxies(app: ASGIApp, addresses: Sequence[str]) -> ASGIApp:
+    """The application, told by these proxies who asks and by which scheme."""
+    # uvicorn and Starlette have types of their own for the same protocol.
+    return cast("ASGIApp", ProxyHeadersMiddleware(cast("Any", app), list(addresses)))
+
+
 def serve(
     app: ASGIApp,
     listener: Listener,
     *,
     until_stdin_ends: bool = False,
     lifespan: AbstractAsyncContextManager[None] | None = None,
+    trusted_proxies: Sequence[str] = (),
 ) -> int:
-    """Serve until SIGTERM or SIGINT, or until whoever started it is gone; the exit code."""
+    """Serve until SIGTERM or SIGINT, or until whoever started it is gone; the exit code.
+
+    `trusted_proxies`: addresses and networks whose X-Forwarded-For and X-Forwarded-Proto count.
+    """
+    if trusted_proxies:
+        app = behind_proxies(app, trusted_proxies)
     server = HttpServer(app, listener, lifespan or nullcontext())
     if until_stdin_ends:
         Thread(target=server.stop_at_end_of_stdin, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Batch work's priority: every thread of a process, and what it starts later."""
+"""Spark's batch work is lowered, whatever ends while it is looked for."""
 
 from __future__ import annotations
 
@@ -8,33 +8,38 @@ import sys
 
 import psutil
 
-from city.priority import BATCH_NICENESS, lower
+from city.priority import BATCH_NICENESS, is_daemon, lower
 
-PROGRAM = """
-import os, sys, threading
-threading.Thread(target=threading.Event().wait, daemon=True).start()
-print("ready", flush=True)
-sys.stdin.readline()
-def tell():
-    print(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
-
-later = threading.Thread(target=tell)
-later.start()
-later.join()
-"""
+WAITS = "import sys; sys.stdin.read()"
 
 
-def test_every_thread_of_a_process_and_those_that_it_starts_later() -> None:
-    child = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert child.stdin is not None
-    assert child.stdout is not None
-    assert child.stdout.readline() == "ready\n"
-    wanted = max(BATCH_NICENESS, os.getpriority(os.PRIO_PROCESS, 0))
-    process = psutil.Process(child.pid)
-    lower(process)
-    found = [os.getpriority(os.PRIO_PROCESS, thread.id) for thread in process.threads()]
-    told, _ = child.communicate("go on\n")
-    assert found == [wanted] * 2
-    assert told == f"{wanted}\n"
+def test_a_process_that_runs_is_lowered_with_its_threads() -> None:
+    with subprocess.Popen([sys.executable, "-c", WAITS], stdin=subprocess.PIPE) as child:
+        process = psutil.Process(child.pid)
+        lower(process)
+        found = {os.getpriority(os.PRIO_PROCESS, thread.id) for thread in process.threads()}
+        assert min(found) >= BATCH_NICENESS
+        assert not is_daemon(process)
+        child.communicate(b"")
+
+
+def test_a_daemon_is_known_by_its_module() -> None:
+    words = [sys.executable, "-c", WAITS, "-m", "pyspark.daemon"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as child:
+        assert is_daemon(psutil.Process(child.pid))
+        child.communicate(b"")
+
+
+def test_a_zombie_and_a_process_that_is_gone_are_passed_over() -> None:
+    read, write = os.pipe()
+    with subprocess.Popen([sys.executable, "-c", ""], pass_fds=[write]) as child:
+        os.close(write)
+        os.read(read, 1)  # end of file: it has ended, and nobody has asked for its exit code
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        zombie = psutil.Process(child.pid)
+        assert zombie.status() == psutil.STATUS_ZOMBIE
+        assert not is_daemon(zombie)
+        lower(zombie)
+    os.close(read)
+    assert not is_daemon(zombie)
+    lower(zombie)

@@ -138,7 +138,7 @@ class Console:
         told = replace(SETTINGS, is_read_only=read_only)
         self.services = services_over(FakeClients(self.admin), told)
         self.part = ConsolePart(told)
-        routes = [*self.part.routes(), *more(self.part.shell)]
+        routes = [*more(self.part.shell), *self.part.routes()]
         self.shell = FakeShell(Starlette(routes=[Mount("/console", routes=routes)]))
         asyncio.run(self.part.start(self.services))
         self.browser = TestClient(self.shell, ORIGIN, follow_redirects=False)

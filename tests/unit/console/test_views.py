@@ -207,6 +207,26 @@ def test_a_group_that_is_not_there_is_404() -> None:
     assert Console(admin).browser.get(address("group", id="x")).status_code == 404
 
 
+def test_the_address_that_people_write_leads_to_the_group() -> None:
+    reply = Console(full_admin()).browser.get(f"{ROOT}/groups/a%20b%2Fc")
+    assert reply.status_code == 307
+    assert reply.headers["location"] == address("group", id="a b/c")
+
+
+def test_a_group_that_is_not_there_says_where_the_others_are() -> None:
+    reply = Console(full_admin()).browser.get(address("group", id="dealys"))
+    assert reply.status_code == 404
+    assert "there is no group" in reply.text and "neither members nor committed" in reply.text
+
+
+def test_an_address_of_no_page_is_a_page_that_says_so() -> None:
+    browser = Console(full_admin()).browser
+    reply = browser.get(f"{ROOT}/goups")
+    assert reply.status_code == 404
+    assert "there is no page /console/goups" in reply.text and 'id="nav"' in reply.text
+    assert browser.post(f"{ROOT}/goups").status_code == 404
+
+
 def test_what_holds_readers_names_the_transaction_and_the_group() -> None:
     text = Console(full_admin()).get("/transactions")
     assert "marker not written" in text

@@ -21,6 +21,7 @@ from headwater_gateway.app.login import Login
 from headwater_gateway.app.parts import Face, Part, Services
 from headwater_gateway.app.sessions import Sessions
 from headwater_gateway.app.settings import GatewaySettings
+from headwater_gateway.serving.server import behind_proxies
 
 PASSWORD = "secret"
 ALICE = httpx.BasicAuth("alice", PASSWORD)
@@ -117,7 +118,9 @@ class Gateway:
 
     def client(self, **options: Any) -> httpx.AsyncClient:
         """A client of it; no exception of the application reaches it."""
-        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+        proxies = self.services.settings.trusted_proxies
+        app: Any = behind_proxies(self.app, proxies) if proxies else self.app
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         base = f"http://localhost:{SETTINGS.port}"
         return httpx.AsyncClient(transport=transport, base_url=base, **options)
 
@@ -134,8 +137,9 @@ async def running(
     manual, entropy = ManualClock(), SeededEntropy()
     clock = clock or manual
     pools = ClientPools(connector or FakeConnector(), clock, entropy)
-    sessions = Sessions(clock, entropy, is_secure=told.is_tls)
+    is_tls = told.is_reached_by_tls
+    sessions = Sessions(clock, entropy, is_secure=is_tls, lifetime_s=told.session_s)
     services = Services(told, pools, clock, entropy, Audit(clock), sessions)
-    app = GatewayApp(parts, services, Guard((told.host, *told.allowed_hosts), is_tls=told.is_tls))
+    app = GatewayApp(parts, services, Guard((told.host, *told.allowed_hosts), is_tls=is_tls))
     async with app.lifespan():
         yield Gateway(app, services, manual, parts)

@@ -17,6 +17,7 @@ from headwater.local.cluster_file import ClusterFile, ClusterRecord, DirectoryLo
 from headwater.local.cluster_spec import ClusterSpec
 from headwater.local.manager import ManagerState, Progress
 from headwater.local.processes import ProcessRef
+from headwater.local.service_spec import ServiceChoice
 from headwater.local.supervisor import broker_properties
 from headwater.system import SystemEntropy
 from headwater_broker.app.config import from_properties
@@ -36,10 +37,27 @@ def test_the_file_round_trips(tmp_path: Path) -> None:
         control_addresses=("127.0.0.1:9192", "127.0.0.1:9193"),
         manager=ProcessRef.of("supervisor", os.getpid()),
         processes=(ProcessRef("zookeeper", 1, 2.0),),
+        services=ServiceChoice(tiering=False, gateway_port=7082),
     )
     cluster_file.save(tmp_path, cluster)
     assert cluster_file.load(tmp_path) == cluster
     assert cluster.running
+
+
+def test_a_later_start_has_the_services_of_the_file(tmp_path: Path) -> None:
+    chosen = ServiceChoice(tiering=False, registry_port=7081, gateway_port=7082)
+    first = replace(ClusterSpec(tmp_path, "abc"), chosen=chosen)
+    cluster_file.save(tmp_path, of_spec(first))
+    assert resolve(tmp_path, None, None, SystemEntropy()).chosen == chosen
+
+
+def test_a_file_of_before_services_were_kept_has_tiering_alone(tmp_path: Path) -> None:
+    cluster_file.save(tmp_path, of_spec(ClusterSpec(tmp_path, "abc")))
+    path = tmp_path / cluster_file.FILE_NAME
+    document = json.loads(path.read_text())
+    del document["services"]
+    path.write_text(json.dumps(document))
+    assert resolve(tmp_path, None, None, SystemEntropy()).chosen == ServiceChoice()
 
 
 class Running:

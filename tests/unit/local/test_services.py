@@ -13,7 +13,7 @@ from headwater.local.child import ChildFailedError
 from headwater.local.cluster_spec import ClusterSpec
 from headwater.local.daemon import UpOptions, services_of
 from headwater.local.secure_cluster import SecureCluster, listener_properties
-from headwater.local.service_spec import TIERING, ServiceSpec
+from headwater.local.service_spec import TIERING, ServiceChoice, ServiceSpec
 from headwater.local.services import COMMAND_CONFIG_VARIABLE, Services
 from headwater.security.certificates import certificate_facts
 from headwater.system import SystemClock, SystemEntropy
@@ -101,15 +101,31 @@ def test_in_a_secure_cluster_a_service_logs_in_with_a_key_of_its_own(tmp_path: P
 
 
 def test_up_runs_tiering_unless_it_is_turned_off() -> None:
-    assert [s.name for s in services_of(UpOptions("d"))] == [TIERING]
-    assert services_of(UpOptions("d", tiering=False)) == ()
+    assert [s.name for s in services_of(ServiceChoice(), secure=False)] == [TIERING]
+    assert services_of(ServiceChoice(tiering=False), secure=False) == ()
 
 
 def test_up_runs_a_gateway_that_asks_the_registry_beside_it() -> None:
-    options = UpOptions("d", tiering=False, registry_port=7081, gateway_port=7082)
-    _registry, gateway = services_of(options)
+    chosen = ServiceChoice(tiering=False, registry_port=7081, gateway_port=7082)
+    _registry, gateway = services_of(chosen, secure=False)
     assert gateway.name == "gateway" and gateway.awaits_ready
     words = ("--listen", "127.0.0.1:7082", "--schema-registry", "http://127.0.0.1:7081")
     assert gateway.command[-4:] == words
-    (alone,) = services_of(UpOptions("d", tiering=False, gateway_port=7082))
+    (alone,) = services_of(ServiceChoice(tiering=False, gateway_port=7082), secure=False)
     assert "--schema-registry" not in alone.command
+
+
+def test_tiering_asks_the_registry_only_where_it_needs_no_login() -> None:
+    chosen = ServiceChoice(registry_port=7081)
+    for secure in (False, True):
+        _registry, tiering = services_of(chosen, secure=secure)
+        assert ("--schema-registry" in tiering.command) is not secure
+
+
+def test_a_start_keeps_what_it_does_not_name() -> None:
+    first = UpOptions("d", tiering=False, registry_port=7081, gateway_port=7082)
+    kept = first.chosen(ServiceChoice())
+    assert kept == ServiceChoice(tiering=False, registry_port=7081, gateway_port=7082)
+    assert UpOptions("d").chosen(kept) == kept
+    changed = UpOptions("d", tiering=True, registry_port=0, gateway_port=7083).chosen(kept)
+    assert changed == ServiceChoice(tiering=True, gateway_port=7083)

@@ -31,7 +31,12 @@ from headwater.wire.primitives import INT32_MAX
 from headwater_tier.audit.minutes import MinuteRow
 from headwater_tier.audit.passes import TopicAudit
 from headwater_tier.audit.places import LogPlace, Place, TablePlace
-from headwater_tier.audit.report_topic import ReportTopic, create_report_topic, document
+from headwater_tier.audit.report_topic import (
+    REPORT_TOPIC,
+    ReportTopic,
+    create_report_topic,
+    document,
+)
 from headwater_tier.cli.storage_options import storage_options
 from headwater_tier.locate import locate
 
@@ -51,8 +56,8 @@ SHOWN_MAX = 60
               callback=within(0, INT32_MAX), help="A minute is over so long after it.")  # fmt: skip
 @click.option("--every", type=int, metavar="S", callback=within(1, INT32_MAX),
               help="Look again and again, until SIGTERM or Ctrl-C.")  # fmt: skip
-@click.option("--to", "report_topic", metavar="TOPIC",
-              help="Write the minutes to this compacted topic.")  # fmt: skip
+@click.option("--to", "report_topic", metavar="[TOPIC]", is_flag=False, flag_value=REPORT_TOPIC,
+              help=f"Write the minutes to this compacted topic. [{REPORT_TOPIC}]")  # fmt: skip
 @click.option("--tables-uri", metavar="URI", help="Base folder of tables when no config has one.")
 @click.option("--storage-option", "storage", multiple=True, metavar="KEY=VALUE",
               help="An option of the object store; repeatable.")  # fmt: skip

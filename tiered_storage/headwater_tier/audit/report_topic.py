@@ -13,6 +13,8 @@ from headwater.client.values import NewTopic
 from headwater.errors import ErrorCode, KafkaError
 from headwater_tier.audit.minutes import MinuteRow
 
+REPORT_TOPIC = "audit-minutes"
+"""Where the console looks, unless it is told another."""
 CONFIGS = {"cleanup.policy": "compact", "headwater.value.format": "json"}
 
 

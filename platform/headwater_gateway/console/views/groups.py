@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from headwater.client.errors import GroupIdNotFoundError, kafka_error
 from headwater.client.values import GroupDescription, GroupListing
 from headwater.errors import ErrorCode
+from headwater_gateway.console.addresses import address
 from headwater_gateway.console.lag.sampler import GroupSamples
 from headwater_gateway.console.lag.verdict import Finding
 from headwater_gateway.console.lag.window import GroupWindow
@@ -60,6 +61,7 @@ def routes(shell: Shell) -> list[Route]:
     return [
         shell.view("/groups", pages.show_all),
         shell.view("/group", pages.show),
+        shell.view("/groups/{name:path}", pages.of_name),
         shell.view("/group/lag.json", pages.trend),
         *GroupWrites(shell).routes(),
     ]
@@ -88,6 +90,10 @@ class GroupPages:
             is_whole=is_part(request),
         )
         return self._shell.page(request, "groups.html", list=found, samples=samples)
+
+    async def of_name(self, request: Request) -> Response:
+        """`/groups/NAME`, which people write: its page has the name in the query."""
+        return RedirectResponse(address("group", id=request.path_params["name"]), 307)
 
     async def show(self, request: Request) -> Response:
         """One group."""
@@ -138,6 +144,10 @@ def _row(listed: GroupListing, samples: GroupSamples) -> Row:
 
 
 def _no_group(name: str) -> GroupIdNotFoundError:
-    error = kafka_error(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {name!r}")
+    told = (
+        f"there is no group {name!r}: it has neither members nor committed offsets. Groups, on the "
+        "left, lists those that are there"
+    )
+    error = kafka_error(ErrorCode.GROUP_ID_NOT_FOUND, told)
     assert isinstance(error, GroupIdNotFoundError)
     return error

@@ -1,0 +1,1 @@
+"""Was each record of each minute consumed, tiered, mirrored? What `headwater audit --to` found."""

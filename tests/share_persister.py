@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
@@ -40,11 +41,8 @@ class MemoryPersister:
         known = self._known(key)
         if leader_epoch < known.leader_epoch:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, "older")
-        self.states[key] = ShareState(
-            known.state_epoch, leader_epoch, known.start_offset, known.batches,
-            known.delivery_complete_count,
-        )  # fmt: skip
-        return ShareState(known.state_epoch, leader_epoch, known.start_offset, known.batches)
+        self.states[key] = replace(known, leader_epoch=leader_epoch)
+        return replace(known, leader_epoch=leader_epoch, delivery_complete_count=-1)
 
     async def write(self, key: SharePartitionKey, state: ShareState) -> None:
         failure, self.failure = self.failure, None
@@ -63,7 +61,8 @@ class MemoryPersister:
         if count < 0:
             count = known.delivery_complete_count
         self.states[key] = ShareState(
-            state.state_epoch, state.leader_epoch, start, tuple(batches), count
+            *(state.state_epoch, state.leader_epoch, start, tuple(batches), count),
+            state.holds or known.holds,
         )
 
     async def delete(self, key: SharePartitionKey) -> None:
@@ -165,6 +164,20 @@ async def a_write_that_comes_late_changes_nothing(p: Persister, key: SharePartit
     assert await p.read(key, 0) == ShareState(1, 0, 4, expected)
 
 
+async def the_table_of_holds_stays_until_another_is_written(
+    p: Persister, key: SharePartitionKey
+) -> None:
+    await p.initialize(key, 1, 0)
+    await p.read(key, 0)
+    await p.write(key, ShareState(1, 0, 0, (available(0, 4),), 0, b"one"))
+    await p.write(key, ShareState(1, 0, 0, (available(5, 9),)))
+    assert (await p.read(key, 1)).holds == b"one"
+    await p.write(key, ShareState(1, 1, 0, (), 0, b"two"))
+    assert (await p.read(key, 1)).holds == b"two"
+    await p.initialize(key, 2, 0)
+    assert (await p.read(key, 1)).holds == b""
+
+
 CONFORMANCE: tuple[Callable[[Persister, SharePartitionKey], Awaitable[None]], ...] = (
     a_state_that_was_not_initialized,
     a_state_is_read_as_written,
@@ -172,6 +185,7 @@ CONFORMANCE: tuple[Callable[[Persister, SharePartitionKey], Awaitable[None]], ..
     older_state_epochs_are_fenced,
     a_deleted_state_is_gone,
     a_write_that_comes_late_changes_nothing,
+    the_table_of_holds_stays_until_another_is_written,
 )
 """Each gets a Persister and a share partition without a state, of a topic that is there."""
 

@@ -40,6 +40,7 @@ async def read_share_group_state(
                 )
                 for b in state.batches
             ),
+            holds=state.holds,
         )
 
     found = await each_share_partition(ctx, request.group_id, request.topics, read, _refused)

@@ -34,6 +34,7 @@ async def write_share_group_state(
             row.start_offset,
             batches,
             row.delivery_complete_count,
+            row.holds,
         )
         await states.write(key, state)
         return PartitionResult(partition=key.partition, error_code=ErrorCode.NONE)

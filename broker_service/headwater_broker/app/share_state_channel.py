@@ -265,6 +265,7 @@ def _written(partition: int, state: ShareState) -> k85.PartitionData:
             )
             for b in state.batches
         ),
+        holds=state.holds,
     )
 
 
@@ -285,6 +286,7 @@ def _state(row: k84.PartitionResult, leader_epoch: int) -> ShareState:
             StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count)
             for b in row.state_batches
         ),
+        holds=row.holds,
     )
 
 

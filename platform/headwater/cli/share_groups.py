@@ -29,6 +29,7 @@ from headwater.cli.options import (
     timeout_option,
 )
 from headwater.cli.partition_arguments import expand, name_of
+from headwater.cli.share_group_holds import holds
 from headwater.client.admin.client import EARLIEST, LATEST, Admin
 from headwater.client.share_group_values import ShareGroupDescription
 from headwater.client.values import TopicPartition
@@ -40,6 +41,9 @@ STATES = ("Stable", "Empty", DEAD)
 @click.group("share-groups")
 def share_groups() -> None:
     """List, describe, delete and reset share groups."""
+
+
+share_groups.add_command(holds)
 
 
 @share_groups.command("list")

@@ -234,6 +234,19 @@ class ShareConsumer:
         with self._guard:
             self._engine.acknowledge_offset(partition, offset, type)
 
+    @property
+    def member_id(self) -> str:
+        """The id that this member has chosen for itself (KIP-932)."""
+        return self._engine.member.member_id
+
+    def hand_over(self, records: Iterable[ShareRecord]) -> None:
+        """Another one holds these records from now on, by a request of its own (ShareHolds): they
+        need no acknowledgement of this consumer."""
+        with self._guard:
+            self._engine.state.hand_over(
+                (TopicPartition(row.topic, row.partition), row.offset) for row in records
+            )
+
     def commit(self, timeout_ms: float | None = None) -> dict[TopicPartition, KafkaError | None]:
         """Send the acknowledgements and wait for their outcome by partition (Kafka's commitSync):
         None, or an error, after which the records may be delivered again. In implicit mode what was

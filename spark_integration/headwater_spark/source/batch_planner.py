@@ -131,6 +131,10 @@ class Planner:
         seen = (*wanted.topics, *(topic for topic, _ in wanted.assigned))
         return self._latest(self._partitions(self._topics(seen)))
 
+    def topics(self) -> dict[str, Topic]:
+        """The topics to read, by name."""
+        return self._topics()
+
     def topic_ids(self) -> dict[str, str]:
         """The ids of the topics to read, by name."""
         return {name: topic.topic_id for name, topic in self._topics().items()}

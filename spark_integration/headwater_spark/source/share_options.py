@@ -39,6 +39,11 @@ DEFAULT_MAX_RECORDS = 10_000
 """Per trigger. The groups' limits of locks per partition, 2,000 by default, hold too."""
 
 
+DELIVERY = "headwater.delivery"
+EXACTLY_ONCE = "exactly-once"
+AT_LEAST_ONCE = "at-least-once"
+
+
 @dataclass(frozen=True, slots=True)
 class ShareOptions:
     """A share source's checked options. Picklable; travels to tasks."""
@@ -46,6 +51,7 @@ class ShareOptions:
     group: str
     source: SourceOptions
     max_records: int
+    delivery: str = EXACTLY_ONCE
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -66,10 +72,12 @@ def share_options(given: Mapping[str, str], *, streaming: bool) -> ShareOptions:
             " acknowledge at; use readStream with trigger(availableNow=True)"
         )
     refused = {name.lower(): (name, why) for name, why in _REFUSED.items()}
-    group, rest = "", {}
+    group, delivery, rest = "", EXACTLY_ONCE, {}
     for name, value in given.items():
         if name.lower() == SHARE_GROUP.lower():
             group = value.strip()
+        elif name.lower() == DELIVERY:
+            delivery = value.strip().lower()
         elif name.lower() in refused:
             known, why = refused[name.lower()]
             raise UsageError(f"option {known!r} does not go with {SHARE_GROUP!r}: {why}")
@@ -77,5 +85,10 @@ def share_options(given: Mapping[str, str], *, streaming: bool) -> ShareOptions:
             rest[name] = value
     if not group:
         raise UsageError(f"option {SHARE_GROUP!r} is empty: name the share group")
+    if delivery not in (EXACTLY_ONCE, AT_LEAST_ONCE):
+        raise UsageError(
+            f"option {DELIVERY!r} is {delivery!r}: give {EXACTLY_ONCE!r} or {AT_LEAST_ONCE!r}"
+        )
     source = source_options(rest, streaming=True)
-    return ShareOptions(group, source, source.max_offsets_per_trigger or DEFAULT_MAX_RECORDS)
+    most = source.max_offsets_per_trigger or DEFAULT_MAX_RECORDS
+    return ShareOptions(group, source, most, delivery)

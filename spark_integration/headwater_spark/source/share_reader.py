@@ -1,7 +1,8 @@
 """The stream reader of `option("shareGroup", ...)`: a share group as a queue source (KIP-932).
 
-A batch's records are accepted once Spark has the batch in its commit log: at least once. What the
-driver has acquired is in the batch's offset, and the tasks read just that.
+A batch's records are accepted once Spark has the batch in its commit log. What the driver has
+acquired is in the batch's offset, and the tasks read just that. Until then the query holds them
+(`held_queue`), or with `headwater.delivery=at-least-once` locks them (`share_queue`).
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from headwater.clock import Clock
 from headwater.system import SystemClock
 from headwater_spark.options import READ_UNCOMMITTED
 from headwater_spark.source.batch_planner import Planner
+from headwater_spark.source.held_queue import HeldQueue
 from headwater_spark.source.micro_batches import Split
+from headwater_spark.source.open_queue import checked_delivery, open_queue
 from headwater_spark.source.read_task import CLIENT_ID, ReadTask, read
-from headwater_spark.source.share_offsets import from_json
-from headwater_spark.source.share_options import ShareOptions
-from headwater_spark.source.share_queue import ShareQueue, before_first
+from headwater_spark.source.share_offsets import ShareBatch, from_json, nothing_yet
+from headwater_spark.source.share_options import EXACTLY_ONCE, ShareOptions
+from headwater_spark.source.share_queue import ShareQueue
 from headwater_spark.task_security import TaskSecurity
 from headwater_spark.task_tokens import TOKENS
 from headwater_spark.worker_errors import without_traceback
@@ -57,7 +60,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         schema: pa.Schema,
         *,
         clock: Clock | None = None,
-        queue: ShareQueue | None = None,
+        queue: ShareQueue | HeldQueue | None = None,
     ) -> None:
         """`clock` and `queue` are for tests."""
         self.options = options
@@ -68,11 +71,10 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ends: dict[tuple[str, int], int] | None = None
 
     @property
-    def _queue(self) -> ShareQueue:
+    def _queue(self) -> ShareQueue | HeldQueue:
         # Not in __init__: Spark also makes a reader to pickle it for tasks, which joins no group.
         if self._opened is None:
-            planner = self._planned()
-            self._opened = ShareQueue(self.options, self._clock, planner.topic_ids)
+            self._opened = open_queue(self.options, self._clock, self._planned())
         return self._opened
 
     def _planned(self) -> Planner:
@@ -87,7 +89,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
         """The offset before the first batch."""
-        return before_first(self.options).to_json()
+        return nothing_yet(self.options.group).to_json()
 
     @without_traceback()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
@@ -100,13 +102,20 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[str, Any]:
         """Acquire the batch after `start`, whose records are accepted: it is complete. `start`
         itself when there is nothing to read."""
-        batch = self._queue.next(from_json(start, self.options.group), self._ends)
+        before = self._batch(start)
+        batch = self._queue.next(before, self._ends)
         return start if batch is None else batch.to_json()
 
     @without_traceback()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SharePartition]:
         """A task per partition with acquired records; of a repeated batch the same records."""
-        batch = from_json(end, self.options.group)
+        batch = self._batch(end)
+        if not batch.acquired or start == end:
+            return []
+        if self.options.delivery == EXACTLY_ONCE:
+            queue = self._queue
+            assert isinstance(queue, HeldQueue)
+            queue.planned(self._batch(start), batch)
         security = TOKENS.of(self.options.source.bootstrap_servers, self.options.source.security)
         return [
             SharePartition(
@@ -120,6 +129,9 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             for tp, ranges in sorted(batch.acquired.items())
         ]
+
+    def _batch(self, offset: dict[str, Any]) -> ShareBatch:
+        return checked_delivery(from_json(offset, self.options.group), self.options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of the acquired ranges."""
@@ -147,10 +159,10 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @without_traceback()
     def commit(self, end: dict[str, Any]) -> None:
         """Spark has completed this batch: accept its records."""
-        self._queue.completed(from_json(end, self.options.group))
+        self._queue.completed(self._batch(end))
 
     def stop(self) -> None:
-        """Release what no completed batch holds, and close the connections."""
+        """Leave the group, and close the connections. What only locks keep is released."""
         if self._opened is not None:
             self._opened.close()
             self._opened = None

@@ -19,7 +19,7 @@ from headwater_broker.api.replies import FilePart
 from headwater_broker.api.share.response_codec import ShareFetchReply, ShareRow
 from headwater_broker.log.results import AppendOrigin
 from headwater_broker.replica.marker_writer import TransactionMarker
-from headwater_broker.replica.share.machine import Acquired
+from headwater_broker.replica.share.acquired_rows import Acquired
 from headwater_broker.replica.share.ports import SharePartitionKey
 from share_member import Member, code_of, rows_of
 from share_world import ShareWorld, share, until

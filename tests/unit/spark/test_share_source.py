@@ -19,6 +19,7 @@ from headwater_spark.source.share_queue import ShareQueue
 from headwater_spark.source.share_reader import ShareStreamReader
 
 GIVEN = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "sharegroup": "g"}
+LOCKS = {"headwater.delivery": "at-least-once"}
 LIMIT_S = 10.0
 
 
@@ -205,7 +206,7 @@ def test_a_refused_acceptance_is_a_warning(
 
 
 def test_tasks_read_the_acquired_ranges() -> None:
-    reader = ShareStreamReader(options(), pytest.importorskip("pyarrow").schema([]))
+    reader = ShareStreamReader(options(**LOCKS), pytest.importorskip("pyarrow").schema([]))
     assert reader.initialOffset() == nothing_yet("g").to_json()
     batch = ShareBatch("g", 1, {("t", 0): [(0, 1), (3, 3)]}, {"t": "id"})
     (partition,) = reader.partitions(nothing_yet("g").to_json(), batch.to_json())

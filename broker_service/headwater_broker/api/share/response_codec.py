@@ -15,7 +15,7 @@ from headwater.wire.primitives import writer as primitive_writer
 from headwater_broker.api.context import Services
 from headwater_broker.api.listener_endpoints import endpoints
 from headwater_broker.api.replies import FilePart, Part
-from headwater_broker.replica.share.machine import Acquired
+from headwater_broker.replica.share.acquired_rows import Acquired
 from headwater_broker.replica.share.sessions import PartitionId
 
 LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})

@@ -25,8 +25,9 @@ from headwater_broker.api.share.stored_batches import (
 )
 from headwater_broker.log.results import LogSlice
 from headwater_broker.replica.partition import Partition
+from headwater_broker.replica.share.acquired_rows import Acquired
 from headwater_broker.replica.share.led_partition import LedSharePartition
-from headwater_broker.replica.share.machine import Acquired, Wanted
+from headwater_broker.replica.share.machine import Wanted
 from headwater_broker.replica.share.sessions import PartitionId
 
 READS_PER_TURN = 4

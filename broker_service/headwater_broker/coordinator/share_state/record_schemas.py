@@ -45,6 +45,8 @@ class ShareSnapshotValue(Message):
     create_timestamp: int = wire("int64", "0+")
     write_timestamp: int = wire("int64", "0+")
     state_batches: tuple[StateBatch, ...] = wire(StateBatch, "0+", array=True)
+    holds: bytes = wire("bytes", "0+", default=b"", tag=10000, tagged="0+", ignorable=True)
+    """The table of holds, of brokers that know them: Headwater's own field."""
 
 
 @wire_schema
@@ -71,3 +73,5 @@ class ShareUpdateValue(Message):
     start_offset: int = wire("int64", "0+")
     delivery_complete_count: int = wire("int32", "0+", default=-1, tag=0, tagged="0+")
     state_batches: tuple[StateBatch, ...] = wire(StateBatch, "0+", array=True)
+    holds: bytes = wire("bytes", "0+", default=b"", tag=10000, tagged="0+", ignorable=True)
+    """The table of holds, of brokers that know them: Headwater's own field."""

@@ -240,6 +240,7 @@ class ShareStateShard:
             start_offset=change.start_offset,
             delivery_complete_count=change.delivery_complete_count,
             state_batches=to_rows(combined(change.batches, change.start_offset)),
+            holds=change.holds,
         )
         return update_record(key, value)
 

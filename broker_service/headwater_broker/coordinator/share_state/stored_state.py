@@ -35,6 +35,8 @@ class StoredState:
     batches: list[StateBatch] = field(default_factory=list)
     updates: int = 0
     """Since the last snapshot."""
+    holds: bytes = b""
+    """The table of holds; only leaders read it."""
 
     @classmethod
     def from_snapshot(cls, value: schemas.ShareSnapshotValue, log_offset: int) -> StoredState:
@@ -49,6 +51,7 @@ class StoredState:
             written_ms=value.write_timestamp,
             snapshot_at=log_offset,
             batches=from_rows(value.state_batches),
+            holds=value.holds,
         )
 
     def update(self, value: schemas.ShareUpdateValue) -> None:
@@ -56,6 +59,7 @@ class StoredState:
         self.updates += 1
         self.leader_epoch = _changed(self.leader_epoch, value.leader_epoch)
         self._merge(value.start_offset, value.delivery_complete_count)
+        self.holds = value.holds or self.holds
         merge_into(self.batches, from_rows(value.state_batches), self.start_offset)
 
     def snapshot(self, now_ms: int, change: ShareState | None = None) -> schemas.ShareSnapshotValue:
@@ -70,10 +74,12 @@ class StoredState:
             written_ms=now_ms,
             snapshot_at=self.snapshot_at,
             batches=list(self.batches),
+            holds=self.holds,
         )
         if change is not None:
             after.leader_epoch = _changed(after.leader_epoch, change.leader_epoch)
             after._merge(change.start_offset, change.delivery_complete_count)
+            after.holds = change.holds or after.holds
             merge_into(after.batches, change.batches, after.start_offset)
         return schemas.ShareSnapshotValue(
             snapshot_epoch=after.snapshot_epoch,
@@ -84,6 +90,7 @@ class StoredState:
             create_timestamp=after.created_ms,
             write_timestamp=now_ms,
             state_batches=to_rows(after.batches),
+            holds=after.holds,
         )
 
     def _merge(self, start_offset: int, delivery_complete_count: int) -> None:
@@ -96,7 +103,10 @@ class StoredState:
 
     def as_read(self, leader_epoch: int) -> ShareState:
         """What a leader of `leader_epoch` reads. It counts completed deliveries by the batches."""
-        return ShareState(self.state_epoch, leader_epoch, self.start_offset, tuple(self.batches))
+        return ShareState(
+            *(self.state_epoch, leader_epoch, self.start_offset, tuple(self.batches)),
+            holds=self.holds,
+        )
 
     @property
     def summary(self) -> ShareStateSummary:

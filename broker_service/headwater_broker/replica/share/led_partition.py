@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,9 +18,10 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.metadata.group_settings import GroupSettings, GroupSettingsOf
 from headwater_broker.purgatory.purgatory import Purgatory, WatchedOffset
 from headwater_broker.replica.partition import Partition
+from headwater_broker.replica.share.acquired_rows import Acquired
+from headwater_broker.replica.share.holds import Holds, Range
 from headwater_broker.replica.share.machine import (
     Acknowledgement,
-    Acquired,
     Limits,
     SharePartition,
     Wanted,
@@ -101,6 +103,8 @@ class LedSharePartition:
         """Dropped: another leader, or another state epoch. What is in it counts no more."""
         self.is_reading = False
         """A fetch reads the next records from the Delta table; others wait for it."""
+        self._users = 0
+        """Requests that need no session; while there are any it is not dropped."""
         self.moves = 0
         """Rises when records may have become available."""
         self.gauge = WatchedOffset(parts.purgatory, lambda: self.moves)
@@ -137,8 +141,8 @@ class LedSharePartition:
 
     @property
     def is_busy(self) -> bool:
-        """True while it is loaded, or changes are being made durable."""
-        return self._task is not None
+        """True while it is loaded, changes are being made durable, or `use` is under way."""
+        return self._task is not None or self._users > 0
 
     async def _load(self) -> None:
         try:
@@ -169,7 +173,7 @@ class LedSharePartition:
         end = log.log_end_offset
         if start > end:  # of a log that was cut: what comes at these offsets now was never read
             logger.warning("%s began at %d, the log ends at %d", self, start, end)
-        machine = SharePartition(min(start, end), _below(end, state.batches))
+        machine = SharePartition(min(start, end), _below(end, state.batches), state.holds)
         machine.log_start_moved(log.log_start_offset)
         return machine
 
@@ -224,6 +228,35 @@ class LedSharePartition:
         """Give back all that the member holds."""
         if self.machine is not None and not self.is_over:
             self._given_back(self.loaded().release(member, self.limits))
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[SharePartition]:
+        """The machine, loaded, for a request that needs no share session. Raises KafkaError."""
+        self._users += 1
+        try:
+            while self.machine is None and self.failure is None:
+                assert self._task is not None
+                await asyncio.wait({self._task})
+            if self.failure is not None:
+                raise self.failure
+            yield self.loaded()
+        finally:
+            self._users -= 1
+            if not self._users and self._task is None:
+                self._on_idle(self)
+
+    async def change_holds(
+        self, ranges: Sequence[Range], decide: Callable[[Holds, Sequence[Range]], Change | None]
+    ) -> None:
+        """Decide on holds, and return when that is durable. Offsets below the log start are passed
+        over. Only within `use`. Raises KafkaError."""
+        machine, start = self.loaded(), self.partition.log.log_start_offset
+        left = [(max(first, start), last) for first, last in ranges if last >= start]
+        change = decide(machine.holds, left)
+        if change is not None:
+            done: asyncio.Future[None] = self._parts.loop.create_future()
+            self._write(_Write(change, done))
+            await done
 
     def _expire(self) -> None:
         self._timer = None
@@ -312,8 +345,12 @@ class LedSharePartition:
                     and batch.last_offset >= machine.start_offset
                 )
         batches.sort(key=lambda batch: batch.first_offset)
+        holds = b""
+        if any(write.change.has_holds for write in writes):
+            holds = machine.holds.encoded({write.change for write in writes})
         return ShareState(
-            self._state_epoch, self.leader_epoch, machine.start_offset, tuple(batches), complete
+            *(self._state_epoch, self.leader_epoch, machine.start_offset),
+            *(tuple(batches), complete, holds),
         )
 
     def _settle(self, writes: list[_Write], error: KafkaError | None) -> None:

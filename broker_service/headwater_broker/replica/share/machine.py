@@ -16,6 +16,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from headwater.errors import ErrorCode, KafkaError
+from headwater_broker.replica.share.acquired_rows import Acquired, AcquiredRows
+from headwater_broker.replica.share.holds import Holds
 from headwater_broker.replica.share.ports import StateBatch
 from headwater_broker.replica.share.runs import NEW, Change, Delivery, RecordState, Run, Runs, Step
 
@@ -35,14 +37,6 @@ THROTTLED_DELIVERIES_MIN = 2
 _ARCHIVED = RecordState.ARCHIVED
 _AVAILABLE = RecordState.AVAILABLE
 _ACQUIRED = RecordState.ACQUIRED
-
-
-class Acquired(NamedTuple):
-    """Offsets `first` to `last`, both inclusive, that a member may process now."""
-
-    first: int
-    last: int
-    delivery_count: int
 
 
 class Acknowledgement(NamedTuple):
@@ -81,13 +75,16 @@ class SharePartition:
         "acquired",
         "archived",
         "end_offset",
+        "holds",
         "redelivered",
         "start_offset",
     )
 
-    def __init__(self, start_offset: int, batches: Iterable[StateBatch] = ()) -> None:
+    def __init__(
+        self, start_offset: int, batches: Iterable[StateBatch] = (), holds: bytes = b""
+    ) -> None:
         """`batches`: the durable states from `start_offset` on; offsets that they leave out were
-        acquired by members that the last leader knew, and are AVAILABLE."""
+        acquired by members that the last leader knew, and are AVAILABLE. `holds`: see `Holds`."""
         self.start_offset = start_offset
         self.end_offset = start_offset
         self._log_start = 0
@@ -100,6 +97,7 @@ class SharePartition:
         """Records archived: rejected, or delivered as often as the limit says."""
         for batch in batches:
             self._load(batch)
+        self.holds = Holds(self._runs, holds)
         self._advance()
 
     def _load(self, batch: StateBatch) -> None:
@@ -160,7 +158,7 @@ class SharePartition:
         `batches`: first and last offset of each record batch that was read from `fetch_offset` on.
         Offsets between them, and before the first one, hold no record to deliver (`skip_absent`).
         """
-        rows = _Rows(wanted.batch_size, is_exact=wanted.is_exact)
+        rows = AcquiredRows(wanted.batch_size, is_exact=wanted.is_exact)
         left = wanted.records
         at = max(fetch_offset, self.start_offset)
         for first, last in batches:
@@ -197,7 +195,7 @@ class SharePartition:
         most: int | None,
         limits: Limits,
         deadline: float,
-        rows: _Rows,
+        rows: AcquiredRows,
     ) -> tuple[int, bool]:
         """(how many records of one batch were acquired, whether the fetch ends here)."""
         taken = 0
@@ -220,7 +218,9 @@ class SharePartition:
                 return taken, True
         return taken, False
 
-    def _lock(self, first: int, last: int, member: str, deadline: float, rows: _Rows) -> None:
+    def _lock(
+        self, first: int, last: int, member: str, deadline: float, rows: AcquiredRows
+    ) -> None:
         for run in self._runs.within(first, last):
             count = run.delivery.deliveries + 1
             run.delivery = Delivery(_ACQUIRED, count, member, deadline)
@@ -314,7 +314,7 @@ class SharePartition:
                     ErrorCode.INVALID_RECORD_STATE,
                     f"offsets {run.first} to {run.last} are {delivery.state.name}, not ACQUIRED",
                 )
-            if delivery.member != member:
+            if delivery.member != member or delivery.hold is not None:
                 raise KafkaError(
                     ErrorCode.INVALID_RECORD_STATE,
                     f"another member holds offsets {run.first} to {run.last}",
@@ -358,7 +358,7 @@ class SharePartition:
             (
                 run.delivery.deadline
                 for run in self._runs
-                if run.delivery.state is _ACQUIRED and run.change is None
+                if run.delivery.state is _ACQUIRED and run.change is None and not run.delivery.hold
             ),
             default=None,
         )
@@ -403,35 +403,6 @@ class SharePartition:
     def runs(self) -> list[Run]:
         """The runs as they are, in offset order: for tests and descriptions."""
         return list(self._runs)
-
-
-class _Rows:
-    """The rows of an answer: neighbours of one delivery count, cut at ends of record batches."""
-
-    def __init__(self, batch_size: int, *, is_exact: bool) -> None:
-        self._batch_size = batch_size
-        self._is_exact = is_exact
-        self._rows: list[Acquired] = []
-        self._is_cut = False
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def add(self, first: int, last: int, count: int) -> None:
-        row = self._rows[-1] if self._rows else None
-        if row is None or self._is_cut or row.last != first - 1 or row.delivery_count != count:
-            self._rows.append(Acquired(first, last, count))
-            self._is_cut = False
-        else:
-            self._rows[-1] = Acquired(row.first, last, count)
-
-    def end_batch(self) -> None:
-        if self._rows and not self._is_exact:
-            row = self._rows[-1]
-            self._is_cut = row.last - row.first + 1 >= self._batch_size
-
-    def done(self) -> list[Acquired]:
-        return self._rows
 
 
 def late_portion(count: int, size: int, limit: int) -> int | None:

@@ -43,6 +43,9 @@ class ShareState:
     """First offset that is not in a terminal state; `UNKNOWN_START_OFFSET`."""
     batches: tuple[StateBatch, ...] = ()
     delivery_complete_count: int = -1
+    holds: bytes = b""
+    """The table of holds (`replica.share.holds`), which only leaders read; empty in a write: it
+    stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)

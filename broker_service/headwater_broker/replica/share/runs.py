@@ -27,6 +27,13 @@ class RecordState(IntEnum):
         return self >= RecordState.ACKNOWLEDGED
 
 
+class Hold(NamedTuple):
+    """Who holds records beyond any lock: an owner, for its batch of this number (`holds`)."""
+
+    owner: str
+    batch: int
+
+
 class Delivery(NamedTuple):
     """What is known of the records of a run."""
 
@@ -37,12 +44,14 @@ class Delivery(NamedTuple):
     """Who holds them; empty unless ACQUIRED."""
     deadline: float = 0.0
     """When the lock of an ACQUIRED run ends, in monotonic seconds."""
+    hold: Hold | None = None
+    """Not None: ACQUIRED by no member, and without an end."""
 
 
 class Change:
     """A change that is being made durable. `first` and `last` bound the offsets it may cover."""
 
-    __slots__ = ("archived", "batches", "first", "last")
+    __slots__ = ("archived", "batches", "first", "has_holds", "last")
 
     def __init__(self) -> None:
         self.archived = 0
@@ -50,21 +59,24 @@ class Change:
         self.batches: list[StateBatch] = []
         self.first = 2**63 - 1
         self.last = -1
+        self.has_holds = False
+        """Holds begin or end by it: their table is written along."""
 
     def add(self, first: int, last: int, delivery: Delivery) -> None:
         """Record that these offsets are to have this state."""
         self.first = min(self.first, first)
         self.last = max(self.last, last)
         before = self.batches[-1] if self.batches else None
+        state = delivery.state if delivery.hold is None else RecordState.AVAILABLE
         if (
             before is not None
             and before.last_offset == first - 1
-            and before.delivery_state == delivery.state
+            and before.delivery_state == state
             and before.delivery_count == delivery.deliveries
         ):
             first = before.first_offset
             self.batches.pop()
-        self.batches.append(StateBatch(first, last, int(delivery.state), delivery.deliveries))
+        self.batches.append(StateBatch(first, last, int(state), delivery.deliveries))
 
 
 class Run:

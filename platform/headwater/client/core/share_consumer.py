@@ -181,6 +181,12 @@ class ShareConsumerState:
             return
         grant.session.acknowledge(grant.place, offset, kind)
 
+    def hand_over(self, rows: Iterable[tuple[TopicPartition, int]]) -> None:
+        """Forget records that are held by another one now."""
+        for partition, offset in rows:
+            self._held.get(partition, {}).pop(offset, None)
+            self._renewed.discard((partition, offset))
+
     def accept_held(self) -> None:
         """Accept all that was returned: the implicit mode's acknowledgement."""
         for partition, grants in list(self._held.items()):

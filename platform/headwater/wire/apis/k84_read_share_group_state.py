@@ -56,6 +56,7 @@ class PartitionResult(Struct):
     state_epoch: int = wire("int32", "0+")
     start_offset: int = wire("int64", "0+")
     state_batches: tuple[StateBatch, ...] = wire(StateBatch, "0+", array=True)
+    holds: bytes = wire("bytes", "0+", default=b"", tag=10000, tagged="0+", ignorable=True)
 
 
 @wire_schema

@@ -28,6 +28,7 @@ class PartitionData(Struct):
     start_offset: int = wire("int64", "0+")
     delivery_complete_count: int = wire("int32", "1+", default=-1, ignorable=True)
     state_batches: tuple[StateBatch, ...] = wire(StateBatch, "0+", array=True)
+    holds: bytes = wire("bytes", "0+", default=b"", tag=10000, tagged="0+", ignorable=True)
 
 
 @wire_schema

@@ -15,8 +15,12 @@ from kazoo.handlers.threading import KazooTimeoutError
 from peers import spark_home, wait_for_port
 
 from headwater import Producer
+from headwater.errors import HeadwaterError
 from headwater.local import cluster_file, processes
 from headwater.local.java import find_java
+from headwater_spark.cluster.cluster import Cluster
+from headwater_spark.cluster.handle import ClusterHandle
+from integration.spark_sessions import spark_session
 from tls_authority import PASSWORD, Authority
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
@@ -72,6 +76,15 @@ def zookeeper(tmp_path: Path, free_base_port: int) -> Iterator[str]:
         process.wait(20)
 
 
+def settings(folder: Path) -> dict[str, str]:
+    """The brokers' keys."""
+    return {
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.ssl.truststore.location": str(folder / "ca.pem"),
+        "zookeeper.ssl.keystore.location": str(folder / "broker.pem"),
+    }
+
+
 def test_brokers_and_their_supervisor_reach_zookeeper_by_tls_only(
     tmp_path: Path, free_base_port: int, zookeeper: str
 ) -> None:
@@ -82,12 +95,7 @@ def test_brokers_and_their_supervisor_reach_zookeeper_by_tls_only(
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, f"{words}: {done.stdout}\n{done.stderr}"
 
-    settings = {
-        "zookeeper.ssl.client.enable": "true",
-        "zookeeper.ssl.truststore.location": tmp_path / "ca.pem",
-        "zookeeper.ssl.keystore.location": tmp_path / "broker.pem",
-    }
-    rows = [part for key, text in settings.items() for part in ("--set", f"{key}={text}")]
+    rows = [part for key, text in settings(tmp_path).items() for part in ("--set", f"{key}={text}")]
     at = ("--port", str(free_base_port), "--brokers", "2", "--zookeeper", f"{zookeeper}/hw")
     run("up", *at, *rows)
     try:
@@ -120,3 +128,31 @@ def refuse_plaintext(servers: str) -> None:
         client.start(3)
     client.stop()
     client.close()
+
+
+def test_a_spark_driver_and_operators_elsewhere_reach_it_by_tls_only(
+    tmp_path: Path, free_base_port: int, zookeeper: str
+) -> None:
+    folder, servers = tmp_path / "d", f"{zookeeper}/spark"
+    keys = settings(tmp_path)
+    with (
+        spark_session("local[3]", delta=False) as spark,
+        Cluster.start(
+            spark, 1, folder, free_base_port, properties=keys, zookeeper=servers, secure=True
+        ) as cluster,
+    ):
+        config, login = folder / "conf" / "zookeeper-client.properties", cluster.client_properties
+        assert login is not None
+        at = ("--zookeeper", servers, "--command-config", str(login))
+        command = (HEADWATER, "cluster", "list", *at, "--json", "--zookeeper-config", str(config))
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        handle = ClusterHandle.attach(
+            zookeeper=servers, client_properties=login, zookeeper_properties=config
+        )
+        assert handle.bootstrap_servers == cluster.bootstrap_servers
+        secrets = folder / "security" / "secrets.properties"  # no TLS in it
+        with pytest.raises(HeadwaterError, match="ZooKeeper at localhost"):
+            ClusterHandle.attach(
+                zookeeper=servers, client_properties=login, zookeeper_properties=secrets
+            )

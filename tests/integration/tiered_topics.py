@@ -42,13 +42,15 @@ class Row(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-def cli(*arguments: str, ok: bool = True) -> subprocess.CompletedProcess[str]:
+def cli(
+    *arguments: str, ok: bool = True, within_s: float = 180.0
+) -> subprocess.CompletedProcess[str]:
     """Run a `headwater` command to its end."""
     done = subprocess.run(
         [sys.executable, "-c", CODE, *arguments],
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=within_s,
         check=False,
     )
     assert not ok or done.returncode == 0, done.stdout + done.stderr

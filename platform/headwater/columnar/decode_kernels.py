@@ -155,8 +155,8 @@ def parse(
     """Parse every record of the data batches in `table`; the number of rows, or BAD_COUNT.
 
     Per row, `fixed` gets offset, timestamp in ms, timestamp type and leader epoch; `places` gets
-    position and length of key and value (-1: null), and begin and end of the headers. On failure
-    `bad_at[0]` is the batch's base offset.
+    position and length of key and value (-1: null), and begin and end of the headers, which are
+    equal for a record without headers. On failure `bad_at[0]` is the batch's base offset.
     """
     rows = 0
     for b in range(len(table)):
@@ -201,7 +201,7 @@ def parse(
                 places[2, rows] = value_at
                 places[3, rows] = value_bytes
                 places[4, rows] = at
-                places[5, rows] = end
+                places[5, rows] = at if end - at == 1 and data[at] == 0 else end
                 rows += 1
             at = end
         if at != body_end:
@@ -294,6 +294,8 @@ def measure_headers(
     for i in range(len(counts)):
         at = places[4, i]
         end = places[5, i]
+        if at == end:
+            continue
         count, at = read_varint(data, at, end)
         if at < 0 or count < 0:
             return i

@@ -1,15 +1,12 @@
 """Rights by the brokers: each user's own connection asks what the user may do.
 
-The password of an Authorization header is the SASL password of a connection to the brokers, which
-check it; the registry keeps a digest to know it again, for some minutes. What the user may do is
-what the brokers tell that connection (KIP-430).
+The password or token of an Authorization header is that of a SASL login at the brokers, which check
+it; the registry keeps a digest to know it again, for some minutes. What the user may do is what the
+brokers tell that connection (KIP-430).
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +22,8 @@ from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError, UsageError
 from headwater.ports.authorizer import Operation
-from headwater.security.secret import is_reference
+from headwater_gateway.app.errors import GatewayError
+from headwater_gateway.app.login import Login, login_of
 from headwater_gateway.registry.errors import STORE_ERROR, RegistryError
 from headwater_gateway.registry.rights import Right
 from headwater_gateway.registry.subjects import parse_subject, topic_of
@@ -35,11 +33,10 @@ PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 MECHANISM_DEFAULT = "SCRAM-SHA-512"
 LOGINS_MAX = 200
 LOGIN_S = 300.0
-"""After this time the brokers check the password again."""
+"""After this time the brokers check the password or token again."""
 ANSWER_S = 5.0
 """A change of ACLs is in force after this time."""
 LOGIN_TIMEOUT_MS = 10_000
-BASIC = "basic "
 _NEEDED = {
     Right.READ: {Operation.READ, Operation.DESCRIBE},
     Right.WRITE: {Operation.WRITE, Operation.ALTER},
@@ -68,8 +65,9 @@ class BrokerConnection(Protocol):
         ...
 
 
-Connect = Callable[[str, str], BrokerConnection]
-"""User and password -> a connection that has logged in. Raises KafkaError, UsageError."""
+Connect = Callable[[Login], BrokerConnection]
+"""A connection that has logged in. Raises KafkaError, UsageError."""
+_REFUSED = (ErrorCode.SASL_AUTHENTICATION_FAILED, ErrorCode.UNSUPPORTED_SASL_MECHANISM)
 
 
 def without_identity(properties: Mapping[str, str]) -> dict[str, str]:
@@ -91,14 +89,13 @@ def connector(servers: str, properties: Mapping[str, str]) -> Connect:
     mechanism = own if own in PASSWORD_MECHANISMS else MECHANISM_DEFAULT
     shared = without_identity(properties)
 
-    def connect(user: str, password: str) -> BrokerConnection:
-        login = {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
+    def connect(login: Login) -> BrokerConnection:
         return Admin(
             servers,
             client_id="headwater-registry-user",
             bootstrap_timeout_ms=LOGIN_TIMEOUT_MS,
             default_api_timeout_ms=LOGIN_TIMEOUT_MS,
-            **security_keywords({**shared, **login}),
+            **security_keywords({**shared, **login.properties(mechanism)}),
         )
 
     return connect
@@ -132,31 +129,29 @@ class BrokerRights:
             login.connection.close()
 
     def log_in(self, authorization: str) -> LoggedIn:
-        """The user of a Basic header. Raises RegistryError (401)."""
-        user, password = _basic(authorization)
-        digest = hashlib.blake2b(f"{user}\0{password}".encode(), key=self._salt).digest()
+        """The user of a Basic or Bearer header. Raises RegistryError (401)."""
+        try:
+            given = login_of(authorization)
+        except GatewayError as error:
+            raise RegistryError(error.status, error.code, str(error)) from error
+        digest = given.digest(self._salt)
         now = self._clock.monotonic()
         with self._lock:
             found = self._logins.get(digest)
             if found is not None and now - found.since_s < LOGIN_S:
                 self._logins.move_to_end(digest)
                 return found
-        login = LoggedIn(user, self._connected(user, password), now)
+        login = LoggedIn(given.name, self._connected(given), now)
         self._keep(digest, login)
         return login
 
-    def _connected(self, user: str, password: str) -> BrokerConnection:
+    def _connected(self, login: Login) -> BrokerConnection:
         try:
-            return self._connect(user, password)
+            return self._connect(login)
         except UsageError as error:
             raise unauthorized() from error
         except KafkaError as error:
-            if error.code in (
-                ErrorCode.SASL_AUTHENTICATION_FAILED,
-                ErrorCode.UNSUPPORTED_SASL_MECHANISM,
-            ):
-                raise unauthorized() from error
-            raise RegistryError(500, STORE_ERROR, f"the brokers do not answer: {error}") from error
+            raise _failed(error) from error
 
     def _keep(self, digest: bytes, login: LoggedIn) -> None:
         with self._lock:
@@ -229,29 +224,23 @@ class BrokerRights:
         try:
             return question()
         except HeadwaterError as error:
-            raise RegistryError(500, STORE_ERROR, f"the brokers do not answer: {error}") from error
+            raise _failed(error) from error
 
 
 NOTHING = TopicRights(frozenset(), exists=None)
 
 
-def _basic(authorization: str) -> tuple[str, str]:
-    if authorization[: len(BASIC)].lower() != BASIC:
-        raise unauthorized()
-    try:
-        text = base64.b64decode(authorization[len(BASIC) :].strip(), validate=True).decode()
-    except (binascii.Error, ValueError) as error:
-        raise unauthorized() from error
-    user, mark, password = text.partition(":")
-    # A password such as file:/etc/passwd is a reference to the SDK, which would read the file.
-    if not mark or not user or not password or is_reference(user) or is_reference(password):
-        raise unauthorized()
-    return user, password
+def _failed(error: HeadwaterError) -> RegistryError:
+    """Brokers that refuse the login, also later: a token has an end. Or that do not answer."""
+    if isinstance(error, KafkaError) and error.code in _REFUSED:
+        return unauthorized()
+    return RegistryError(500, STORE_ERROR, f"the brokers do not answer: {error}")
 
 
 def unauthorized() -> RegistryError:
     """Nobody has logged in."""
-    return RegistryError(401, 40101, "Unauthorized: give user and password of the brokers (Basic)")
+    told = "Unauthorized: give user and password of the brokers (Basic), or a token (Bearer)"
+    return RegistryError(401, 40101, told)
 
 
 def denied(user: LoggedIn, right: Right, what: str) -> RegistryError:

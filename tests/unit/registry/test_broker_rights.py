@@ -14,6 +14,7 @@ from headwater.client.values import NewTopic
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation
 from headwater.testing.clocks import ManualClock, SeededEntropy
+from headwater_gateway.app.login import Login
 from headwater_gateway.registry.broker_rights import BrokerRights
 from headwater_gateway.registry.errors import RegistryError
 from unit.registry.registries import Registry
@@ -34,12 +35,15 @@ class Brokers:
         self.existing = {"t", "u"}
         self.logins: list[str] = []
         self.closed: list[str] = []
+        self.token = ""
+        """One that they take."""
+        self.expired = False
 
-    def connect(self, user: str, password: str) -> Connection:
-        self.logins.append(user)
-        if password != user:
+    def connect(self, login: Login) -> Connection:
+        self.logins.append(login.name)
+        if login.secret not in (login.name, self.token):
             raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "no")
-        return Connection(self, user)
+        return Connection(self, login.name)
 
     def operations(self, user: str, what: str) -> frozenset[Operation]:
         names = self.rights.get(user, {}).get(what, set())
@@ -65,6 +69,8 @@ class Connection:
         return told
 
     def cluster_operations(self) -> frozenset[Operation]:
+        if self.brokers.expired:
+            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "the token has expired")
         return self.brokers.operations(self.user, "cluster")
 
     def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool) -> None:
@@ -99,7 +105,13 @@ def test_without_a_login_or_with_a_wrong_password_nothing_is_told() -> None:
     assert (reply.status_code, reply.json()["error_code"]) == (401, 40101)
     assert reply.headers["www-authenticate"].startswith("Basic")
     assert guarded.ask("ann", "GET", "/subjects", password="wrong")[:2] == [401, 40101]
-    for header in ("Basic !", "Bearer x", "Basic " + base64.b64encode(b"ann").decode()):
+    for header in (
+        "Basic !",
+        "Bearer x",
+        "Bearer {",
+        "Digest x",
+        "Basic " + base64.b64encode(b"ann").decode(),
+    ):
         assert guarded.registry.ask("GET", "/subjects", authorization=header)[0] == 401
 
 
@@ -168,10 +180,31 @@ def test_logins_and_answers_are_kept_for_a_while() -> None:
 
 
 def test_brokers_out_of_reach_are_no_wrong_password() -> None:
-    def connect(_user: str, _password: str) -> Connection:
+    def connect(_login: Login) -> Connection:
         raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "down")
 
     rights = BrokerRights(connect, ManualClock(), SeededEntropy())
     with pytest.raises(RegistryError, match="down") as failed:
         rights.log_in(basic("a", "b"))
     assert (failed.value.status, failed.value.code) == (500, 50001)
+
+
+def token_of(user: str) -> str:
+    """A token that names a user, as a JWT does; the brokers would check its signature."""
+    claims = base64.urlsafe_b64encode(b'{"sub":"%s"}' % user.encode()).decode().rstrip("=")
+    return f"e30.{claims}.c2ln"
+
+
+def test_a_token_logs_in_whom_the_brokers_take_it_for() -> None:
+    brokers = Brokers(ann={"t": WRITER, "cluster": {"Alter"}})
+    brokers.token = token_of("ann")
+    guarded = Guarded(brokers)
+    guarded.register("ann", "t-value")
+    bearer = f"Bearer {brokers.token}"
+    ask = guarded.registry.ask
+    assert ask("GET", "/subjects", authorization=bearer) == ["t-value"]
+    level = {"compatibility": "FULL"}
+    assert ask("PUT", "/config", level, authorization=bearer) == level
+    assert ask("GET", "/subjects", authorization=f"Bearer {token_of('eve')}")[:2] == [401, 40101]
+    brokers.expired = True
+    assert ask("PUT", "/config", level, authorization=bearer)[:2] == [401, 40101]

@@ -6,11 +6,14 @@ import json
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable
 
 from headwater_tier.typed.decoding import BlobDecoder, DeclaredFormat, Decoded
 from headwater_tier.typed.formats.columns import variant_field
+from headwater_tier.typed.formats.factory import decoder_for as real_decoder
 from headwater_tier.typed.names import Kind, derived
+from headwater_tier.typed.verify_derived import verify_derived
 from typed_topic import JsonDecoder, TypedTopic
 
 FIVE, NO_KEYS = b"\x0c\x05", b"\x01\x00\x00"
@@ -49,3 +52,27 @@ def test_a_variant_is_a_variant_after_keys_got_columns(tmp_path: Path) -> None:
     assert (fields["value"], fields["key_a"], fields["key_b"]) == ("variant", "long", "long")
     values = table.to_pyarrow_table().sort_by("offset").column("value").to_pylist()
     assert values == [{"metadata": NO_KEYS, "value": FIVE}, None] * 2
+
+
+@pytest.mark.parametrize("key_format", ["", "json"])
+def test_the_latest_rows_of_a_variant_are_kept_by_rewriting_files(
+    tmp_path: Path, key_format: str
+) -> None:
+    topic = TypedTopic(tmp_path)
+    topic.configs |= {"headwater.typed.variant": "true", "headwater.latest.enable": "true"}
+    if key_format:
+        topic.configs["headwater.key.format"] = key_format
+    one, two, three = (b'{"k": %d}' % n for n in (1, 2, 3))
+    for pairs in (
+        [(one, {"n": 1}), (two, {"n": 2}), (two, {"n": 3})],
+        [(one, {"n": 4}), (two, None), (three, {"n": 5})],
+        [(three, None), (two, {"n": 6}), (two, {"n": 7})],
+    ):
+        topic.produce_pairs(0, *pairs)
+        topic.tier()
+        result = topic.follow(decoder_for=real_decoder)
+        assert result.latest_problem == "" and result.latest is not None
+        assert result.latest.behind == 0
+    table = DeltaTable(derived(topic.location, Kind.LATEST).place.uri)
+    assert sorted(table.to_pyarrow_table().column("offset").to_pylist()) == [3, 8]
+    assert verify_derived(topic.location).equal

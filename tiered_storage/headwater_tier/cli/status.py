@@ -7,7 +7,7 @@ of its committed offset; how far the table is behind is computed from that offse
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import click
@@ -128,8 +128,20 @@ def status_rows(
         error = "" if report is None else report.error or report.maintenance_error
         if topic.location is None:
             state, error = "failed", UNLOCATED
+        if report is not None:
+            report = _as_of_now(report, behind)
         rows.append(StatusRow(name, state, None if at is None else behind, report, error))
     return rows
+
+
+def _as_of_now(report: TopicStatus, behind: int) -> TopicStatus:
+    """The report, with what came since then as behind in the derived tables, too."""
+    since = max(0, behind - report.behind)
+    derived = {
+        kind: one if one.behind is None else replace(one, behind=one.behind + since)
+        for kind, one in report.derived.items()
+    }
+    return replace(report, derived=derived)
 
 
 def _print(rows: list[StatusRow], now_ms: int) -> None:
@@ -143,9 +155,12 @@ def _print(rows: list[StatusRow], now_ms: int) -> None:
         if row.report is not None:
             for kind, derived in row.report.derived.items():
                 problem = f": {derived.error}" if derived.error else ""
-                out.print(
-                    f"{row.topic}_{kind}: {derived.rows:,} rows, {derived.behind:,} behind{problem}"
-                )
+                held, behind = _number(derived.rows), _number(derived.behind)
+                out.print(f"{row.topic}_{kind}: {held} rows, {behind} behind{problem}")
+
+
+def _number(value: int | None) -> str:
+    return "?" if value is None else f"{value:,}"
 
 
 def _cells(row: StatusRow, now_ms: int) -> tuple[str, ...]:

@@ -123,14 +123,17 @@ class DerivedTables:
         with self._lock:
             return {f.topic.topic.name: p for f in self._followed.values() if (p := _problem(f))}
 
-    def status(self, topic: str) -> Mapping[str, DerivedStatus]:
-        """The status of a topic's derived tables, by their suffix; none before the first turn."""
+    def status(self, topic: str, ends: Mapping[int, int]) -> Mapping[str, DerivedStatus]:
+        """The status of a topic's derived tables, by their suffix; none without a format.
+
+        `ends` are the last stable offsets: what came after the last turn counts as behind.
+        """
         with self._lock:
             at = self._by_topic.get(topic)
             followed = self._followed.get(at) if at is not None else None
             if followed is None:
                 return {}
-            return _statuses(followed)
+            return _statuses(followed, ends)
 
     def round(self) -> bool:
         """One turn for each topic that is due; False if none was."""
@@ -212,16 +215,18 @@ def _problem(followed: _Followed) -> str:
     return result.problem or result.quarantine_problem or result.latest_problem
 
 
-def _statuses(followed: _Followed) -> dict[str, DerivedStatus]:
+def _statuses(followed: _Followed, ends: Mapping[int, int]) -> dict[str, DerivedStatus]:
     result = followed.result
     if result is None:
-        return {"typed": DerivedStatus(0, 0, followed.error)} if followed.error else {}
-    found = {"typed": DerivedStatus(followed.rows, result.behind, followed.error or result.problem)}
+        return {"typed": DerivedStatus(None, None, followed.error)}
+    seen = result.log_ends
+    typed_behind = result.behind + sum(max(0, end - seen.get(p, 0)) for p, end in ends.items())
+    error = followed.error or result.problem
+    found = {"typed": DerivedStatus(followed.rows, typed_behind, error)}
     if followed.quarantined or result.quarantine_behind or result.quarantine_problem:
-        found["quarantine"] = DerivedStatus(
-            followed.quarantined, result.quarantine_behind, result.quarantine_problem
-        )
+        behind = typed_behind + result.quarantine_behind
+        found["quarantine"] = DerivedStatus(followed.quarantined, behind, result.quarantine_problem)
     if result.latest is not None or result.latest_problem:
-        behind = result.latest.behind if result.latest else 0
+        behind = typed_behind + (result.latest.behind if result.latest else 0)
         found["latest"] = DerivedStatus(followed.merged, behind, result.latest_problem)
     return found

@@ -9,6 +9,8 @@ from headwater_tier.service.schedule import TopicSchedule
 from headwater_tier.service.status import DerivedStatus, TopicReport, TopicStatus
 from headwater_tier.service.topic_state import TopicState
 
+Ends = Mapping[int, int]
+
 CHANGED_EVERY_S = 2.0
 UNCHANGED_EVERY_S = 30.0
 """A status that is older by far shows that no service runs."""
@@ -60,11 +62,12 @@ class Reporter:
         send: Callable[[Sequence[TopicReport]], None],
         clock: Clock,
         service: str,
-        derived: Callable[[str], Mapping[str, DerivedStatus]] = lambda _topic: {},
+        derived: Callable[[str, Ends], Mapping[str, DerivedStatus]] = lambda _topic, _ends: {},
         maintenance: Callable[[str], str] = lambda _topic: "",
         damage: Callable[[str], str] = lambda _topic: "",
     ) -> None:
-        """`derived` gives the status of a topic's derived tables, `maintenance` why that of its
+        """`derived` gives the status of a topic's derived tables by its last stable offsets,
+        `maintenance` why that of its
         log table waits, `damage` what is wrong with that table though tiering goes on."""
         self._maintenance = maintenance
         self._send = send
@@ -90,7 +93,7 @@ class Reporter:
             at, former = self._sent.get(name, (float("-inf"), None))
             if now - at < CHANGED_EVERY_S and not force:
                 continue
-            derived, damage = self._derived(name), self._damage(name)
+            derived, damage = self._derived(name, state.stable), self._damage(name)
             version = state.facts.version if state.facts else -1
             problem = self._maintenance(name)
             rows = tuple(derived.items())

@@ -21,9 +21,10 @@ ERROR_CHARS_MAX = 1_000
 class DerivedStatus:
     """The status of a derived table (`typed`, `quarantine`, `latest`)."""
 
-    rows: int
-    behind: int
-    """Offsets of the log table that it does not have yet."""
+    rows: int | None
+    """None: not known, as no turn has succeeded yet."""
+    behind: int | None
+    """Committed offsets that it does not have yet, tiered or not; None: not known."""
     error: str = ""
 
 

@@ -71,6 +71,8 @@ class FollowResult:
     """Records that this turn committed to the quarantine table."""
     ends: Mapping[int, int] = field(default_factory=dict)
     """The typed table's next offset per partition."""
+    log_ends: Mapping[int, int] = field(default_factory=dict)
+    """The log table's next offset per partition, as this turn saw it."""
     behind: int = 0
     """Offsets of the log table that are not in the typed table yet."""
     discarded: bool = False
@@ -424,6 +426,7 @@ class TopicFollower:
             rows=rows,
             quarantined=quarantined,
             ends=ends,
+            log_ends=dict(self._log.snapshot.ends),
             behind=behind,
             discarded=discarded,
             problem=problem,

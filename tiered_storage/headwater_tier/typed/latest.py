@@ -19,7 +19,14 @@ from headwater.entropy import Entropy
 from headwater_tier.delta import TableStateError, table_exists
 from headwater_tier.plan import TableLocation
 from headwater_tier.schema import PARTITIONS
-from headwater_tier.typed.columns import KEY, TOMBSTONE, Part, has_equality, source_of
+from headwater_tier.typed.columns import (
+    KEY,
+    TOMBSTONE,
+    Part,
+    has_equality,
+    is_variant,
+    source_of,
+)
 from headwater_tier.typed.compaction import compact_derived
 from headwater_tier.typed.decoding import DeclarationError
 from headwater_tier.typed.derived_files import in_schema, read_derived, stats_columns, write_derived
@@ -38,6 +45,7 @@ from headwater_tier.typed.newest import (
     placeholder,
     quoted,
 )
+from headwater_tier.typed.rewriting import rewrite
 from headwater_tier.typed.typed_table import STATS_PROPERTY, base_properties
 
 FILE_BYTES = 32 << 20
@@ -200,6 +208,17 @@ class Latest:
         versions: Mapping[str, int],
     ) -> int:
         """MERGE one row per key; the fence moves with the last MERGE. The rows that changed."""
+        if any(is_variant(field) for field in table.schema):
+            return rewrite(
+                table,
+                found,
+                keys,
+                growths,
+                versions,
+                bytes_target=FILE_BYTES,
+                clock=self._clock,
+                entropy=self._entropy,
+            )
         changed = 0
         groups = by_nulls(found, keys)
         for nulls, part in groups:

@@ -24,6 +24,8 @@ UNAVAILABLE = "__debezium_unavailable_value"
 """Debezium's placeholder for a large value that the change did not touch."""
 NO_TIME = -(2**63)
 """Of a record without a timestamp: it is older than any other."""
+GROWTH = "__growth"
+"""The column of a row's growth, in what `newest_rows` gives."""
 GROWTHS = "headwater.latest.growths"
 """JSON: a list of {partitions, starts}, oldest first."""
 
@@ -100,12 +102,12 @@ def newest_rows(rows: pa.Table, keys: Sequence[str], growths: Sequence[Growth]) 
         times = pc.fill_null(rows.column("timestamp").cast(pa.int64()), NO_TIME).to_numpy()
         order = np.lexsort((rows.column("offset").to_numpy(), times, growth))
         rows, growth = rows.take(pa.array(order)), growth[order]
-    groups = _groups(rows, keys)
+    groups = key_codes(rows, keys)
     kept = _last(groups)
     if LSN in rows.schema.names:
         kept = _without_repeats(rows.column(LSN).to_pylist(), groups)
     found = _with_untouched(rows, groups, kept)
-    return found.append_column("__growth", pa.array(growth[kept], pa.int64()))
+    return found.append_column(GROWTH, pa.array(growth[kept], pa.int64()))
 
 
 def deletes(schema: pa.Schema) -> str:
@@ -115,7 +117,7 @@ def deletes(schema: pa.Schema) -> str:
     return f"s.`{TOMBSTONE}`"
 
 
-def _groups(rows: pa.Table, keys: Sequence[str]) -> np.ndarray:
+def key_codes(rows: pa.Table, keys: Sequence[str]) -> np.ndarray:
     """Per row, the number of its key."""
     codes = np.zeros(rows.num_rows, np.int64)
     for name in keys:

@@ -55,7 +55,7 @@ def test_a_topic_without_a_format_has_no_turns() -> None:
     tables = DerivedTables(WithoutRegistry(), ManualClock(), follower, lambda _at: None)
     note(tables, topic("plain", {}))
     assert not tables.round()
-    assert follower.turns == [] and tables.status("plain") == {}
+    assert follower.turns == [] and tables.status("plain", {}) == {}
 
 
 def test_a_commit_is_followed_once_and_a_long_history_in_turns_with_others() -> None:
@@ -68,7 +68,7 @@ def test_a_commit_is_followed_once_and_a_long_history_in_turns_with_others() -> 
         clock.advance(1)
     assert sorted(follower.turns[:2]) == ["long", "short"]
     assert follower.turns.count("long") == 4 and follower.turns.count("short") == 1
-    assert tables.status("long")["typed"].rows == 40
+    assert tables.status("long", {})["typed"].rows == 40
     assert tables.is_idle
 
 
@@ -79,13 +79,13 @@ def test_an_error_is_reported_and_tried_again_later() -> None:
     for name in ("bad", "good"):
         note(tables, topic(name, JSON))
     assert tables.round() and not tables.round()
-    assert tables.status("bad")["typed"].error == "a decoder's fault"
+    assert tables.status("bad", {})["typed"].error == "a decoder's fault"
     assert tables.problems() == {"bad": "a decoder's fault"}
-    assert tables.status("good")["typed"].error == ""
+    assert tables.status("good", {})["typed"].error == ""
     follower.error["bad"] = HeadwaterError("no registry")
     clock.advance(int(BACK_OFF_S[0] * 1000))
     assert tables.round()
-    assert tables.status("bad")["typed"].error == "no registry"
+    assert tables.status("bad", {})["typed"].error == "no registry"
     del follower.error["bad"]
     clock.advance(int(BACK_OFF_S[1] * 1000))
     assert tables.round()
@@ -107,9 +107,9 @@ def test_a_quarantine_that_lags_is_followed_without_a_commit() -> None:
     clock.advance(int(LAGGING_EVERY_S * 1000))
     tables.round()
     assert turns == ["t", "t"]
-    assert tables.status("t")["quarantine"].error == "disk full"
+    assert tables.status("t", {})["quarantine"].error == "disk full"
     tables.dropped(TableLocation("file:///t", "t", UUID(int=1)))
-    assert tables.status("t") == {}
+    assert tables.status("t", {}) == {}
 
 
 class PanicError(BaseException):
@@ -136,4 +136,25 @@ def test_the_status_tells_the_rows_that_the_tables_hold_after_a_restart() -> Non
     tables = DerivedTables(WithoutRegistry(), ManualClock(), follow, lambda _at: None)
     note(tables, topic("t", JSON))
     tables.round()
-    assert {kind: told.rows for kind, told in tables.status("t").items()} == held
+    assert {kind: told.rows for kind, told in tables.status("t", {}).items()} == held
+
+
+def test_records_above_the_last_turn_are_behind_in_every_derived_table() -> None:
+    def follow(at: TableLocation, *_: object) -> FollowResult:
+        return FollowResult(
+            at.topic,
+            1,
+            log_ends={0: 100},
+            behind=10,
+            quarantined=1,
+            quarantine_behind=5,
+            latest=MergeResult(1, 1, behind=20),
+        )
+
+    tables = DerivedTables(WithoutRegistry(), ManualClock(), follow, lambda _at: None)
+    note(tables, topic("t", JSON))
+    [before] = tables.status("t", {0: 100}).values()
+    assert (before.rows, before.behind) == (None, None)
+    tables.round()
+    found = {kind: one.behind for kind, one in tables.status("t", {0: 150, 1: 7}).items()}
+    assert found == {"typed": 67, "quarantine": 72, "latest": 87}

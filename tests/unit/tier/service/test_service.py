@@ -107,7 +107,7 @@ def test_a_declared_format_fills_the_typed_table(cluster: ServedCluster) -> None
             producer.send("typed", b'{"id": %d, "name": "n%d"}' % (i, i))
     made = once(cluster)
     assert made.derived.problems() == {}
-    assert made.derived.status("typed")["typed"].rows == 20
+    assert made.derived.status("typed", {})["typed"].rows == 20
 
 
 def test_a_recreated_topic_gets_a_table_of_its_own(cluster: ServedCluster) -> None:

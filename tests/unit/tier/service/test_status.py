@@ -78,6 +78,10 @@ def test_behind_is_computed_from_offsets_and_log_ends() -> None:
     ends = {("t", 0): 10, ("t", 1): 5}
     [row] = status_rows(tiered(), ends, offsets, now_ms=STATUS.reported_ms + 1000)
     assert (row.state, row.behind, row.document()["rows"]) == ("tiering", 3, 10)
+    assert row.report is not None
+    assert row.report.derived["typed"].behind == 3, (
+        "what came since the report is behind there, too"
+    )
 
 
 def test_a_silent_or_absent_service_is_told() -> None:

@@ -5,6 +5,7 @@ Implements `coordinator.transaction.marker_sender.MarkerTransport`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID
 
@@ -60,4 +61,5 @@ class MarkerChannel:
         """See `MarkerTransport`."""
         if broker_id == self._broker_id:
             return await self._writer.write(markers)
+        await asyncio.sleep(0)  # from here on in a task: `first_step`
         return await self._channel.write_markers(broker_id, markers)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from headwater.errors import ErrorCode, KafkaError
+from headwater.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK
 from headwater_broker.log.transaction_index import AbortedTransaction
 
 BATCHES_KEPT = 5
@@ -152,6 +153,24 @@ class Producers:
             self._unreplicated = [
                 done for done in self._unreplicated if done.last_offset >= high_watermark
             ]
+
+    def follows(self, producer_id: int, epoch: int, sequence: int, attributes: int) -> bool:
+        """True for a client's usual batch, as `check_batch` would say: the next one in its
+        producer's sequence, the first one of an epoch or of a producer. It is no duplicate.
+
+        `attributes`: of the batch; False for control batches.
+        """
+        if attributes & CONTROL_MASK:
+            return False
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            return True
+        if entry.transaction_first_offset is not None and not attributes & TRANSACTIONAL_MASK:
+            return False
+        if epoch != entry.epoch:
+            return epoch > entry.epoch and sequence == 0
+        batches = entry.batches
+        return bool(batches) and sequence == (batches[-1].last_sequence + 1) & SEQUENCE_MAX
 
     def check_batch(
         self, producer_id: int, epoch: int, sequence: int, *, transactional: bool, where: str

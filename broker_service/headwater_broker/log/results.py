@@ -14,6 +14,7 @@ class AppendOrigin(Enum):
     CLIENT = "client"
     TRANSACTION = "a client, whose transaction is open on the partition or verified (KIP-890)"
     COORDINATOR = "coordinator"
+    MARKERS = "markers that this broker has built, each checked and of another producer"
 
 
 class AppendResult(NamedTuple):

@@ -460,7 +460,10 @@ class Connection(asyncio.BufferedProtocol):
                 parts.extend(reply.parts or ())
                 if reply.timing is not None:
                     self._timer.written.append(reply.timing)
-            if parts:
+            if len(parts) == 1 and parts[0].__class__ is bytes:
+                self._send_queue.push_bytes(parts[0])
+                self.last_active_tick = self.listener.tick
+            elif parts:
                 self._send_queue.push(parts)
                 self.last_active_tick = self.listener.tick
         if self._timer.written:

@@ -38,13 +38,29 @@ _unpack_producer = struct.Struct(">qh").unpack_from
 logger = logging.getLogger(__name__)
 
 
+class Verdict(Protocol):
+    """The answer of a guard, to come: the part of a future that is needed of it."""
+
+    def add_done_callback(self, callback: Callable[[Verdict], object], /) -> object:
+        """Call back when it is there."""
+        ...
+
+    def cancelled(self) -> bool:
+        """True when there will be none: this broker stops."""
+        ...
+
+    def exception(self) -> BaseException | None:
+        """Why the batch is refused."""
+        ...
+
+
 class AppendGuard(Protocol):
     """Decides before a producer's batch is appended. Each method raises KafkaError to refuse it."""
 
-    def verify(self, partition: Partition, batch: memoryview) -> asyncio.Future[None] | None:
-        """None: append now. A future: append when it has a result, reject with its KafkaError.
+    def verify(self, partition: Partition, batch: memoryview) -> Verdict | None:
+        """None: append now. A verdict: append when it is there, reject with its KafkaError.
 
-        The future is done within a time limit of its own.
+        It is there within a time limit of its own.
         """
         ...
 
@@ -164,9 +180,7 @@ class AppendService:
             return None
         return ProducerKey(partition, producer_id, producer_epoch)
 
-    def _answered(
-        self, key: ProducerKey, verification: _Verification, answer: asyncio.Future[None]
-    ) -> None:
+    def _answered(self, key: ProducerKey, verification: _Verification, answer: Verdict) -> None:
         if answer.cancelled():
             return  # this broker stops
         failed, error = answer.exception(), None

@@ -180,7 +180,7 @@ class MarkerWriter:
         self._appends.append(
             partition,
             self._batches(markers),
-            origin=AppendOrigin.COORDINATOR,
+            origin=AppendOrigin.MARKERS,
             leader_epoch=partition.leader_epoch,
         )
         for marker in markers:
@@ -268,7 +268,8 @@ class MarkerWriter:
     def _is_new(self, partition: Partition, marker: TransactionMarker) -> bool:
         """False when the log has the marker already. Raises KafkaError."""
         wanted = marker.partitions[partition.topic, partition.partition]
-        if wanted not in (NO_TOPIC_ID, partition.topic_id):
+        known = partition.topic_id
+        if wanted is not known and wanted not in (NO_TOPIC_ID, known):  # UUIDs compare slowly
             raise KafkaError(
                 ErrorCode.INCONSISTENT_TOPIC_ID,
                 f"{partition!r}: the marker is for topic id {wanted}, not {partition.topic_id}",

@@ -17,7 +17,7 @@ import asyncio
 import logging
 import struct
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -25,6 +25,7 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.ordered import OrderedSet
 from headwater.records.batch import AT_PRODUCER_ID
 from headwater_broker.log.producer_state_manager import NO_EPOCH, ProducerEntry
+from headwater_broker.replica.append_service import Verdict
 from headwater_broker.replica.lowest_sequences import LowestSequences
 from headwater_broker.replica.marker_writer import TopicPartition
 from headwater_broker.replica.partition import Partition
@@ -98,14 +99,50 @@ class _Transaction(NamedTuple):
     produce_version: int
 
 
+class _Answer:
+    """The answer for one partition. Implements `Verdict`.
+
+    A future would call back a turn of the loop later: with ten partitions that are ten handles.
+    """
+
+    __slots__ = ("_callbacks", "_error")
+
+    def __init__(self) -> None:
+        self._callbacks: list[Callable[[Verdict], object]] = []
+        self._error: KafkaError | None = None
+
+    def add_done_callback(self, callback: Callable[[Verdict], object], /) -> None:
+        """See `Verdict`. The question is open: there is no answer yet."""
+        self._callbacks.append(callback)
+
+    def cancelled(self) -> bool:
+        """See `Verdict`. A question that is given up calls nobody back."""
+        return False
+
+    def exception(self) -> KafkaError | None:
+        """See `Verdict`."""
+        return self._error
+
+    def give(self, error: KafkaError | None) -> None:
+        """Call back; None: the partition is part of the transaction."""
+        self._error = error
+        for callback in self._callbacks:
+            try:
+                callback(self)
+            except Exception:  # the other partitions of the question get their answers
+                logger.exception("a verified batch could not be appended")
+
+
 class _Question:
     """The partitions of one transaction that one turn of the loop asks for."""
 
-    __slots__ = ("answers", "coordinator_epoch", "partitions")
+    __slots__ = ("answers", "coordinator_epoch", "handle", "partitions")
 
-    def __init__(self) -> None:
+    def __init__(self, handle: asyncio.Handle) -> None:
+        self.handle = handle
+        """Puts the question at the end of the turn."""
         self.partitions: dict[TopicPartition, UUID] = {}
-        self.answers: dict[TopicPartition, tuple[Partition, asyncio.Future[None]]] = {}
+        self.answers: dict[TopicPartition, tuple[Partition, _Answer]] = {}
         self.coordinator_epoch = NO_EPOCH
         """The latest one that a marker of the producer has shown."""
 
@@ -130,12 +167,12 @@ class TransactionVerifier:
 
     def ask(
         self, transaction: _Transaction, partition: Partition, coordinator_epoch: int
-    ) -> asyncio.Future[None]:
+    ) -> Verdict:
         """The answer for one partition: a result, or the KafkaError of a Produce response."""
         question = self._questions.get(transaction)
         if question is None:
-            question = self._questions[transaction] = _Question()
-            asyncio.get_running_loop().call_soon(self._put, transaction)
+            handle = asyncio.get_running_loop().call_soon(self.put, transaction)
+            question = self._questions[transaction] = _Question(handle)
         key = (partition.topic, partition.partition)
         known = question.answers.get(key)
         if known is not None:
@@ -143,13 +180,17 @@ class TransactionVerifier:
         if coordinator_epoch > question.coordinator_epoch:
             question.coordinator_epoch = coordinator_epoch
         question.partitions[key] = partition.topic_id
-        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        answer = _Answer()
         question.answers[key] = (partition, answer)
         return answer
 
-    def _put(self, transaction: _Transaction) -> None:
-        """Ask the coordinator; the turn of the loop that began the question is over."""
-        question = self._questions.pop(transaction)
+    def put(self, transaction: _Transaction) -> None:
+        """Ask the coordinator, if there is a question: the Produce request, or the turn of the
+        loop, that began it is over."""
+        question = self._questions.pop(transaction, None)
+        if question is None:
+            return
+        question.handle.cancel()
         begun = first_step(self._ask_coordinator(transaction, question))
         if not isinstance(begun, Finished):
             task = asyncio.ensure_future(begun)
@@ -175,10 +216,10 @@ class TransactionVerifier:
         for key, (partition, answer) in question.answers.items():
             code = codes.get(key, missing)
             if code is ErrorCode.NONE:
-                answer.set_result(None)
+                answer.give(None)
             else:
                 self.failures_total[code.name] += 1
-                answer.set_exception(_error(transaction, partition, code))
+                answer.give(_error(transaction, partition, code))
 
     async def close(self) -> None:
         """End the questions that are under way; they get no answer."""
@@ -211,7 +252,7 @@ class ProducerOfTransaction(NamedTuple):
 class TransactionGuard:
     """Verifies the transactional batches of one Produce request. Implements `AppendGuard`."""
 
-    __slots__ = ("_transactional_id", "_verifier", "_version")
+    __slots__ = ("_asked", "_transactional_id", "_verifier", "_version")
 
     def __init__(
         self, verifier: TransactionVerifier, transactional_id: str, produce_version: int
@@ -219,12 +260,19 @@ class TransactionGuard:
         self._verifier = verifier
         self._transactional_id = transactional_id
         self._version = produce_version
+        self._asked: _Transaction | None = None
 
     @property
     def _adds(self) -> bool:
         return self._version >= ADDS_SINCE
 
-    def verify(self, partition: Partition, batch: memoryview) -> asyncio.Future[None] | None:
+    def put(self) -> None:
+        """Put the question for all partitions that were asked about. A coordinator on this broker
+        whose log has no followers has answered when this returns."""
+        if self._asked is not None:
+            self._verifier.put(self._asked)
+
+    def verify(self, partition: Partition, batch: memoryview) -> Verdict | None:
         """See `AppendGuard`. Rejects at once what no answer of the coordinator could allow."""
         producer_id, producer_epoch, sequence = _unpack_producer(batch, AT_PRODUCER_ID)
         entry = self._arrived(partition, producer_id, producer_epoch, sequence)
@@ -232,9 +280,12 @@ class TransactionGuard:
             return None
         if entry is None and sequence > 0 and self._adds:
             raise _gap(partition, producer_id, producer_epoch, sequence, 0)
-        transaction = _Transaction(
-            self._transactional_id, producer_id, producer_epoch, self._version
-        )
+        transaction = self._asked
+        if transaction is None or transaction[1:3] != (producer_id, producer_epoch):
+            self.put()
+            transaction = self._asked = _Transaction(
+                self._transactional_id, producer_id, producer_epoch, self._version
+            )
         coordinator_epoch = NO_EPOCH if entry is None else entry.coordinator_epoch
         return self._verifier.ask(transaction, partition, coordinator_epoch)
 

@@ -31,7 +31,9 @@ _RECORD_HEAD = b"\x20\x00\x00\x00\x08"
 """Length 16, attributes, timestamp delta, offset delta, a key of 4 bytes."""
 _VALUE_6 = 12
 """The varint of 6, the length of the value."""
-_MARKER_BYTES = HEADER.size + _MARKER_RECORD.size
+MARKER_BYTES = HEADER.size + _MARKER_RECORD.size
+"""Size of a batch of `build_marker`."""
+_unpack_built = struct.Struct(">35xqqh15xh3xi").unpack_from
 _MARKER_FLAGS = CONTROL_MASK | TRANSACTIONAL_MASK
 
 
@@ -78,7 +80,7 @@ def build_marker(
     """The control batch that ends a producer's transaction in a partition."""
     batch = bytearray(
         HEADER.pack(
-            0, _MARKER_BYTES - LOG_OVERHEAD_BYTES, leader_epoch, MAGIC_V2, 0, _MARKER_FLAGS,
+            0, MARKER_BYTES - LOG_OVERHEAD_BYTES, leader_epoch, MAGIC_V2, 0, _MARKER_FLAGS,
             0, timestamp, timestamp, producer_id, producer_epoch, -1, 1,
         )
         + _MARKER_RECORD.pack(
@@ -89,13 +91,20 @@ def build_marker(
     return batch
 
 
+def read_built_marker(view: memoryview, at: int) -> tuple[int, int, int, bool, int]:
+    """What `build_marker` has put into the batch at byte `at`: timestamp, producer id, producer
+    epoch, whether it commits, coordinator epoch."""
+    timestamp, producer_id, producer_epoch, kind, coordinator_epoch = _unpack_built(view, at)
+    return timestamp, producer_id, producer_epoch, kind == 1, coordinator_epoch
+
+
 def read_end_marker(view: memoryview, header: BatchHeader) -> EndTxnMarker | None:
     """The marker in the control batch at the start of `view`; None when it has no record, as after
     compaction. Raises KafkaError(CORRUPT_MESSAGE).
 
     A marker in the form of `build_marker`, which is Kafka's, is read in place.
     """
-    if header.size_bytes == _MARKER_BYTES and header.attributes == _MARKER_FLAGS:
+    if header.size_bytes == MARKER_BYTES and header.attributes == _MARKER_FLAGS:
         head, _, kind, value_size, _, coordinator_epoch, headers = _MARKER_RECORD.unpack_from(
             view, HEADER.size
         )

@@ -13,6 +13,7 @@ from unit.log.harness import Box, batch
 from unit.log.test_producer_rules import mark, send_txn
 
 COORDINATOR = AppendOrigin.COORDINATOR
+MARKERS = AppendOrigin.MARKERS
 HUGE = 1 << 30
 
 
@@ -95,12 +96,13 @@ def test_records_of_long_ago_do_not_let_the_coordinator_epoch_regress() -> None:
     assert log.producers.entries == {}
 
 
-def test_several_markers_are_one_write() -> None:
+@pytest.mark.parametrize("origin", [COORDINATOR, MARKERS])
+def test_several_markers_are_one_write(origin: AppendOrigin) -> None:
     log = Box().log()
     for pid in (1, 2, 3):
         send_txn(log, pid, 0)
     data = bytearray(b"".join(marker(pid, commit=pid == 2) for pid in (1, 2, 3)))
-    result = log.append_as_leader(memoryview(data), 5, 2000, origin=COORDINATOR)
+    result = log.append_as_leader(memoryview(data), 5, 2000, origin=origin)
     assert (result.base_offset, result.last_offset, log.log_end_offset) == (3, 5, 6)
     written = memoryview(log.active.file.read_at(0, log.size_bytes))
     assert [(h.base_offset, h.leader_epoch) for _, h in iter_headers(written)][3:] == [
@@ -126,14 +128,33 @@ def test_of_several_markers_all_are_written_or_none() -> None:
     assert (caught.value.code, log.log_end_offset) == (ErrorCode.CORRUPT_MESSAGE, 2)
 
 
-def test_a_marker_fits_however_small_batches_must_be() -> None:
+def test_markers_of_this_broker_are_taken_as_those_that_are_parsed() -> None:
+    logs = []
+    for origin in (COORDINATOR, MARKERS):
+        log = Box().log(message_timestamp_type="LogAppendTime", compression_type="gzip")
+        send_txn(log, 1, 0)
+        send_txn(log, 2, 0)
+        rows = [marker(1), marker(2, commit=True), marker(3, epoch=9, timestamp=2001)]
+        log.append_as_leader(memoryview(bytearray(b"".join(rows))), 4, 2000, origin=origin)
+        logs.append(log)
+    parsed, built = logs
+    files = [log.active.file.read_at(0, log.size_bytes) for log in logs]
+    assert files[0] == files[1]
+    assert built.producer_snapshot_bytes(5) == parsed.producer_snapshot_bytes(5)
+    assert built.epochs.entries == parsed.epochs.entries
+    assert [log.aborted_transactions(0, HUGE) for log in logs] == [[(1, 0)], [(1, 0)]]
+    assert [log.last_stable_offset(5) for log in logs] == [5, 5]
+
+
+@pytest.mark.parametrize("origin", [COORDINATOR, MARKERS])
+def test_a_marker_fits_however_small_batches_must_be(origin: AppendOrigin) -> None:
     """Else its transaction would hold the last stable offset for ever."""
     log = Box().log()
     send_txn(log, 1, 0)
     send_txn(log, 2, 0)
     log.update_config(Box().log(max_message_bytes="10").config)
     data = bytearray(marker(1) + marker(2))
-    assert log.append_as_leader(memoryview(data), 0, 2000, origin=COORDINATOR).last_offset == 3
+    assert log.append_as_leader(memoryview(data), 0, 2000, origin=origin).last_offset == 3
     assert log.last_stable_offset(4) == 4
 
 
@@ -146,14 +167,15 @@ def test_batches_of_a_rewritten_topic_are_still_rewritten() -> None:
     assert [h.max_timestamp for _, h in iter_headers(written)] == [7777, 7777]
 
 
+@pytest.mark.parametrize("origin", [COORDINATOR, MARKERS])
 @pytest.mark.parametrize("way", ["restart", "crash", "truncate"])
-def test_what_one_write_left_is_found_again(way: str) -> None:
+def test_what_one_write_left_is_found_again(way: str, origin: AppendOrigin) -> None:
     box = Box()
     log = box.log(segment_bytes="300")
     for pid in (1, 2, 3):
         send_txn(log, pid, 0)
     data = bytearray(b"".join(marker(pid) for pid in (1, 2)))
-    log.append_as_leader(memoryview(data), 0, 2000, origin=COORDINATOR)
+    log.append_as_leader(memoryview(data), 0, 2000, origin=origin)
     if way == "restart":
         log = box.restart()
     elif way == "crash":

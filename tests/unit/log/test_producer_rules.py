@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from headwater.errors import ErrorCode, KafkaError
+from headwater.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK
 from headwater.records.control import ControlType, build_marker
 from headwater_broker.log.results import AppendOrigin
 from headwater_broker.log.unified_log import UnifiedLog
@@ -49,6 +52,35 @@ def test_duplicates_of_the_last_five_batches_get_their_first_offsets() -> None:
     assert refusal(log, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert refusal(log, 15) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert log.log_end_offset == 14
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_what_follows_is_what_the_checks_allow(*, is_open: bool) -> None:
+    log = Box().log()
+    top = 2**31 - 1
+    for at, sequence in enumerate((top - 1, top, 0, 1, 2, 3)):
+        view = batch(producer_id=9, epoch=3, sequence=sequence, transactional=is_open)
+        log.append_as_leader(view, 0, 2000, origin=AppendOrigin.TRANSACTION)
+        assert log.log_end_offset == at + 1
+    mark(log, 8, commit=True, epoch=3)
+    found = set()
+    for pid, epoch, sequence, transactional in product(
+        (7, 8, 9), (2, 3, 4), (0, 1, 3, 4, 5, top), (False, True)
+    ):
+        attributes = TRANSACTIONAL_MASK if transactional else 0
+        follows = log.producers.follows(pid, epoch, sequence, attributes)
+        assert not log.producers.follows(pid, epoch, sequence, attributes | CONTROL_MASK)
+        entry = log.producers.entries.get(pid)
+        try:
+            log.producers.check_batch(pid, epoch, sequence, transactional=transactional, where="")
+        except KafkaError:
+            is_allowed = False
+        else:
+            is_allowed = True
+        is_known = entry is not None and entry.find_duplicate(epoch, sequence, sequence) is not None
+        assert not follows or (is_allowed and not is_known)
+        found.add((follows, is_allowed))
+    assert (True, True) in found and (False, False) in found
 
 
 def test_epochs_fence_and_begin_at_zero() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from headwater.wire.apis.k00_produce import (
     TopicProduceData,
 )
 from headwater.wire.framing import encode_request
-from headwater_broker.replica.marker_writer import TransactionMarker
+from headwater_broker.replica.marker_writer import TopicPartition, TransactionMarker
+from headwater_broker.replica.transaction_verification import Producer
 from solo_broker import SoloBroker
 from unit.api.test_rights import Grants
 from unit.log.harness import batch
@@ -290,5 +292,59 @@ def test_acks_0_closes_the_connection_when_it_fails(tmp_path: Path, code: ErrorC
             await reader.read()
             assert reader.at_eof() and client.log_end() == 0
         writer.close()
+
+    serve(tmp_path, scenario)
+
+
+class AnswersAtOnce:
+    """A coordinator on this broker: it has answered when it was asked. Implements `Enlistment`."""
+
+    def __init__(self, **refused: ErrorCode) -> None:
+        self.refused = refused
+        self.asked: list[set[TopicPartition]] = []
+
+    async def enlist(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Mapping[TopicPartition, UUID],
+        *,
+        verify_only: bool,
+        coordinator_epoch: int = -1,
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        self.asked.append(set(partitions))
+        return {key: self.refused.get(key[0], NONE) for key in partitions}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_coordinator_on_this_broker_is_asked_once_within_the_request(
+    tmp_path: Path, version: int
+) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t")
+        broker.create_topic("u")
+        client = Client(broker, c, version)
+        here = broker.services.verifier.enlistment = AnswersAtOnce()
+        assert await client.send(data(0), ("u", data(0))) == [(NONE, 0), (NONE, 0)]
+        assert here.asked == [{("t", 0), ("u", 0)}]
+        assert await client.send(data(1), ("u", data(1))) == [(NONE, 1), (NONE, 1)]
+        assert len(here.asked) == 1
+        first, second = client.send(data(0, pid=2)), client.send(data(1, pid=2))
+        assert await first == [(NONE, 2)] and await second == [(NONE, 3)]
+        assert here.asked[1:] == [{("t", 0)}]
+
+    serve(tmp_path, scenario)
+
+
+def test_what_a_coordinator_on_this_broker_refuses_is_not_appended(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t")
+        broker.create_topic("u")
+        client = Client(broker, c)
+        refusal = ErrorCode.TRANSACTION_ABORTABLE
+        broker.services.verifier.enlistment = AnswersAtOnce(u=refusal)
+        answers = await client.send(data(0), ("u", data(0)))
+        assert answers == [(NONE, 0), (refusal, -1)]
+        assert (client.log_end("t"), client.log_end("u")) == (1, 0)
 
     serve(tmp_path, scenario)

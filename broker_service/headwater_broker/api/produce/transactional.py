@@ -68,8 +68,8 @@ class TransactionalProduce:
     """One Produce request of a transactional producer."""
 
     __slots__ = (
-        "_acks", "_correlation_id", "_guard", "_is_gone", "_peer", "_reply", "_rows", "_timeout_ms",
-        "_version", "_waiting",
+        "_acks", "_correlation_id", "_guard", "_is_entered", "_is_gone", "_peer", "_reply", "_rows",
+        "_timeout_ms", "_version", "_waiting",
     )  # fmt: skip
 
     def __init__(
@@ -92,6 +92,9 @@ class TransactionalProduce:
         """Batches that wait for their verification."""
         self._reply: ParkedReply | None = None
         self._is_gone = False
+        self._is_entered = False
+        """True once every batch is appended, rejected or waits, and those of a coordinator on this
+        broker have their verification: the response, or the wait for it, is due."""
 
     def run(
         self, view: memoryview, frame: ProduceFrame, request_error: tuple[ErrorCode, str] | None
@@ -108,6 +111,9 @@ class TransactionalProduce:
                 row = Row(field, key, name, index)
                 self._rows.append(row)
                 self._enter(row, view, start, stop, request_error)
+        if self._waiting:
+            self._guard.put()
+        self._is_entered = True
         if not self._waiting:
             return self._answer()
         if self._acks == ACKS_NONE:
@@ -203,7 +209,7 @@ class TransactionalProduce:
         else:
             self._appended(row, partition, outcome, len(batch))
         self._waiting -= 1
-        if self._waiting or self._is_gone:
+        if self._waiting or self._is_gone or not self._is_entered:
             return
         if self._reply is not None:
             self._answer()

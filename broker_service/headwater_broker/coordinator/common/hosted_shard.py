@@ -4,11 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Generic, NamedTuple
+from typing import Generic, NamedTuple, Protocol
 
 from headwater.errors import KafkaError
 from headwater_broker.coordinator.common.shard import S, Token
 from headwater_broker.coordinator.common.turn_batches import TurnBatches
+
+
+class Waiter(Protocol):
+    """Who waits for a reply: the part of a future that is needed of it."""
+
+    def done(self) -> bool:
+        """True when nobody waits any more."""
+        ...
+
+    def set_result(self, reply: object, /) -> None:
+        """Give the reply."""
+        ...
+
+    def set_exception(self, error: KafkaError, /) -> None:
+        """Give an error."""
+        ...
 
 
 class DueReply(NamedTuple):
@@ -16,7 +32,7 @@ class DueReply(NamedTuple):
 
     offset: int
     deadline_ms: float
-    future: asyncio.Future[object]
+    future: Waiter
     reply: object
 
 
@@ -25,10 +41,11 @@ class HostedShard(Generic[S]):
 
     __slots__ = (
         "due",
-        "end_of_turn",
         "epoch",
         "is_active",
+        "is_in_turn",
         "last_replayed",
+        "last_token",
         "leader_replies",
         "loader",
         "name",
@@ -55,9 +72,11 @@ class HostedShard(Generic[S]):
         self.notified_end = 0
         """The high watermark that the runtime's `on_committed` had last."""
         self.turn = TurnBatches()
-        self.end_of_turn: asyncio.Handle | None = None
-        """Set once a command of this turn of the loop was appended: appends what followed."""
-        self.waiting: dict[Token, asyncio.Future[object]] = {}
+        self.is_in_turn = False
+        """True once a command of this turn of the loop was appended: what follows is appended at
+        its end."""
+        self.waiting: dict[Token, Waiter] = {}
+        self.last_token: Token = 0
         self.due: deque[DueReply] = deque()
         self.leader_replies: list[tuple[Token, object]] = []
         """Replies of this turn that need a proof of leadership."""
@@ -73,6 +92,12 @@ class HostedShard(Generic[S]):
         self.timer: asyncio.TimerHandle | None = None
         self.timer_at_ms = 0.0
 
+    def expect(self, waiter: Waiter) -> Token:
+        """The token of the reply that `waiter` waits for."""
+        token = self.last_token = self.last_token + 1
+        self.waiting[token] = waiter
+        return token
+
     def answer(self, replies: list[tuple[Token, object]], deadline_ms: float, offset: int) -> None:
         """Let the replies wait until `offset` is committed. The due ones stay in the order of their
         offsets: a proof of leadership may be due at a higher one than what is decided after it."""
@@ -86,9 +111,27 @@ class HostedShard(Generic[S]):
                 at -= 1
             due.insert(at, DueReply(offset, deadline_ms, future, reply))
 
+    def give_below(self, end: int) -> None:
+        """Give the replies that wait for an offset below `end`."""
+        due = self.due
+        while due and due[0].offset < end:
+            item = due.popleft()
+            if item.future.done():
+                continue
+            if isinstance(item.reply, KafkaError):
+                item.future.set_exception(item.reply)
+            else:
+                item.future.set_result(item.reply)
+
+    def fail_from(self, offset: int, error: KafkaError) -> None:
+        """Give the error to all that wait for `offset` or a later one."""
+        for item in list(self.due):
+            if item.offset >= offset and not item.future.done():
+                item.future.set_exception(error)
+
     def cancel(self) -> None:
         """Cancel what is planned, and the tasks but for the one that runs."""
-        for handle in (self.timer, self.end_of_turn, self.proof):
+        for handle in (self.timer, self.proof):
             if handle is not None:
                 handle.cancel()
         current = asyncio.current_task()

@@ -30,7 +30,7 @@ from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.records.control import ControlType, build_marker
 from headwater_broker.coordinator.common.appender import Appender
 from headwater_broker.coordinator.common.client_errors import LEADERSHIP_LOST, client_error
-from headwater_broker.coordinator.common.hosted_shard import HostedShard
+from headwater_broker.coordinator.common.hosted_shard import HostedShard, Waiter
 from headwater_broker.coordinator.common.leadership_proof import LeadershipProver
 from headwater_broker.coordinator.common.loader import Load, load_shard
 from headwater_broker.coordinator.common.shard import (
@@ -84,7 +84,8 @@ class CoordinatorRuntime(Generic[S]):
         self._prover: LeadershipProver[S] = LeadershipProver(
             appender, clock, self._answer, self._release, self._drop
         )
-        self._next_token = 0
+        self._in_turn: list[HostedShard[S]] = []
+        """Shards with a command of this turn of the loop; one handle ends the turn for all."""
 
     # -- leadership
 
@@ -170,10 +171,15 @@ class CoordinatorRuntime(Generic[S]):
     def start(self, partition: int, command: Command[S]) -> asyncio.Future[object]:
         """Run `command`; the reply to come. Raises NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
         The token of a caller that gives up waits on: the shard answers it in the end."""
-        hosted = self._ready(partition)
-        token, future = self._await_reply(hosted)
-        self._perform(hosted, lambda now: command(hosted.shard, now, token), token)
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self.begin(partition, command, future)
         return future
+
+    def begin(self, partition: int, command: Command[S], waiter: Waiter) -> None:
+        """`start`, with the reply to `waiter`, who must not run commands within its call."""
+        hosted = self._ready(partition)
+        token = hosted.expect(waiter)
+        self._perform(hosted, lambda now: command(hosted.shard, now, token), token)
 
     async def end_transaction(
         self,
@@ -189,7 +195,8 @@ class CoordinatorRuntime(Generic[S]):
         Raises KafkaError as `run`, and what the log rejects a marker with.
         """
         hosted = self._ready(partition)
-        token, future = self._await_reply(hosted)
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        token = hosted.expect(future)
         try:
             self._append(hosted)
             if self._is_current(hosted):
@@ -214,12 +221,6 @@ class CoordinatorRuntime(Generic[S]):
             )
         return hosted
 
-    def _await_reply(self, hosted: HostedShard[S]) -> tuple[Token, asyncio.Future[object]]:
-        token = self._next_token = self._next_token + 1
-        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        hosted.waiting[token] = future
-        return token, future
-
     def _now(self) -> Now:
         return Now(self._clock.now_ms(), self._clock.monotonic() * 1000)
 
@@ -234,7 +235,7 @@ class CoordinatorRuntime(Generic[S]):
             logger.exception("%s: a command failed; reloading", hosted.name)
             self._reload(hosted, "a command failed")
             return
-        is_first = hosted.end_of_turn is None
+        is_first = not hosted.is_in_turn
         for decision in decisions:
             rejected = self._replay(hosted, decision) if decision.records else None
             if not self._is_current(hosted):
@@ -282,15 +283,25 @@ class CoordinatorRuntime(Generic[S]):
             self._reload(hosted, "a replay failed")
             return None
         hosted.last_replayed = first + len(decision.records) - 1
-        if hosted.end_of_turn is None:  # before any fetch of a follower that the append completes
-            hosted.end_of_turn = asyncio.get_running_loop().call_soon(self._end_turn, hosted)
+        if not hosted.is_in_turn:  # before any fetch of a follower that the append completes
+            hosted.is_in_turn = True
+            if not self._in_turn:
+                asyncio.get_running_loop().call_soon(self._end_turn)
+            self._in_turn.append(hosted)
         return None
 
-    def _end_turn(self, hosted: HostedShard[S]) -> None:
-        hosted.end_of_turn = None
-        if not hosted.turn.is_empty:
-            self._append(hosted)
-            self._release(hosted)
+    def _end_turn(self) -> None:
+        ended, self._in_turn = self._in_turn, []
+        for hosted in ended:
+            hosted.is_in_turn = False
+            if hosted.turn.is_empty or not self._is_current(hosted):
+                continue
+            try:
+                self._append(hosted)
+                self._release(hosted)
+            except Exception:  # the other shards' turns end, too
+                logger.exception("%s: an append failed; reloading", hosted.name)
+                self._reload(hosted, "an append failed")
 
     def _append(self, hosted: HostedShard[S]) -> None:
         """Append what is replayed and not appended yet."""
@@ -338,10 +349,7 @@ class CoordinatorRuntime(Generic[S]):
     def _append_failed(self, hosted: HostedShard[S], error: KafkaError, first_offset: int) -> None:
         """The shard has replayed records that are not in the log, or perhaps are: load it again."""
         logger.warning("%s: append failed: %s", hosted.name, error)
-        answer = client_error(error)
-        for item in hosted.due:
-            if item.offset >= first_offset and not item.future.done():
-                item.future.set_exception(answer)
+        hosted.fail_from(first_offset, client_error(error))
         if error.code in LEADERSHIP_LOST:
             self._drop(hosted, "leadership ended")
         else:
@@ -359,14 +367,7 @@ class CoordinatorRuntime(Generic[S]):
         except KafkaError as error:
             self._drop(hosted, str(error))
             return
-        while due and due[0].offset < end:
-            item = due.popleft()
-            if item.future.done():
-                continue
-            if isinstance(item.reply, KafkaError):
-                item.future.set_exception(item.reply)
-            else:
-                item.future.set_result(item.reply)
+        hosted.give_below(end)
         if self._on_committed is not None and end > hosted.notified_end:
             hosted.notified_end = end
             self._on_committed(hosted.partition, hosted.epoch, hosted.shard, end)
@@ -487,9 +488,8 @@ class CoordinatorRuntime(Generic[S]):
             self._on_loaded(hosted.partition)
 
     def _reload(self, hosted: HostedShard[S], reason: str) -> None:
-        partition, epoch = hosted.partition, hosted.epoch
         self._drop(hosted, reason)
-        self.on_leader(partition, epoch)
+        self.on_leader(hosted.partition, hosted.epoch)
 
     def _drop(self, hosted: HostedShard[S], reason: str) -> None:
         if not self._is_current(hosted):

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from headwater.clock import Clock
@@ -27,6 +27,7 @@ from headwater_broker.coordinator.transaction.shard import TransactionShard
 from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.transaction import Partition, Transaction
 from headwater_broker.replica.marker_writer import TransactionMarker
+from headwater_broker.runtime.first_step import Finished, first_step
 
 BACKOFF_MS = 20
 BACKOFF_MAX_MS = 1_000
@@ -137,7 +138,7 @@ class MarkerSender:
         self._due: dict[PendingTransaction, list[Partition]] = {}
         """To be sent in this turn of the loop."""
         self._flush_at: asyncio.Handle | None = None
-        self._tasks = OrderedSet[asyncio.Task[None]]()
+        self._tasks = OrderedSet[asyncio.Future[None]]()
         self._timers = OrderedSet[asyncio.TimerHandle]()
         self._written = self._failed = self._stale_epochs = 0
 
@@ -218,7 +219,9 @@ class MarkerSender:
                     by_broker.setdefault(broker_id, []).append((pending, found))
         for broker_id, batch in by_broker.items():
             for part in _parts(batch, self._partitions_per_request):
-                self._start(self._send(broker_id, part))
+                begun = first_step(self._send(broker_id, part))
+                if not isinstance(begun, Finished):
+                    self._start(begun)
 
     async def _send(self, broker_id: int, batch: _Batch) -> None:
         markers = [pending.marker(partitions) for pending, partitions in batch]
@@ -348,20 +351,19 @@ class MarkerSender:
             decisions[-1].confirm(token, None)
             return decisions
 
-        def stored(reply: asyncio.Future[object]) -> None:
-            error = None if reply.cancelled() else reply.exception()
+        def stored(error: KafkaError | None) -> None:
             if error is not None:
                 self._complete_later(pending, attempts + 1, error)
             elif self._pending.get(ended.transactional_id) is pending:
                 del self._pending[ended.transactional_id]
 
         try:
-            self._runtime.start(pending.log_partition, command).add_done_callback(stored)
+            self._runtime.begin(pending.log_partition, command, _Completion(stored))
         except KafkaError as error:
             self._complete_later(pending, attempts + 1, error)
 
     def _complete_later(
-        self, pending: PendingTransaction, attempts: int, error: BaseException
+        self, pending: PendingTransaction, attempts: int, error: KafkaError
     ) -> None:
         if not self._is_current(pending):
             return
@@ -379,15 +381,37 @@ class MarkerSender:
         del self._pending[key]
         return False
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _start(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Future[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             logger.error("sending markers failed", exc_info=task.exception())
+
+
+class _Completion:
+    """Waits for the record of a completion. Implements `Waiter`, without the handle and the turn of
+    the loop that a future's callback takes."""
+
+    __slots__ = ("_stored",)
+
+    def __init__(self, stored: Callable[[KafkaError | None], None]) -> None:
+        self._stored = stored
+
+    def done(self) -> bool:
+        """See `Waiter`: it waits until it is called."""
+        return False
+
+    def set_result(self, _reply: object, /) -> None:
+        """See `Waiter`."""
+        self._stored(None)
+
+    def set_exception(self, error: KafkaError, /) -> None:
+        """See `Waiter`."""
+        self._stored(error)
 
 
 async def _attempt(work: Awaitable[T]) -> T | KafkaError:

@@ -232,9 +232,13 @@ def _packed(t: Transaction) -> bytes:
 
 def _pack_partitions(out: bytearray, partitions: Mapping[Partition, UUID]) -> None:
     topics: dict[tuple[str, UUID], list[int]] = {}
+    last_topic, last_id, indexes = "", _NO_ID, list[int]()
     rows = sorted(partitions.items(), key=_order) if len(partitions) > 1 else partitions.items()
     for (topic, index), topic_id in rows:
-        topics.setdefault((topic, topic_id), []).append(index)
+        if topic_id is not last_id or topic != last_topic:  # a UUID's hash is slow
+            last_topic, last_id = topic, topic_id
+            indexes = topics.setdefault((topic, topic_id), [])
+        indexes.append(index)
     write_uvarint(out, len(topics) + 1)
     for (topic, topic_id), indexes in topics.items():
         out += _packed_string(topic)

@@ -13,7 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
+from headwater.config.java_properties import read_java_properties
 from headwater.local import processes
+from headwater_tier.typed.decoding import SchemaUnavailableError
+from headwater_tier.typed.registry_client import RegistryClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
@@ -51,7 +54,7 @@ def run(folder: Path, free_base_port: int) -> Iterator[Run]:
         return json.loads(done.stdout) if done.stdout else None
 
     port = str(free_base_port + REGISTRY_OFFSET)
-    options = ("--brokers", "1", "--port", str(free_base_port), "--no-tiering")
+    options = ("--brokers", "1", "--port", str(free_base_port))
     command("up", "--secure", f"--schema-registry={port}", *options)
     yield command
     command("down")
@@ -86,6 +89,17 @@ def test_users_and_acls_of_the_brokers_hold_in_the_registry(
     assert status_of(url, "PUT", "/config", {"compatibility": "NONE"}) == 403
     log = (folder / "logs" / "registry.log").read_text()
     assert PASSWORD not in log and "Traceback" not in log
+
+
+def test_tiering_reads_schemas_as_a_user_of_its_own(run: Run, url: str, folder: Path) -> None:
+    run("topics", "create", "flights", "--partitions", "1")
+    rows = read_java_properties(str(folder / "security" / "tiering.properties"), "tiering's login")
+    client = RegistryClient(url, rows)
+    assert client.latest("flights-value") is None  # and not refused
+    del rows["schema.registry.basic.auth.user.info"]
+    del rows["schema.registry.basic.auth.credentials.source"]
+    with pytest.raises(SchemaUnavailableError, match="status 401"):
+        RegistryClient(url, rows).latest("flights-value")
 
 
 def wait_for(holds: Callable[[], bool]) -> None:

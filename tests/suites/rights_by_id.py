@@ -1,5 +1,5 @@
-"""The requests of the rights matrix that name topics by their ids (KIP-516, KIP-848), and those of
-the server-side groups (KIP-848, KIP-932).
+"""The requests of the rights matrix that name topics by their ids (KIP-516), and those of groups of
+KIP-848.
 
 Each leaves both servers as they were, whatever rights its sender has.
 """
@@ -16,8 +16,9 @@ from headwater.wire.apis import k08_offset_commit as k08
 from headwater.wire.apis import k09_offset_fetch as k09
 from headwater.wire.apis import k20_delete_topics as k20
 from headwater.wire.apis import k68_consumer_group_heartbeat as k68
-from headwater.wire.apis import k76_share_group_heartbeat as k76
+from headwater.wire.apis import k69_consumer_group_describe as k69
 from headwater.wire.apis import k78_share_fetch as k78
+from headwater.wire.apis import k79_share_acknowledge as k79
 from suites.rights_requests import GONE, HERE, TIMEOUT_MS, Request
 from unit.network.test_data_plane import batch
 
@@ -92,14 +93,25 @@ def _on_members(group: str, topic_id: UUID) -> Iterator[Request]:
         topic_partitions=None,
     )  # fmt: skip
     yield Request(f"ConsumerGroupHeartbeat {group}", beat, k68.ConsumerGroupHeartbeatResponse, 1)
-    share = k76.ShareGroupHeartbeatRequest(
-        group_id=group, member_id=STRANGER, member_epoch=7, subscribed_topic_names=(HERE,)
+    described = k69.ConsumerGroupDescribeRequest(
+        group_ids=(group,), include_authorized_operations=True
     )
-    yield Request(f"ShareGroupHeartbeat {group}", share, k76.ShareGroupHeartbeatResponse, 1)
+    yield Request(f"ConsumerGroupDescribe {group}", described, k69.ConsumerGroupDescribeResponse, 1)
+    yield from _on_shared(group, topic_id)
+
+
+def _on_shared(group: str, topic_id: UUID) -> Iterator[Request]:
     part = k78.FetchPartition(partition_index=0, acknowledgement_batches=())
     row = k78.FetchTopic(topic_id=topic_id, partitions=(part,))
     fetch = k78.ShareFetchRequest(
         group_id=group, member_id=STRANGER, share_session_epoch=7, max_wait_ms=0, min_bytes=0,
         max_records=1, batch_size=1, topics=(row,),
     )  # fmt: skip
-    yield Request(f"ShareFetch {group}", fetch, k78.ShareFetchResponse, 1)
+    yield Request(f"ShareFetch by the id of {group}", fetch, k78.ShareFetchResponse, 1)
+    accepted = k79.AcknowledgementBatch(first_offset=0, last_offset=0, acknowledge_types=(1,))
+    done = k79.AcknowledgePartition(partition_index=0, acknowledgement_batches=(accepted,))
+    accept = k79.ShareAcknowledgeRequest(
+        group_id=group, member_id=STRANGER, share_session_epoch=7,
+        topics=(k79.AcknowledgeTopic(topic_id=topic_id, partitions=(done,)),),
+    )  # fmt: skip
+    yield Request(f"ShareAcknowledge by the id of {group}", accept, k79.ShareAcknowledgeResponse, 1)

@@ -46,9 +46,10 @@ from headwater.wire.apis import k38_create_delegation_token as k38
 from integration.cluster import LocalCluster
 from integration.conftest import next_base_port
 from suites.rights_by_id import GONE_ID, requests_by_id
+from suites.rights_meant import reason
 from suites.rights_own_keys import SINK_ID, is_refused, own_requests
 from suites.rights_requests import ADMIN, GONE, HERE, PREFIX, Request, requests
-from suites.rights_share import share_requests
+from suites.rights_share import SHARE_PARTITION, share_requests
 
 PAGE = DOCS / "rights.md"
 PASSWORD = "matrix"
@@ -279,9 +280,9 @@ def _prepare(admin: Exchange) -> UUID:
         group_id=HERE, topics=(k08.OffsetCommitRequestTopic(name=HERE, partitions=(row,)),)
     )
     begin = k22.InitProducerIdRequest(transactional_id=HERE, transaction_timeout_ms=1000)
-    for key_type in (0, 1):
-        find = k10.FindCoordinatorRequest(key_type=key_type, coordinator_keys=(HERE,))
-        _until(lambda: admin.ask(find, k10.FindCoordinatorResponse, 4).coordinators[0].error_code)  # noqa: B023
+    for key_type, key in ((0, HERE), (1, HERE), (2, SHARE_PARTITION)):
+        find = k10.FindCoordinatorRequest(key_type=key_type, coordinator_keys=(key,))
+        _until(lambda: admin.ask(find, k10.FindCoordinatorResponse, 6).coordinators[0].error_code)  # noqa: B023
     _until(
         lambda: admin.ask(commit, k08.OffsetCommitResponse, 8).topics[0].partitions[0].error_code
     )
@@ -326,9 +327,12 @@ def all_requests(topic_id: UUID = GONE_ID) -> Iterator[Request]:
 
 def _ask_all(people: Iterable[User], topic_id: UUID, connect: Any) -> Answers:
     found: Answers = {}
+    asked = list(all_requests(topic_id))
+    if len({request.name for request in asked}) < len(asked):
+        raise RuntimeError("two requests of the matrix have the same name")
     for user in people:
         exchange = connect(user)
-        for request in all_requests(topic_id):
+        for request in asked:
             found[request.name, user.name] = answer(exchange, request)
         exchange.close()
     return found
@@ -336,8 +340,9 @@ def _ask_all(people: Iterable[User], topic_id: UUID, connect: Any) -> Answers:
 
 def answer(exchange: Exchange, request: Request) -> Any:
     """The reply in a form that is the same for the same behaviour."""
+    end = time.monotonic() + READY_S
     try:
-        while True:
+        while time.monotonic() < end:
             reply = exchange.ask(request.message, request.response, request.version)
             found = plain(reply)
             if not {code.name for code in NOT_READY} & set(_texts(found)):
@@ -345,6 +350,7 @@ def answer(exchange: Exchange, request: Request) -> Any:
             time.sleep(0.05)
     except (TimeoutError, ConnectionError, struct.error) as error:
         return f"closed: {type(error).__name__}"
+    raise RuntimeError(f"{request.name} is told {found} for {READY_S:.0f} s")
 
 
 LEFT_OUT = {"brokers", "configs", "members"}
@@ -393,19 +399,6 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(inner)
 
 
-MEANT = {
-    "DescribeConfigs client metrics": (
-        "Client metrics (KIP-714) are not served; the rights are checked as in Kafka."
-    ),
-    f"CreateTopics {GONE}": "A topic that is only validated has no id; Kafka invents one.",
-    "Metadata by the id": (
-        "Kafka says that there is such a topic (TOPIC_AUTHORIZATION_FAILED); here the answer is "
-        "that for an unknown id."
-    ),
-}
-"""Beginning of a request's name -> why the replies differ."""
-
-
 class Difference(NamedTuple):
     """A request whose replies differ for some users."""
 
@@ -417,8 +410,7 @@ class Difference(NamedTuple):
     @property
     def reason(self) -> str:
         """Why; empty when nobody knows."""
-        found = (why for start, why in MEANT.items() if self.request.startswith(start))
-        return next(found, "")
+        return reason(self.request)
 
 
 def differences(kafka: Answers, ours: Answers) -> list[Difference]:

@@ -57,6 +57,7 @@ from headwater.wire.apis import k60_describe_cluster as k60
 from headwater.wire.apis import k61_describe_producers as k61
 from headwater.wire.apis import k65_describe_transactions as k65
 from headwater.wire.apis import k66_list_transactions as k66
+from headwater.wire.apis import k74_list_config_resources as k74
 from headwater.wire.apis import k75_describe_topic_partitions as k75
 from headwater.wire.schema import Message
 from unit.network.test_data_plane import batch
@@ -410,6 +411,8 @@ def _on_cluster() -> Iterator[Request]:
         "AlterClientQuotas", k49.AlterClientQuotasRequest(entries=(entry,), validate_only=True),
         k49.AlterClientQuotasResponse, 1,
     )  # fmt: skip
+    listed = k74.ListConfigResourcesRequest(resource_types=(2, 16, 32))
+    yield Request("ListConfigResources", listed, k74.ListConfigResourcesResponse, 1)
     shown = k60.DescribeClusterRequest(include_cluster_authorized_operations=True)
     yield Request("DescribeCluster", shown, k60.DescribeClusterResponse, 1)
 

@@ -23,6 +23,8 @@ from headwater.wire.schema import Message
 from suites.rights_by_id import GONE_ID
 
 STRANGER = "AAAAAAAAAAAAAAAAAAAABQ"
+SHARE_PARTITION = "rights-here:AAAAAAAAAAAAAAAAAAAABQ:0"
+"""The key of a share partition, of a topic that does not exist."""
 
 
 class ShareRequest(NamedTuple):
@@ -118,7 +120,5 @@ def _of_brokers(g: str, topic_id: UUID) -> Iterator[ShareRequest]:
     yield ShareRequest(
         "ReadShareGroupStateSummary", summary, k87.ReadShareGroupStateSummaryResponse, 1
     )
-    find = k10.FindCoordinatorRequest(
-        key_type=2, coordinator_keys=(f"{g}:AAAAAAAAAAAAAAAAAAAABQ:0",)
-    )
+    find = k10.FindCoordinatorRequest(key_type=2, coordinator_keys=(SHARE_PARTITION,))
     yield ShareRequest("FindCoordinator of a share partition", find, k10.FindCoordinatorResponse, 6)

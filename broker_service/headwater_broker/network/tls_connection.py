@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from concurrent.futures import Future
 from typing import cast
 
 from headwater.errors import HeadwaterError
@@ -160,15 +161,28 @@ class TlsConnection(asyncio.BufferedProtocol):
         if self._below.is_closing():
             return
         self._in_flight = True
-        loop = self._listener.loop
-        flight = loop.run_in_executor(self._endpoint.pool, _flight, self._tls)
-        flight.add_done_callback(self._flight_ended)
+        try:
+            flight = self._endpoint.pool.submit(self._tls.do_handshake)
+        except RuntimeError:  # the broker stops
+            self._below.abort()
+        else:
+            flight.add_done_callback(self._tell_loop)
 
-    def _flight_ended(self, flight: asyncio.Future[ssl.SSLError | None]) -> None:
+    def _tell_loop(self, flight: Future[None]) -> None:
+        """In the thread: another future, of asyncio, around the pool's would be of no use."""
+        try:
+            self._listener.loop.call_soon_threadsafe(self._flight_ended, flight)
+        except RuntimeError:
+            return  # the loop is closed: nobody waits for it
+
+    def _flight_ended(self, flight: Future[None]) -> None:
         self._in_flight = False
         if self._is_lost or flight.cancelled():
             return
-        error = flight.result()
+        error = flight.exception()
+        if error is not None and not isinstance(error, ssl.SSLError):
+            self._below.abort()
+            raise error
         if self._outgoing.pending:
             self.send_encrypted()
         if self._received_meanwhile:
@@ -261,12 +275,3 @@ class TlsConnection(asyncio.BufferedProtocol):
             logger.info("TLS of %s on %s failed: %s", self._plain.session.host,
                         self._plain.session.listener, reason)  # fmt: skip
         self._plain.close(f"TLS: {reason}")
-
-
-def _flight(tls: ssl.SSLObject) -> ssl.SSLError | None:
-    """One step of a handshake, in a thread; None when the handshake is complete."""
-    try:
-        tls.do_handshake()
-    except ssl.SSLError as error:
-        return error
-    return None

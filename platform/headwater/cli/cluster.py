@@ -19,8 +19,8 @@ from headwater.local.change_requests import LOG_BYTES_MAX
 from headwater.local.cluster_spec import BROKERS_MAX
 from headwater.local.daemon import cluster_folder
 from headwater.local.manager import Progress
-from headwater.local.secure_cluster import zookeeper_security
 from headwater.local.supervisor_socket import SocketManagerClient
+from headwater.local.zk_properties import zookeeper_security
 from headwater.local.zk_requests import ZkManagerClient
 from headwater.operations.broker_operations import BrokerOperations, ManagerClient, OpenAdmin
 from headwater.operations.pacing import Pacing
@@ -124,7 +124,8 @@ def operation(function: Callable[..., int]) -> Callable[..., int]:
     )  # fmt: skip
     config = click.option(
         "--zookeeper-config", metavar="FILE",
-        help="With --zookeeper of a secure cluster: its D/security/secrets.properties.",
+        help="With --zookeeper: the D/security/secrets.properties of a secure cluster; the "
+        "brokers' zookeeper.ssl.* keys where ZooKeeper is reached by TLS.",
     )  # fmt: skip
     elsewhere = click.option(
         "--bootstrap-server", "servers", metavar="HOST:PORT,...",

@@ -12,6 +12,7 @@ from headwater.cli.options import bootstrap_options, echo_json, json_option, ope
 from headwater.client.admin.scram import ITERATIONS_DEFAULT, ScramDeletion, ScramUpsertion
 from headwater.errors import UsageError
 from headwater.security.scram_credential import ScramMechanism
+from headwater.security.secret import REFERENCES, is_reference
 
 MECHANISMS = [mechanism.value for mechanism in ScramMechanism]
 STDIN = "-"
@@ -114,7 +115,8 @@ def _password(file: str | None) -> str:
     if file is None:
         if not sys.stdin.isatty():
             raise UsageError("no terminal to ask for the password: give --password-file FILE or -")
-        return str(click.prompt("password", hide_input=True, confirmation_prompt=True, err=True))
+        typed = str(click.prompt("password", hide_input=True, confirmation_prompt=True, err=True))
+        return _no_reference(typed, "the password")
     if file == STDIN:
         text = sys.stdin.readline()
     else:
@@ -125,4 +127,15 @@ def _password(file: str | None) -> str:
     found = text.splitlines()[0] if text.splitlines() else ""
     if not found:
         raise UsageError(f"--password-file {file}: its first line is empty")
-    return found
+    return _no_reference(found, f"--password-file {file}: the password")
+
+
+def _no_reference(password: str, what: str) -> str:
+    """Raises UsageError for one that no client of Headwater could send: it would resolve it."""
+    if is_reference(password):
+        kinds = ", ".join(REFERENCES)
+        raise UsageError(
+            f"{what} begins as a reference to one ({kinds}), which clients follow: choose another, "
+            "or name the file that holds the password itself"
+        )
+    return password

@@ -116,7 +116,7 @@ def run(options: UpOptions, report: Report, make_manager: MakeManager = manager_
             secure=options.secure,
         )
         chosen = options.chosen(spec.chosen)
-        services = services_of(chosen, secure=spec.secure)
+        services = services_of(chosen)
         spec = replace(with_id_of_ensemble(spec), chosen=chosen, services=services)
         end_leftovers(directory)
         with _files_of_the_owner(spec):
@@ -125,7 +125,7 @@ def run(options: UpOptions, report: Report, make_manager: MakeManager = manager_
         lock.release()
 
 
-def services_of(chosen: ServiceChoice, *, secure: bool) -> tuple[ServiceSpec, ...]:
+def services_of(chosen: ServiceChoice) -> tuple[ServiceSpec, ...]:
     """The processes beside the brokers."""
     tiering = tiering_service() if chosen.tiering else None
     port = chosen.registry_port
@@ -134,7 +134,7 @@ def services_of(chosen: ServiceChoice, *, secure: bool) -> tuple[ServiceSpec, ..
     gateway = None
     if chosen.gateway_port is not None:
         gateway = gateway_service(chosen.gateway_port, url)
-    if tiering is not None and url is not None and not secure:
+    if tiering is not None and url is not None:
         tiering = replace(tiering, command=(*tiering.command, "--schema-registry", url))
     return tuple(service for service in (registry, gateway, tiering) if service is not None)
 

@@ -5,12 +5,12 @@ INTERNAL, where both sides show a certificate. Secrets are in D/security alone:
 
     secrets.properties     keys that all brokers share: of tokens, of their ZooKeeper nodes
     client.properties      the admin's login, for Kafka's clients and tools and for `headwater`
-    tiering.properties     the login of a service of this name: its key, on INTERNAL
+    tiering.properties     the login of a service of this name: its key, on INTERNAL; of tiering
+                           also its password at the cluster's schema registry
 """
 
 from __future__ import annotations
 
-import os
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,9 +23,9 @@ from headwater.local.cluster_spec import ClusterSpec, Slot
 from headwater.local.data_folders import read_properties
 from headwater.local.private_file import write_private
 from headwater.local.scram_bootstrap import ensure_scram_user
-from headwater.local.security_folder import FOLDER, SecurityFolder
+from headwater.local.security_folder import FOLDER, SECRETS, SecurityFolder
 from headwater.local.service_spec import REGISTRY, TIERING
-from headwater.local.zk_client import NO_SECURITY, ZooKeeperSecurity
+from headwater.local.zk_client import ZooKeeperSecurity
 from headwater.security.jaas import LoginModule, parse_jaas
 from headwater.security.scram_credential import ScramMechanism
 
@@ -42,7 +42,6 @@ INTERNAL_RULES = (
 )
 SUPER_USERS = (BROKER_PRINCIPAL, ADMIN, *SERVICE_PRINCIPALS)
 MECHANISM = ScramMechanism.SCRAM_SHA_512
-SECRETS = "secrets.properties"
 CLIENT_PROPERTIES = "client.properties"
 TOKEN_SECRET = "delegation.token.secret.key"
 ZOOKEEPER_DIGEST = "headwater.zookeeper.digest"
@@ -50,6 +49,9 @@ SECRET_BYTES = 24
 REAUTHENTICATION_MS = 3_600_000
 """A stolen session ends after this time, unless its client still knows the password."""
 JAAS_KEY = "sasl.jaas.config"
+REGISTRY_SOURCE = "schema.registry.basic.auth.credentials.source"
+REGISTRY_LOGIN = "schema.registry.basic.auth.user.info"
+"""Confluent's keys of a client of a registry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ class SecureCluster:
         self.folder = SecurityFolder(directory, clock)
         self._entropy = entropy
         self._is_new_admin = False
+        self._registry_password = ""
+        """Of User:tiering, where the cluster has a registry of its own."""
 
     def prepare(self, spec: ClusterSpec, *, leaves: bool = True) -> None:
         """Make the files that are absent, and renew the certificates that are due. Without `leaves`
@@ -93,27 +97,33 @@ class SecureCluster:
         if not self.client_properties.exists():
             write_private(self.client_properties, self._client_rows(self._new_secret()).encode())
             self._is_new_admin = True
+        if {TIERING, REGISTRY} <= {service.name for service in spec.services}:
+            self._registry_password = self._registry_password or self._new_secret()
 
     def ensure_admin(
         self, servers: str, *, own_server: bool = False, tls: ssl.SSLContext | None = None
     ) -> None:
-        """Let the user of client.properties log in: before the first broker starts. A password
-        that was changed in ZooKeeper stays, while client.properties is the old file.
+        """Let the user of client.properties log in, and tiering at the cluster's registry: before
+        the first broker starts. An admin's password that was changed in ZooKeeper stays, while
+        client.properties is the old file.
 
         `own_server`: ZooKeeper is this cluster's alone, so that its root belongs to the brokers.
         `tls`: of the connection to ZooKeeper.
         """
-        user, password = self._login()
-        self._ensure_user(
-            servers,
-            user,
-            password,
-            MECHANISM,
-            self._entropy,
-            replace(self.zookeeper(), tls=tls),
-            replace=self._is_new_admin,
-            own_server=own_server,
-        )
+        users = [(*self._login(), self._is_new_admin)]
+        if self._registry_password:
+            users.append((TIERING, self._registry_password, True))  # a new one at each start
+        for user, password, is_new in users:
+            self._ensure_user(
+                servers,
+                user,
+                password,
+                MECHANISM,
+                self._entropy,
+                replace(self.zookeeper(), tls=tls),
+                replace=is_new,
+                own_server=own_server,
+            )
         self._is_new_admin = False
 
     def broker_properties(self, slot: Slot, stores: Stores | None = None) -> dict[str, str]:
@@ -133,6 +143,9 @@ class SecureCluster:
         files = _files(Stores(self.folder.leaf_path(name), self.folder.trusted_path))
         path = self.folder.path / f"{name}.properties"
         rows = {"security.protocol": "SSL", **files}
+        if name == TIERING and self._registry_password:
+            rows[REGISTRY_SOURCE] = "USER_INFO"
+            rows[REGISTRY_LOGIN] = f"{TIERING}:{self._registry_password}"
         write_private(path, "".join(f"{k}={v}\n" for k, v in rows.items()).encode())
         return path
 
@@ -214,17 +227,3 @@ def client_properties_of(directory: Path) -> Path | None:
     """The clients' file of a secure cluster's folder; None if there is none."""
     path = directory / FOLDER / CLIENT_PROPERTIES
     return path if path.exists() else None
-
-
-def zookeeper_security(secrets: str | os.PathLike[str] | None) -> ZooKeeperSecurity:
-    """How an operator shows itself to the ZooKeeper of a secure cluster, by its
-    secrets.properties. What it writes there is for this cluster alone. Raises UsageError."""
-    if secrets is None:
-        return NO_SECURITY
-    try:
-        rows = read_properties(Path(secrets))
-    except OSError as error:
-        raise UsageError(f"{secrets}: {error.strerror}: give the cluster's {SECRETS}") from error
-    if not rows.get(ZOOKEEPER_DIGEST):
-        raise UsageError(f"{secrets} has no {ZOOKEEPER_DIGEST}: give the cluster's {SECRETS}")
-    return ZooKeeperSecurity(digest=rows[ZOOKEEPER_DIGEST], set_acl=True)

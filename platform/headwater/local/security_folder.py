@@ -35,6 +35,8 @@ from headwater.security.certificates import (
 )
 
 FOLDER = "security"
+SECRETS = "secrets.properties"
+"""The keys that all brokers of a secure cluster share."""
 AUTHORITY = "authority.pem"
 NEXT_AUTHORITY = "next-authority.pem"
 TRUSTED = "ca.pem"

@@ -10,10 +10,13 @@ from headwater.clock import Clock
 from headwater.local.child import ChildSpec
 from headwater.local.child_restarts import DRAIN_GRACE_S, SupervisedChild
 from headwater.local.cluster_spec import ClusterSpec
+from headwater.local.data_folders import read_properties
 from headwater.local.private_file import write_private
 from headwater.local.processes import CLUSTER_DIR_VARIABLE, ProcessRef
 from headwater.local.secure_cluster import SecureCluster
 from headwater.local.service_spec import ServiceSpec
+from headwater.local.zk_properties import CONF, DIGEST, ZOOKEEPER_FILE, zookeeper_file
+from headwater.local.zk_tls import tls_rows
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +50,7 @@ class Services:
     def start(self, bootstrap_servers: str, internal_servers: str = "") -> None:
         """Start every service. `internal_servers` are the brokers' addresses for clients with a
         certificate, in a secure cluster. Raises ChildFailedError for one that must be ready."""
+        self._write_zookeeper_file()
         for service in self._spec.services:
             options = self._options(service, bootstrap_servers, internal_servers)
             child = SupervisedChild(
@@ -92,17 +96,27 @@ class Services:
                 options = (*options, service.users_option, bootstrap_servers)
         if service.takes_zookeeper:
             options = (*options, "--zookeeper", self._zookeeper)
-            if self._security is not None:
-                options = (*options, "--zookeeper-config", str(self._security.secrets))
+            file = zookeeper_file(self._spec.directory)
+            if file is not None:
+                options = (*options, "--zookeeper-config", str(file))
         prefix = service.settings_prefix
         settings = {k: v for k, v in self._properties.items() if prefix and k.startswith(prefix)}
         if settings:
-            file = self._settings_file(service.name, settings)
-            options = (*options, service.settings_option, str(file))
+            path = self._settings_file(f"{service.name}.properties", settings)
+            options = (*options, service.settings_option, str(path))
         return options
 
+    def _write_zookeeper_file(self) -> None:
+        """All that a tool needs for ZooKeeper, where the brokers reach it by TLS."""
+        if tls := tls_rows(self._properties):
+            secrets = {} if self._security is None else read_properties(self._security.secrets)
+            digest = {DIGEST: secrets[DIGEST]} if DIGEST in secrets else {}
+            self._settings_file(ZOOKEEPER_FILE, {**tls, **digest})
+        else:
+            (self._spec.directory / CONF / ZOOKEEPER_FILE).unlink(missing_ok=True)
+
     def _settings_file(self, name: str, settings: Mapping[str, str]) -> Path:
-        path = self._spec.directory / "conf" / f"{name}.properties"
+        path = self._spec.directory / CONF / name
         path.parent.mkdir(parents=True, exist_ok=True)
         write_private(path, "".join(f"{k}={v}\n" for k, v in sorted(settings.items())).encode())
         return path

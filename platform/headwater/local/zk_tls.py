@@ -13,6 +13,8 @@ from headwater.config.placeholders import resolve_placeholders
 from headwater.security.tls_context import client_context
 
 PREFIX = "zookeeper."
+TLS_KEYS = "zookeeper.ssl."
+"""With what all of these keys begin."""
 ENABLE = "zookeeper.ssl.client.enable"
 NAMED = "zookeeper.ssl.endpoint.identification.algorithm"
 KEYS = (
@@ -39,5 +41,9 @@ def zookeeper_tls(values: Values) -> ssl.SSLContext | None:
 
 def zookeeper_tls_of(properties: Mapping[str, str]) -> ssl.SSLContext | None:
     """The same from the properties of all brokers of a cluster. Raises UsageError."""
-    shown = {key: text for key, text in properties.items() if key.startswith(f"{PREFIX}ssl.")}
-    return zookeeper_tls(broker_values(resolve_placeholders(shown)))
+    return zookeeper_tls(broker_values(resolve_placeholders(tls_rows(properties))))
+
+
+def tls_rows(properties: Mapping[str, str]) -> dict[str, str]:
+    """Those of the properties that are about TLS towards ZooKeeper."""
+    return {key: text for key, text in properties.items() if key.startswith(TLS_KEYS)}

@@ -17,6 +17,7 @@ import psutil
 
 from headwater.local import cluster_file, processes
 from headwater.local.data_folders import read_properties
+from headwater.local.secure_cluster import REGISTRY_LOGIN
 from headwater.local.zk_client import readable_znodes
 from headwater.security.jaas import parse_jaas
 
@@ -39,6 +40,8 @@ def secrets_of(directory: Path) -> dict[str, str]:
     security = directory / "security"
     login = parse_jaas(read_properties(security / "client.properties")["sasl.jaas.config"])
     shared = read_properties(security / "secrets.properties")
+    tiering = security / "tiering.properties"
+    at_registry = read_properties(tiering).get(REGISTRY_LOGIN, "") if tiering.exists() else ""
     keys = {f"key of {p.stem}": _key_line(p) for p in security.glob("*.pem") if p.stem != "ca"}
     of_tasks = security.glob("broker-*/keystore.pem")  # made by the broker's task, under Spark
     keys |= {f"key of {p.parent.name}": _key_line(p) for p in of_tasks}
@@ -47,6 +50,7 @@ def secrets_of(directory: Path) -> dict[str, str]:
         "the key of delegation tokens": shared["delegation.token.secret.key"],
         "the brokers' ZooKeeper password": shared["headwater.zookeeper.digest"].partition(":")[2],
         **keys,
+        **({"tiering's password": at_registry.partition(":")[2]} if at_registry else {}),
     }
 
 

@@ -23,8 +23,9 @@ from headwater.errors import UsageError
 from headwater.local.change_requests import ChangeRequests
 from headwater.local.daemon import cluster_folder
 from headwater.local.manager import BrokerState, Progress, silent
-from headwater.local.secure_cluster import client_properties_of, zookeeper_security
+from headwater.local.secure_cluster import client_properties_of
 from headwater.local.supervisor_socket import Event, SocketManagerClient
+from headwater.local.zk_properties import zookeeper_security
 from headwater.local.zk_requests import ZkManagerClient
 from headwater.operations.broker_operations import BrokerOperations, ManagerClient
 from headwater.operations.pacing import Pacing
@@ -69,13 +70,14 @@ class ClusterHandle:
         `zookeeper` finds a cluster that a Spark driver manages, from any host that reaches its
         ZooKeeper and its brokers. For a secure one give two files of its folder D on the driver's
         host: `client_properties`, D/security/client.properties, is the login at the brokers, and
-        `zookeeper_properties`, D/security/secrets.properties, that at ZooKeeper.
+        `zookeeper_properties`, D/security/secrets.properties, that at ZooKeeper. Where ZooKeeper is
+        reached by TLS that file has the brokers' `zookeeper.ssl.*` keys too.
         """
         if (dir is None) == (zookeeper is None):
             raise UsageError("which cluster? Give dir= or zookeeper=")
         login = None if client_properties is None else Path(client_properties)
         if zookeeper is not None:
-            shown = zookeeper_security(zookeeper_properties)
+            shown = zookeeper_security(zookeeper_properties, "zookeeper_properties")
             client: ManagerClient = ZkManagerClient(zookeeper, security=shown)
         else:
             folder = cluster_folder(os.fspath(dir or ""))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,10 @@ from headwater.local.secure_cluster import (
     SecureCluster,
     Stores,
     client_properties_of,
-    zookeeper_security,
 )
+from headwater.local.service_spec import REGISTRY, TIERING, ServiceSpec
 from headwater.local.supervisor import broker_properties
-from headwater.local.zk_client import NO_SECURITY, PUBLIC_ACL, SECRET_ACL, ZooKeeperSecurity
+from headwater.local.zk_client import PUBLIC_ACL, SECRET_ACL, ZooKeeperSecurity
 from headwater.security.jaas import parse_jaas
 from headwater.security.scram_credential import (
     ScramMechanism,
@@ -31,6 +32,7 @@ from headwater.security.scram_credential import (
     parse_credential,
 )
 from headwater.system import SystemClock, SystemEntropy
+from headwater.testing.secret_search import secrets_of
 
 
 class Store:
@@ -152,6 +154,30 @@ def test_the_admin_gets_a_password_before_brokers_start(
     assert calls[0]["password"] in secrets(secure)
 
 
+def test_tiering_logs_in_at_the_registry_of_its_cluster(spec: ClusterSpec) -> None:
+    users: list[tuple[str, str, bool]] = []
+
+    def note(_servers: str, user: str, password: str, *_more: object, **more: bool) -> None:
+        users.append((user, password, more["replace"]))
+
+    names = (TIERING, REGISTRY)
+    both = replace(spec, services=tuple(ServiceSpec(name, ()) for name in names))
+    secure = SecureCluster(spec.directory, SystemClock(), SystemEntropy(), note)
+    secure.prepare(both)
+    secure.ensure_admin("z:1")
+    files = {name: read_properties(secure.service_properties(name, both)) for name in names}
+    user, _, password = files[TIERING]["schema.registry.basic.auth.user.info"].partition(":")
+    assert files[TIERING]["schema.registry.basic.auth.credentials.source"] == "USER_INFO"
+    assert users[1:] == [(user, password, True)] and user == "tiering" and len(password) == 48
+    assert password in secrets_of(spec.directory).values(), "the search looks for it"
+    assert not [key for key in files[REGISTRY] if key.startswith("schema.registry.")]
+    alone = SecureCluster(spec.directory, SystemClock(), SystemEntropy(), note)
+    alone.prepare(spec)
+    alone.ensure_admin("z:1")
+    assert users[2:] == [("admin", users[0][1], False)]
+    assert password not in alone.service_properties(TIERING, spec).read_text()
+
+
 def test_brokers_elsewhere_have_their_own_files(spec: ClusterSpec) -> None:
     secure = SecureCluster(spec.directory, SystemClock(), SystemEntropy())
     secure.prepare(spec, leaves=False)
@@ -159,18 +185,6 @@ def test_brokers_elsewhere_have_their_own_files(spec: ClusterSpec) -> None:
     rows = secure.broker_properties(spec.slot(1), Stores(Path("/k.pem"), Path("/t.pem")))
     assert (rows["ssl.keystore.location"], rows["ssl.truststore.location"]) == ("/k.pem", "/t.pem")
     assert rows["headwater.zookeeper.digest"]
-
-
-def test_an_operator_shows_the_brokers_credentials_to_zookeeper(
-    secure: SecureCluster, tmp_path: Path
-) -> None:
-    shown = zookeeper_security(secure.folder.path / "secrets.properties")
-    assert shown == secure.zookeeper()
-    assert zookeeper_security(None) == NO_SECURITY
-    with pytest.raises(UsageError, match=r"has no headwater\.zookeeper\.digest: give"):
-        zookeeper_security(secure.client_properties)
-    with pytest.raises(UsageError, match=r"none: No such file.*give the cluster's secrets"):
-        zookeeper_security(tmp_path / "none")
 
 
 class ConnectedStore(Store):

@@ -101,25 +101,23 @@ def test_in_a_secure_cluster_a_service_logs_in_with_a_key_of_its_own(tmp_path: P
 
 
 def test_up_runs_tiering_unless_it_is_turned_off() -> None:
-    assert [s.name for s in services_of(ServiceChoice(), secure=False)] == [TIERING]
-    assert services_of(ServiceChoice(tiering=False), secure=False) == ()
+    assert [s.name for s in services_of(ServiceChoice())] == [TIERING]
+    assert services_of(ServiceChoice(tiering=False)) == ()
 
 
 def test_up_runs_a_gateway_that_asks_the_registry_beside_it() -> None:
     chosen = ServiceChoice(tiering=False, registry_port=7081, gateway_port=7082)
-    _registry, gateway = services_of(chosen, secure=False)
+    _registry, gateway = services_of(chosen)
     assert gateway.name == "gateway" and gateway.awaits_ready
     words = ("--listen", "127.0.0.1:7082", "--schema-registry", "http://127.0.0.1:7081")
     assert gateway.command[-4:] == words
-    (alone,) = services_of(ServiceChoice(tiering=False, gateway_port=7082), secure=False)
+    (alone,) = services_of(ServiceChoice(tiering=False, gateway_port=7082))
     assert "--schema-registry" not in alone.command
 
 
-def test_tiering_asks_the_registry_only_where_it_needs_no_login() -> None:
-    chosen = ServiceChoice(registry_port=7081)
-    for secure in (False, True):
-        _registry, tiering = services_of(chosen, secure=secure)
-        assert ("--schema-registry" in tiering.command) is not secure
+def test_tiering_asks_the_registry_beside_it() -> None:
+    _registry, tiering = services_of(ServiceChoice(registry_port=7081))
+    assert tiering.command[-2:] == ("--schema-registry", "http://127.0.0.1:7081")
 
 
 def test_a_start_keeps_what_it_does_not_name() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,10 +10,12 @@ import click
 
 from headwater.config.java_properties import read_java_properties
 from headwater.local import cluster_file
-from headwater.local.secure_cluster import SECRETS
-from headwater.local.security_folder import FOLDER
-from headwater.local.zk_client import NO_SECURITY, ZooKeeperSecurity
-from headwater.local.zk_properties import security_of_properties
+from headwater.local.zk_client import ZooKeeperSecurity
+from headwater.local.zk_properties import (
+    security_of_properties,
+    zookeeper_file,
+    zookeeper_security,
+)
 from headwater_tier.service.options import CatalogSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -58,10 +59,8 @@ def zookeeper_of(directory: str) -> str:
 
 
 def zookeeper_security_of(directory: str, config: str | None) -> ZooKeeperSecurity:
-    """The credentials in a properties file, else in the folder of a secure cluster."""
+    """The credentials and TLS of a properties file, else of the cluster in the folder. Raises
+    UsageError."""
     if config is not None:
         return security_of_properties(read_java_properties(config, "--zookeeper-config"))
-    secrets = os.path.join(os.path.expanduser(directory), FOLDER, SECRETS)
-    if not os.path.exists(secrets):
-        return NO_SECURITY
-    return security_of_properties(read_java_properties(secrets, "--dir"))
+    return zookeeper_security(zookeeper_file(Path(directory).expanduser()), "--dir")

@@ -1,0 +1,43 @@
+"""Why replies of the rights matrix differ from Apache Kafka's."""
+
+from __future__ import annotations
+
+from suites.rights_requests import GONE
+
+_SHARE_GROUP = (
+    "Of a group that is no share group Kafka knows empty offsets, and AlterShareGroupOffsets makes "
+    "it one; here the group must exist (GROUP_ID_NOT_FOUND)."
+)
+_MADE = "In Kafka AlterShareGroupOffsets has made it a share group before."
+_STATE_TOPIC = "Kafka was asked before its share coordinator had made its topic."
+_EMPTIED = "Not of rights: Kafka's log begins later by then (its run took longer)."
+_UNKNOWN = "Of an unknown topic: told as such here, INVALID_REQUEST by Kafka."
+MEANT = {
+    "Metadata of all": _STATE_TOPIC,
+    "ListConfigResources": _STATE_TOPIC,
+    "DescribeShareGroupOffsets": _SHARE_GROUP,
+    "AlterShareGroupOffsets": _SHARE_GROUP,
+    "DeleteShareGroupOffsets": _SHARE_GROUP,
+    f"DeleteGroups {GONE}": _MADE,
+    f"OffsetCommit {GONE}": _MADE,
+    "ListGroups": _MADE,
+    f"ShareGroupDescribe {GONE}": _MADE,
+    "Fetch": _EMPTIED,
+    "ReadShareGroupState": _UNKNOWN,
+    "WriteShareGroupState": _UNKNOWN,
+    "DeleteShareGroupState": "To delete what is not there is no error here.",
+    "DescribeConfigs client metrics": (
+        "Client metrics (KIP-714) are not served; the rights are checked as in Kafka."
+    ),
+    f"CreateTopics {GONE}": "A topic that is only validated has no id; Kafka invents one.",
+    "Metadata by the id": (
+        "Kafka says that there is such a topic (TOPIC_AUTHORIZATION_FAILED); here the answer is "
+        "that for an unknown id."
+    ),
+}
+"""Beginning of a request's name -> why the replies differ."""
+
+
+def reason(request: str) -> str:
+    """Why the replies to the request of this name differ; empty when nobody knows."""
+    return next((why for start, why in MEANT.items() if request.startswith(start)), "")

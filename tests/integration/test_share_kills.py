@@ -12,7 +12,7 @@ import pytest
 from headwater import AcknowledgeType, Admin, NewTopic, Producer, ShareConsumer
 from integration.cluster import LocalCluster
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 TOPIC = "work"
 ROWS, PARTITIONS = 300, 3

@@ -125,11 +125,13 @@ class Colleague:
                 if outcome.get(partition) is None:
                     self.accepted += [int(row.value or b"") for row in rows]
 
-    def end(self) -> list[int]:
+    def __enter__(self) -> Colleague:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
         self._consumer.close()
-        return self.accepted
 
 
 @pytest.fixture
@@ -163,14 +165,12 @@ def test_each_record_stands_once_after_a_failed_task(
     flag.touch()
     held = queue.lag()
     assert held == 60  # nothing is accepted, though an epoch was tried
-    colleague = Colleague(queue)
-    queue.run(spark, fails_once(str(flag)))
-    accepted = colleague.end()
-    queue.produce(20)
-    queue.run(spark)
+    with Colleague(queue) as colleague:
+        queue.run(spark, fails_once(str(flag)))
+        LocalCluster.wait_until(lambda: queue.lag() == 0, "nothing is left over", WAIT_S)
+    accepted = colleague.accepted
     out = values_in(queue.servers, f"{queue.name}-out", spark)
-    assert sorted(out + accepted) == list(range(80))
-    assert queue.lag() == 0
+    assert sorted(out + accepted) == list(range(60))
 
 
 @pytest.mark.long
@@ -204,10 +204,10 @@ def test_table_and_topic_agree_over_crashes_of_exactly_once(
     with pytest.raises(StreamingQueryException, match=CRASHED):
         run()
     flag.touch()
-    colleague = Colleague(queue)
-    run()
-    accepted = colleague.end()
-    run()
+    with Colleague(queue) as colleague:
+        run()
+        LocalCluster.wait_until(lambda: queue.lag() == 0, "nothing is left over", WAIT_S)
+    accepted = colleague.accepted
     out = values_in(queue.servers, f"{queue.name}-out", spark)
     in_table = sorted(int(row.id) for row in spark.read.format("delta").load(table).collect())
     assert in_table == out
@@ -248,27 +248,27 @@ def test_drivers_and_brokers_are_killed(
     queue = Queue(cluster.bootstrap, "killed", tmp_path)
     script = tmp_path / "driver.py"
     script.write_text(DRIVER)
-    colleague = Colleague(queue)
-    for turn in range(KILLS):
-        queue.produce(100)
-        batches = len(list((queue.checkpoint / "offsets").glob("[0-9]*")))
-        driver = subprocess.Popen(
-            [sys.executable, str(script), ":".join(sys.path), cluster.bootstrap, "killed",
-             str(tmp_path)],
-            stdout=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
-        offsets = queue.checkpoint / "offsets" / str(batches + 1 + turn % 3)
-        cluster.wait_until(offsets.exists, "a batch is planned", WAIT_S)
-        if turn % 2:
-            cluster.kill_broker(1 + turn % 3)
-        driver.send_signal(signal.SIGKILL)
-        driver.wait()
-        if turn % 2:
-            cluster.restart(1 + turn % 3)
-    cluster.make_whole()
-    queue.run(spark)
-    accepted = colleague.end()
-    queue.run(spark)
+    with Colleague(queue) as colleague:
+        for turn in range(KILLS):
+            queue.produce(100)
+            batches = len(list((queue.checkpoint / "offsets").glob("[0-9]*")))
+            driver = subprocess.Popen(
+                [sys.executable, str(script), ":".join(sys.path), cluster.bootstrap, "killed",
+                 str(tmp_path)],
+                stdout=subprocess.PIPE, start_new_session=True,
+            )  # fmt: skip
+            offsets = queue.checkpoint / "offsets" / str(batches + 1 + turn % 3)
+            cluster.wait_until(offsets.exists, "a batch is planned", WAIT_S)
+            if turn % 2:
+                cluster.kill_broker(turn % 3)
+            driver.send_signal(signal.SIGKILL)
+            driver.wait()
+            if turn % 2:
+                cluster.restart(turn % 3)
+        cluster.make_whole()
+        queue.run(spark)
+        LocalCluster.wait_until(lambda: queue.lag() == 0, "nothing is left over", WAIT_S)
+    accepted = colleague.accepted
     out = values_in(cluster.bootstrap, "killed-out", spark)
     assert len(set(out)) == len(out)
     assert not set(out) & set(accepted)

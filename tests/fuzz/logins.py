@@ -71,7 +71,10 @@ class Inline(Executor):
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """The outcome."""
         done: Future[Any] = Future()
-        done.set_result(fn(*args, **kwargs))
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except ssl.SSLError as error:  # a pool keeps it for whoever asks for the result
+            done.set_exception(error)
         return done
 
 

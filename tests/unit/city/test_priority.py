@@ -10,7 +10,7 @@ import psutil
 
 from city.priority import BATCH_NICENESS, is_daemon, lower
 
-WAITS = "import sys; sys.stdin.read()"
+WAITS = "import sys; print(flush=True); sys.stdin.read()"
 
 
 def test_a_process_that_runs_is_lowered_with_its_threads() -> None:
@@ -25,7 +25,10 @@ def test_a_process_that_runs_is_lowered_with_its_threads() -> None:
 
 def test_a_daemon_is_known_by_its_module() -> None:
     words = [sys.executable, "-c", WAITS, "-m", "pyspark.daemon"]
-    with subprocess.Popen(words, stdin=subprocess.PIPE) as child:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe) as child:
+        assert child.stdout is not None
+        child.stdout.readline()  # it runs: before that its command line may be its parent's
         assert is_daemon(psutil.Process(child.pid))
         child.communicate(b"")
 

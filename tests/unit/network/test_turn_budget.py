@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -220,15 +220,21 @@ def test_who_waits_for_a_batch_has_it_before_its_producer_is_answered_in_a_quiet
     """To write a reply wakes a client: the consumer would wait for the producer's."""
     written: list[str] = []
 
+    names = iter(["producer", "consumer"])
+
     class Noted(SendQueue):
-        __slots__ = ()
+        __slots__ = ("name",)
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self.name = next(names)
 
         def push_bytes(self, data: bytes) -> None:
-            written.append("producer")
+            written.append(self.name)
             super().push_bytes(data)
 
         def push(self, parts: Sequence[Part]) -> None:
-            written.append("consumer")
+            written.append(self.name)
             super().push(parts)
 
     class NotedConnection(Connection):
@@ -251,7 +257,7 @@ def test_who_waits_for_a_batch_has_it_before_its_producer_is_answered_in_a_quiet
             written.clear()
             assert (await produce(producer, "t", batch())).base_offset == 0
             assert (await parked).records
-            assert written == order, "a parked reply goes out in parts, the producer's at once"
+            assert written == order
             producer.close()
             consumer.close()
             await listener.close()

@@ -23,6 +23,7 @@ from headwater_gateway.app.application import GatewayApp
 from headwater_gateway.app.audit import AUDIT_LOGGER, Audit
 from headwater_gateway.app.client_pools import ClientPools
 from headwater_gateway.app.guard import Guard
+from headwater_gateway.app.login import PASSWORD_MECHANISMS, password_mechanism
 from headwater_gateway.app.parts import Part, Services
 from headwater_gateway.app.sdk_clients import SdkConnector
 from headwater_gateway.app.sessions import LIFETIME_S, Sessions
@@ -49,9 +50,6 @@ def addresses(_context: object, _option: object, given: tuple[str, ...]) -> tupl
                 " network, as 10.1.2.0/24"
             ) from None
     return given
-
-
-PASSWORD_MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 
 
 @click.command()
@@ -116,7 +114,7 @@ def gateway(
         user_bootstrap_server or servers,
         shared_properties(properties, has_login=has_login),
         has_login,
-        user_sasl_mechanism or _mechanism(properties),
+        user_sasl_mechanism or password_mechanism(properties),
         listener.host,
         listener.port,
         listener.tls is not None,
@@ -194,11 +192,6 @@ def _registry(settings: GatewaySettings, own: OwnAccess) -> Callable[[ExitStack]
 def shared_properties(properties: Mapping[str, str], *, has_login: bool) -> dict[str, str]:
     """The gateway's own properties without what proves who it is, where users log in."""
     return without_identity(properties) if has_login else dict(properties)
-
-
-def _mechanism(properties: Mapping[str, str]) -> str:
-    own = properties.get("sasl.mechanism", "").upper()
-    return own if own in PASSWORD_MECHANISMS else PASSWORD_MECHANISMS[0]
 
 
 def _listener(listen: str, certificate: str | None, key: str | None) -> Listener:

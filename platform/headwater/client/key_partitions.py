@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headwater.client.core.partitioning import murmur2
+from headwater.client.core.partitioning import MURMUR2_M, MURMUR2_SEED, murmur2
 
 SHORT_KEY_BYTES = 256
 """Numpy goes through keys word by word, for all rows at once; longer ones are hashed one by one."""
-_SEED = 0x9747B28C
-_M = np.uint32(0x5BD1E995)
+_M = np.uint32(MURMUR2_M)
 
 
 def key_partitions(key: Any, partitions: int, keyless: int) -> Any:
@@ -32,7 +31,7 @@ def key_partitions(key: Any, partitions: int, keyless: int) -> Any:
 
 def _short_hashes(data: Any, starts: Any, sizes: Any) -> Any:
     """murmur2 of the keys of up to SHORT_KEY_BYTES; anything for the others."""
-    hashes = np.uint32(_SEED) ^ sizes.astype(np.uint32)
+    hashes = np.uint32(MURMUR2_SEED) ^ sizes.astype(np.uint32)
     is_short = sizes <= SHORT_KEY_BYTES
     # The word at every byte: a key may begin anywhere.
     count = max(0, len(data) - 3)

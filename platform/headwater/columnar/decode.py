@@ -15,11 +15,10 @@ from headwater.columnar.schema import HEADERS, KAFKA_COLUMNS, TIMESTAMP, arrow_s
 from headwater.errors import HeadwaterError, KafkaError
 from headwater.records.batch import AT_ATTRIBUTES, AT_CRC, COMPRESSION_MASK
 from headwater.records.compression import decompress
+from headwater.records.record import RECORD_BYTES_MIN
 
 CHUNK_BYTES_MAX = 1 << 30
 """Uncompressed bytes per Arrow chunk. Arrow's binary offsets are 32-bit, so it is below 2 GiB."""
-RECORD_BYTES_MIN = 7
-"""The size of the smallest record, seven one-byte fields. It bounds the count in a batch header."""
 _NO_ABORTED = np.empty(0, np.int64)
 _PROBLEMS = {
     k.BAD_LENGTH: "a batch length too small for its header",

@@ -26,6 +26,7 @@ from headwater.local.scram_bootstrap import ensure_scram_user
 from headwater.local.security_folder import FOLDER, SECRETS, SecurityFolder
 from headwater.local.service_spec import REGISTRY, TIERING
 from headwater.local.zk_client import ZooKeeperSecurity
+from headwater.local.zk_properties import DIGEST
 from headwater.security.jaas import LoginModule, parse_jaas
 from headwater.security.scram_credential import ScramMechanism
 
@@ -44,7 +45,6 @@ SUPER_USERS = (BROKER_PRINCIPAL, ADMIN, *SERVICE_PRINCIPALS)
 MECHANISM = ScramMechanism.SCRAM_SHA_512
 CLIENT_PROPERTIES = "client.properties"
 TOKEN_SECRET = "delegation.token.secret.key"
-ZOOKEEPER_DIGEST = "headwater.zookeeper.digest"
 SECRET_BYTES = 24
 REAUTHENTICATION_MS = 3_600_000
 """A stolen session ends after this time, unless its client still knows the password."""
@@ -91,7 +91,7 @@ class SecureCluster:
         if not self.secrets.exists():
             rows = {
                 TOKEN_SECRET: self._new_secret(),
-                ZOOKEEPER_DIGEST: f"{BROKER_PRINCIPAL}:{self._new_secret()}",
+                DIGEST: f"{BROKER_PRINCIPAL}:{self._new_secret()}",
             }
             write_private(self.secrets, "".join(f"{k}={v}\n" for k, v in rows.items()).encode())
         if not self.client_properties.exists():
@@ -151,7 +151,7 @@ class SecureCluster:
 
     def zookeeper(self) -> ZooKeeperSecurity:
         """How the brokers, and the manager, show themselves to ZooKeeper."""
-        digest = read_properties(self.secrets).get(ZOOKEEPER_DIGEST, "")
+        digest = read_properties(self.secrets).get(DIGEST, "")
         return ZooKeeperSecurity(digest=digest, set_acl=bool(digest))
 
     @property

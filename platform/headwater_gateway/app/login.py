@@ -19,8 +19,16 @@ from headwater_gateway.app.errors import unauthorized
 
 ANONYMOUS = "ANONYMOUS"
 AUTHORIZATION_CHARS_MAX = 16 * 1024
+PASSWORD_MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+"""The mechanisms of users with passwords, the default first."""
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 _PLAIN_TEXT = re.compile(r'[^"\\\x00-\x1f\x7f]+')
+
+
+def password_mechanism(properties: Mapping[str, str]) -> str:
+    """The mechanism of users with passwords: that of the process's own login, if it is one."""
+    own = properties.get("sasl.mechanism", "").upper()
+    return own if own in PASSWORD_MECHANISMS else PASSWORD_MECHANISMS[0]
 
 
 class LoginKind(Enum):

@@ -23,14 +23,12 @@ from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError, UsageError
 from headwater.ports.authorizer import Operation
 from headwater_gateway.app.errors import GatewayError
-from headwater_gateway.app.login import Login, login_of
+from headwater_gateway.app.login import Login, login_of, password_mechanism
 from headwater_gateway.registry.errors import STORE_ERROR, RegistryError
 from headwater_gateway.registry.rights import Right
 from headwater_gateway.registry.subjects import parse_subject, topic_of
 
 T = TypeVar("T")
-PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-MECHANISM_DEFAULT = "SCRAM-SHA-512"
 LOGINS_MAX = 200
 LOGIN_S = 300.0
 """After this time the brokers check the password or token again."""
@@ -85,8 +83,7 @@ def without_identity(properties: Mapping[str, str]) -> dict[str, str]:
 
 def connector(servers: str, properties: Mapping[str, str]) -> Connect:
     """Connections with the registry's own security properties, but the user's login."""
-    own = properties.get("sasl.mechanism", "").upper()
-    mechanism = own if own in PASSWORD_MECHANISMS else MECHANISM_DEFAULT
+    mechanism = password_mechanism(properties)
     shared = without_identity(properties)
 
     def connect(login: Login) -> BrokerConnection:

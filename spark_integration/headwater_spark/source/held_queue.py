@@ -32,7 +32,7 @@ from headwater_spark.source.share_offsets import (
     Ranges,
     ShareBatch,
     from_offset,
-    ranges_of,
+    ranges_by_partition,
     without,
 )
 from headwater_spark.source.share_options import ShareOptions
@@ -191,10 +191,7 @@ class HeldQueue:
         """New records, held."""
         held: dict[Place, Ranges] = {}
         while not held and (polled := self._polls.next(ends)):
-            offsets: dict[Place, list[int]] = {}
-            for record in polled:
-                offsets.setdefault((record.topic, record.partition), []).append(record.offset)
-            wanted = {place: ranges_of(found) for place, found in offsets.items()}
+            wanted = ranges_by_partition((r.topic, r.partition, r.offset) for r in polled)
             operation, member = ShareHoldOperation.HOLD, self._parts.consumer.member_id
             outcomes = self._ask(operation, start.owner, start.number + 1, wanted, member)
             self._parts.consumer.hand_over(polled)

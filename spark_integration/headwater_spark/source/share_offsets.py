@@ -106,6 +106,14 @@ def ranges_of(offsets: Iterable[int]) -> Ranges:
     return ranges
 
 
+def ranges_by_partition(rows: Iterable[tuple[str, int, int]]) -> dict[tuple[str, int], Ranges]:
+    """Topic, partition and offset of each record as ranges per partition."""
+    offsets: dict[tuple[str, int], list[int]] = {}
+    for topic, partition, offset in rows:
+        offsets.setdefault((topic, partition), []).append(offset)
+    return {place: ranges_of(found) for place, found in offsets.items()}
+
+
 def from_offset(ranges: Ranges, start: int) -> Ranges:
     """What of the ranges is at `start` or behind it."""
     return [(max(first, start), last) for first, last in ranges if last >= start]

@@ -15,7 +15,7 @@ from headwater.client.share_values import AcknowledgeType, ShareRecord
 from headwater.client.values import TopicPartition
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError, KafkaError
-from headwater_spark.source.share_offsets import ShareBatch, ranges_of
+from headwater_spark.source.share_offsets import ShareBatch, ranges_by_partition
 from headwater_spark.source.share_options import ShareOptions
 from headwater_spark.source.share_polls import Ends, SharePolls, share_consumer
 
@@ -64,16 +64,14 @@ class ShareQueue:
             if not rows:
                 self._consumer.commit_async()
                 return None
-            by_partition: dict[tuple[str, int], list[int]] = {}
-            for row in rows:
-                by_partition.setdefault((row.topic, row.partition), []).append(row.offset)
+            acquired = ranges_by_partition((r.topic, r.partition, r.offset) for r in rows)
             known = self._topic_ids()
             self._rows = {(TopicPartition(r.topic, r.partition), r.offset) for r in rows}
             self._held = ShareBatch(
                 self._options.group,
                 start.number + 1,
-                {tp: ranges_of(offsets) for tp, offsets in by_partition.items()},
-                {topic: known[topic] for topic, _ in by_partition},
+                acquired,
+                {topic: known[topic] for topic, _ in acquired},
             )
             return self._held
 

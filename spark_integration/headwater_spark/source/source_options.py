@@ -11,6 +11,7 @@ from typing import Any
 
 from headwater.errors import UsageError
 from headwater.topic_names import topic_name_fault
+from headwater.wire.primitives import INT32_MAX, INT64_MAX
 from headwater_spark import kafka_options
 from headwater_spark.options import (
     CLIENT_ID,
@@ -29,9 +30,6 @@ from headwater_spark.options import (
 from headwater_spark.task_security import NO_SECURITY, TaskSecurity, task_security
 
 OffsetMap = dict[tuple[str, int], int]
-
-PARTITION_MAX = 2**31 - 1
-OFFSET_MAX = 2**63 - 1
 
 MAX_TRIGGER_DELAY_S = 900.0
 """The default of `maxTriggerDelay`, as in Spark's Kafka source."""
@@ -250,7 +248,7 @@ def _assigned(text: str) -> tuple[tuple[str, int], ...]:
                 f" got {numbers!r}"
             )
         for number in numbers:
-            if type(number) is not int or not 0 <= number <= PARTITION_MAX:
+            if type(number) is not int or not 0 <= number <= INT32_MAX:
                 raise UsageError(
                     f"option 'assign': {number!r} is no partition of topic {topic!r}, {example}"
                 )
@@ -356,9 +354,9 @@ def _offset_map(name: str, text: str, *, lowest: int) -> OffsetMap:
         for partition, value in partitions.items():
             is_number = isinstance(value, int) and not isinstance(value, bool)
             if (
-                not (partition.isdecimal() and int(partition) <= PARTITION_MAX)
+                not (partition.isdecimal() and int(partition) <= INT32_MAX)
                 or not is_number
-                or not lowest <= value <= OFFSET_MAX
+                or not lowest <= value <= INT64_MAX
             ):
                 raise UsageError(
                     f"option {name!r}: {value!r} of topic {topic!r}, partition {partition!r} is not"

@@ -67,8 +67,8 @@ class Reporter:
         damage: Callable[[str], str] = lambda _topic: "",
     ) -> None:
         """`derived` gives the status of a topic's derived tables by its last stable offsets,
-        `maintenance` why that of its
-        log table waits, `damage` what is wrong with that table though tiering goes on."""
+        `maintenance` why that of its log table waits, `damage` what is wrong with that table though
+        tiering goes on."""
         self._maintenance = maintenance
         self._send = send
         self._clock = clock

@@ -63,10 +63,11 @@ def _newest(
 ) -> pa.Table:
     """The newest row of each key, of those in the table and those that came; none if deleted."""
     none_is_gone = pa.array(np.zeros(before.num_rows, bool))
-    flag = found.column(OP) if OP in found.schema.names else found.column(TOMBSTONE)
-    is_gone = pc.fill_null(pc.equal(flag, "d") if OP in found.schema.names else flag, False)
+    has_op = OP in found.schema.names
+    is_gone = pc.equal(found.column(OP), "d") if has_op else found.column(TOMBSTONE)
     rivals = before.append_column(TOMBSTONE, none_is_gone)
-    coming = in_schema(found, before.schema).append_column(TOMBSTONE, is_gone)
+    coming = in_schema(found, before.schema)
+    coming = coming.append_column(TOMBSTONE, pc.fill_null(is_gone, False))
     both = pa.concat_tables([rivals, coming])
     both = both.sort_by([("partition", "ascending"), ("offset", "ascending")])
     newest = newest_rows(both, keys, growths).drop_columns([GROWTH])

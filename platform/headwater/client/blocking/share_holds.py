@@ -147,10 +147,14 @@ class ShareHolds:
 
     def _by_leader(self, rows: Sequence[HoldRow]) -> dict[int, list[HoldRow]]:
         topics = self._client.metadata(sorted({row.topic for row in rows}))
+        leaders = {
+            (name, p.partition): p.leader
+            for name, topic in topics.items()
+            for p in topic.partitions
+        }
         by_leader: dict[int, list[HoldRow]] = {}
         for row in rows:
-            partitions = {p.partition: p.leader for p in topics[row.topic].partitions}
-            leader = partitions.get(row.partition, NO_LEADER)
+            leader = leaders.get((row.topic, row.partition), NO_LEADER)
             if leader == NO_LEADER:
                 where = f"{row.topic}-{row.partition} has no leader"
                 raise kafka_error(ErrorCode.LEADER_NOT_AVAILABLE, where)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-_SEED = 0x9747B28C
-_M = 0x5BD1E995
+MURMUR2_SEED = 0x9747B28C
+MURMUR2_M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 KEY_CACHE_MAX = 65_536
 
@@ -13,19 +13,19 @@ KEY_CACHE_MAX = 65_536
 def murmur2(data: bytes) -> int:
     """The 32-bit murmur2 hash, unsigned, as `org.apache.kafka.common.utils.Utils.murmur2`."""
     length = len(data)
-    h = (_SEED ^ length) & _MASK
+    h = (MURMUR2_SEED ^ length) & _MASK
     whole = length & ~3
     for at in range(0, whole, 4):
         k = int.from_bytes(data[at : at + 4], "little")
-        k = (k * _M) & _MASK
+        k = (k * MURMUR2_M) & _MASK
         k ^= k >> 24
-        k = (k * _M) & _MASK
-        h = ((h * _M) & _MASK) ^ k
+        k = (k * MURMUR2_M) & _MASK
+        h = ((h * MURMUR2_M) & _MASK) ^ k
     if whole < length:
         h ^= int.from_bytes(data[whole:], "little")
-        h = (h * _M) & _MASK
+        h = (h * MURMUR2_M) & _MASK
     h ^= h >> 13
-    h = (h * _M) & _MASK
+    h = (h * MURMUR2_M) & _MASK
     return h ^ (h >> 15)
 
 

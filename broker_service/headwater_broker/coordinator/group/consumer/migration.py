@@ -49,9 +49,9 @@ BUILT_IN = frozenset(("range", "roundrobin", "sticky", "cooperative-sticky"))
 """Assignors that every client has. librdkafka's sticky ones put what they remember of the last
 assignment beside it, which nobody misses; the data of an assignor of one's own must not be lost."""
 UPGRADE_GROWTH = 2
-"""The decision that upgrades a group may put another target of each member behind its records,"""
+"""The decision that upgrades a group may put another target of each member behind its records."""
 JOIN_BYTES = 64 * 1024
-"""and holds those of the member that joins."""
+"""Room in that decision for the records of the member that joins."""
 UP = frozenset(("upgrade", "bidirectional"))
 DOWN = frozenset(("downgrade", "bidirectional"))
 

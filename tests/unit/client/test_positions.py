@@ -32,7 +32,7 @@ def one_record() -> memoryview:
     return memoryview(bytearray(builder.build()))
 
 
-def with_consumer(tmp_path: Path, scenario: Callable[[Consumer], None]) -> None:
+def with_consumer(tmp_path: Path, scenario: Callable[[Consumer], None], records: int = 0) -> None:
     def talk(port: int) -> None:
         with Consumer(bootstrap_servers=f"127.0.0.1:{port}") as consumer:
             scenario(consumer)
@@ -40,6 +40,8 @@ def with_consumer(tmp_path: Path, scenario: Callable[[Consumer], None]) -> None:
     async def run() -> None:
         async with SoloBroker(tmp_path) as broker:
             broker.create_topic("t")
+            for _ in range(records):
+                broker.replicas.partitions["t", 0].append(one_record(), 1, TIME_MS)
             await asyncio.to_thread(talk, broker.port)
 
     asyncio.run(run())
@@ -104,7 +106,7 @@ def test_any_integer_is_an_offset(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="-1"):
             consumer.seek(TP, np.int64(-1))
 
-    with_consumer(tmp_path, scenario)
+    with_consumer(tmp_path, scenario, records=7)  # else a fetch at 7 would reset the position
 
 
 def test_a_look_up_that_failed_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,7 +170,9 @@ class Producers:
         if epoch != entry.epoch:
             return epoch > entry.epoch and sequence == 0
         batches = entry.batches
-        return bool(batches) and sequence == (batches[-1].last_sequence + 1) & SEQUENCE_MAX
+        if not batches:  # a marker has begun this epoch (KIP-890)
+            return sequence == 0
+        return sequence == (batches[-1].last_sequence + 1) & SEQUENCE_MAX
 
     def check_batch(
         self, producer_id: int, epoch: int, sequence: int, *, transactional: bool, where: str

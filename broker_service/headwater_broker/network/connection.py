@@ -478,7 +478,11 @@ class Connection(asyncio.BufferedProtocol):
         as a small request."""
         self._hold |= hold.TURN
         self._timer.put_off()
-        self.listener.loop.call_soon(self._release, hold.TURN)
+        self.listener.turn.put_off(self)
+
+    def go_on(self) -> None:
+        """Handle the requests that were put off to this turn."""
+        self._release(hold.TURN)
 
     def _set_hold(self, reason: int) -> None:
         if not self._closed:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -83,6 +84,10 @@ class ReadyConnection(Protocol):
         """Write the replies that are ready and in order."""
         ...
 
+    def go_on(self) -> None:
+        """Handle the requests that were put off to this turn."""
+        ...
+
     def close(self, reason: str) -> None:
         """Close for `reason`."""
         ...
@@ -91,13 +96,15 @@ class ReadyConnection(Protocol):
 class TurnBudget:
     """The time budget and the unwritten replies of one turn, for all connections of a listener.
 
-    A connection that finds the budget used up goes on in the next turn. Such connections are queued
-    by `loop.call_soon`: they come first there, in their order, before what has arrived meanwhile.
+    A connection that finds the budget used up goes on in the next turn. Such connections come first
+    there, in their order, before what has arrived meanwhile; those that find no time again keep
+    their place. One handle stands for all: with one each, a hundred busy clients spent more on
+    queueing than on requests.
     """
 
     __slots__ = (
-        "_deadline", "_number", "_quiet_s", "_time", "_timed_at", "_turn_s", "_turns", "_unwritten",
-        "_woken", "is_quiet", "to_time",
+        "_call_soon", "_deadline", "_goes_on", "_number", "_put_off", "_quiet_s", "_time",
+        "_timed_at", "_turn_s", "_turns", "_unwritten", "_woken", "is_quiet", "to_time",
     )  # fmt: skip
 
     def __init__(
@@ -108,6 +115,10 @@ class TurnBudget:
         quiet_s: float = QUIET_S,
     ) -> None:
         self._time = loop.time
+        self._call_soon = loop.call_soon
+        self._put_off: deque[ReadyConnection] = deque()
+        self._goes_on = False
+        """True while a handle of the next turn is to go on with them."""
         self._turns: LoopTurns = getattr(loop, "turns", None) or TurnCounter(loop)
         self._turn_s = turn_s
         self._quiet_s = quiet_s
@@ -147,6 +158,25 @@ class TurnBudget:
         else:
             self.to_time = 0
         return True
+
+    def put_off(self, connection: ReadyConnection) -> None:
+        """Let this connection go on in the next turn."""
+        self._put_off.append(connection)
+        if not self._goes_on:
+            self._goes_on = True
+            self._call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        put_off = self._put_off
+        try:
+            for _ in range(len(put_off)):  # those that these add belong to the next turn
+                put_off.popleft().go_on()
+                if self._number == self._turns.number and self._time() >= self._deadline:
+                    break
+        finally:
+            self._goes_on = bool(put_off)
+            if put_off:
+                self._call_soon(self._go_on)
 
     def flush_at_end(self, connection: ReadyConnection) -> None:
         """Write the replies of this connection when the turn ends.

@@ -224,6 +224,11 @@ class AppendService:
         except KafkaError as refused:
             return refused
 
+    @property
+    def has_any_waiting(self) -> bool:
+        """True while any batch waits for its guard."""
+        return bool(self._verifications)
+
     def has_waiting(self, partition: Partition, producer_id: int) -> bool:
         """True while a batch of the producer waits for its guard."""
         return (partition, producer_id) in self._verifications

@@ -183,9 +183,12 @@ class MarkerWriter:
             origin=AppendOrigin.MARKERS,
             leader_epoch=partition.leader_epoch,
         )
+        appends = self._appends
+        if not appends.lowest and not appends.has_any_waiting:
+            return
         for marker in markers:
-            self._appends.lowest.forget(partition, marker.producer_id)
-            if self._appends.has_waiting(partition, marker.producer_id):
+            appends.lowest.forget(partition, marker.producer_id)
+            if appends.has_waiting(partition, marker.producer_id):
                 self._drop_waiting(partition, marker)
 
     async def _committed(

@@ -136,11 +136,13 @@ class _Answer:
 class _Question:
     """The partitions of one transaction that one turn of the loop asks for."""
 
-    __slots__ = ("answers", "coordinator_epoch", "handle", "partitions")
+    __slots__ = ("answers", "coordinator_epoch", "failed", "handle", "partitions")
 
-    def __init__(self, handle: asyncio.Handle) -> None:
+    def __init__(self, handle: asyncio.Handle | None) -> None:
         self.handle = handle
-        """Puts the question at the end of the turn."""
+        """Puts the question at the end of the turn; None: it is put."""
+        self.failed = 0
+        """Partitions that the answer does not allow."""
         self.partitions: dict[TopicPartition, UUID] = {}
         self.answers: dict[TopicPartition, tuple[Partition, _Answer]] = {}
         self.coordinator_epoch = NO_EPOCH
@@ -190,12 +192,40 @@ class TransactionVerifier:
         question = self._questions.pop(transaction, None)
         if question is None:
             return
-        question.handle.cancel()
+        if question.handle is not None:
+            question.handle.cancel()
+            self._begin(transaction, question)
+
+    def allows_now(
+        self,
+        transaction: _Transaction,
+        partitions: Mapping[TopicPartition, Partition],
+        coordinator_epoch: int,
+    ) -> bool:
+        """Ask for all partitions of a request. True: the coordinator, on this broker, has allowed
+        them. False: `ask` of each partition tells; an answer that is awaited is not asked for again
+        until `put`."""
+        if transaction in self._questions:
+            return False
+        question = _Question(None)
+        question.coordinator_epoch = coordinator_epoch
+        for key, partition in partitions.items():
+            question.partitions[key] = partition.topic_id
+            question.answers[key] = (partition, _Answer())
+        if self._begin(transaction, question):
+            return not question.failed
+        self._questions[transaction] = question
+        return False
+
+    def _begin(self, transaction: _Transaction, question: _Question) -> bool:
+        """Ask; True when the answer is there."""
         begun = first_step(self._ask_coordinator(transaction, question))
-        if not isinstance(begun, Finished):
-            task = asyncio.ensure_future(begun)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        if isinstance(begun, Finished):
+            return True
+        task = asyncio.ensure_future(begun)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return False
 
     async def _ask_coordinator(self, transaction: _Transaction, question: _Question) -> None:
         codes: Mapping[TopicPartition, ErrorCode] = {}
@@ -218,6 +248,7 @@ class TransactionVerifier:
             if code is ErrorCode.NONE:
                 answer.give(None)
             else:
+                question.failed += 1
                 self.failures_total[code.name] += 1
                 answer.give(_error(transaction, partition, code))
 
@@ -271,6 +302,20 @@ class TransactionGuard:
         whose log has no followers has answered when this returns."""
         if self._asked is not None:
             self._verifier.put(self._asked)
+
+    def allows_now(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Mapping[TopicPartition, Partition],
+        coordinator_epoch: int,
+    ) -> bool:
+        """True when the coordinator, on this broker, has added all these partitions by now: their
+        batches may be appended before anything else happens. Else `verify` decides."""
+        self._asked = _Transaction(
+            self._transactional_id, producer_id, producer_epoch, self._version
+        )
+        return self._verifier.allows_now(self._asked, partitions, coordinator_epoch)
 
     def verify(self, partition: Partition, batch: memoryview) -> Verdict | None:
         """See `AppendGuard`. Rejects at once what no answer of the coordinator could allow."""

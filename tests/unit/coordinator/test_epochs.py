@@ -17,7 +17,7 @@ from headwater_broker.coordinator.transaction.epoch_values import (
     check_sink,
 )
 from headwater_broker.coordinator.transaction.records import read_transaction, transaction_key
-from headwater_broker.coordinator.transaction.shard import Unrecorded
+from headwater_broker.coordinator.transaction.shard_requests import Unrecorded
 from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.transaction import EPOCH_MAX, LAST_EPOCH
 from unit.coordinator.epoch_log import (

@@ -82,7 +82,7 @@ class Bench:
         clock = SystemClock()
         self.runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
             "__transaction_state",
-            lambda _: TransactionShard(TransactionConfig()),
+            lambda _: TransactionShard(TransactionConfig(completion_wait_ms=0)),
             self.log,
             clock,
             on_committed=self._committed,
@@ -134,8 +134,15 @@ class Bench:
         await self.end(name, await self.begin(name, *partitions), commit=commit)
 
     async def settled(self) -> None:
-        while any(self.sender.pending):
+        while any(self.sender.pending) or self.is_preparing():
             await asyncio.sleep(0)
+
+    def is_preparing(self) -> bool:
+        return any(
+            known.state.is_preparing
+            for shard in self.runtime.shards
+            for known in shard.transactions.values()
+        )
 
     def state(self, name: str = "t") -> S:
         return self.runtime.shards[0].transactions[name].state

@@ -13,7 +13,8 @@ from headwater_broker.coordinator.transaction.config import TransactionConfig
 from headwater_broker.coordinator.transaction.decisions import (
     ProducerInit,
 )
-from headwater_broker.coordinator.transaction.shard import TransactionShard, Unrecorded
+from headwater_broker.coordinator.transaction.shard import TransactionShard
+from headwater_broker.coordinator.transaction.shard_requests import Unrecorded
 from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.transaction import (
     TRANSACTION_V2,
@@ -122,6 +123,12 @@ class Coordinator:
         [due] = self.due
         self.take(self.shard.markers_written("t", due, self.now))
         self._due = [] if not self.refuses else self._due
+
+    def completes_later(self) -> bool:
+        """The markers of the last outcome are written; True: no record says so yet."""
+        [due] = self.due
+        self._due = []
+        return self.shard.complete_later("t", due, self.now)
 
     def tick(self) -> None:
         for decision in self.shard.tick(self.now):
@@ -339,6 +346,56 @@ def test_a_successor_loads_the_same_and_sends_the_markers_again() -> None:
     assert successor.identity(successor.end(producer)) == after, (
         "the reply was lost with the leader"
     )
+
+
+def completed_later() -> tuple[Coordinator, ProducerIdentity]:
+    c, producer = ongoing()
+    following = c.identity(c.end(producer))
+    assert c.completes_later() and c.state is S.PREPARE_COMMIT
+    assert c.shard.described("t").state is S.COMPLETE_COMMIT
+    return c, following
+
+
+def test_the_record_of_the_next_transaction_completes_the_last_one() -> None:
+    c, producer = completed_later()
+    c.identity(c.add(producer, weather=UUID(int=2)))
+    assert c.state is S.ONGOING and set(c.shard.transactions["t"].partitions) == {("weather", 0)}
+    written = len(c.log)
+    c.wait(1_000)
+    c.tick()
+    assert len(c.log) == written, "the completion needs no record any more"
+
+
+def test_a_completion_that_no_transaction_follows_is_recorded_and_refused_records_again() -> None:
+    c, producer = completed_later()
+    c.refuses = True
+    for _ in range(2):
+        c.wait(1_000)
+        c.tick()
+        assert c.state is S.PREPARE_COMMIT
+    c.refuses = False
+    c.wait(1_000)
+    c.tick()
+    assert c.state is S.COMPLETE_COMMIT and c.shard.next_deadline_ms() is not None
+    last = ProducerIdentity(producer.producer_id, producer.epoch - 1)
+    assert c.identity(c.end(last)) == producer, "a retry of EndTxn"
+
+
+def test_a_successor_that_loads_before_the_completion_is_recorded_sends_the_markers_again() -> None:
+    c, producer = completed_later()
+    successor = Coordinator()
+    for record in c.log:
+        successor.replay(record)
+    assert successor.due == [producer]
+    successor.markers()
+    assert successor.state is S.COMPLETE_COMMIT
+
+
+def test_who_waits_for_the_markers_is_not_served_later() -> None:
+    c, producer = ongoing()
+    following = c.identity(c.end(producer))
+    waits = c.add(following)
+    assert not c.completes_later() and waits not in c.replies
 
 
 def test_a_successor_times_out_what_was_open() -> None:

@@ -100,6 +100,41 @@ def test_replies_that_cannot_be_written_hold_back_no_others() -> None:
     assert writers[0].seen == ["flushed"]
 
 
+class Busy:
+    """A connection whose requests take so many turns."""
+
+    def __init__(self, name: str, turn: TurnBudget, loop: Loop, seen: list[str]) -> None:
+        self.turns = 1
+        self._name, self._turn, self._loop, self._seen = name, turn, loop, seen
+
+    def go_on(self) -> None:
+        if not self._turn.has_time():
+            self._turn.put_off(cast(Connection, self))
+            return
+        self._seen.append(self._name)
+        self._loop.now += TURN_S
+        self.turns -= 1
+        if self.turns:
+            self._turn.put_off(cast(Connection, self))
+
+
+def test_who_finds_no_time_keeps_its_place_and_one_handle_stands_for_all() -> None:
+    loop = Loop()
+    turn = TurnBudget(cast(asyncio.AbstractEventLoop, loop))
+    seen: list[str] = []
+    busy = [Busy(name, turn, loop, seen) for name in "abc"]
+    busy[0].turns = 2
+    turn.has_time()
+    for connection in busy:
+        turn.put_off(cast(Connection, connection))
+    for _ in range(4):
+        assert len([call for call in loop.soon if call == turn._go_on]) == 1
+        loop.next_turn()
+    assert seen == ["a", "b", "c", "a"]
+    loop.next_turn()
+    assert not loop.soon
+
+
 class Transport:
     """Takes what a connection writes."""
 

@@ -18,6 +18,7 @@ from headwater.records.batch import (
     NO_PRODUCER_ID,
     TRANSACTIONAL_MASK,
 )
+from headwater.topic_names import INTERNAL_TOPICS
 from headwater.wire.sink_names import coordinator_key
 from headwater_broker.api.produce.answer import ACKS_NONE, answer, failure
 from headwater_broker.api.produce.rejection import (
@@ -30,12 +31,19 @@ from headwater_broker.api.produce.request_codec import ProduceFrame
 from headwater_broker.api.produce.response_codec import Row
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.replies import Answer, ParkedReply
+from headwater_broker.log.producer_state_manager import NO_EPOCH, ProducerEntry
 from headwater_broker.log.results import AppendOrigin, AppendResult
 from headwater_broker.replica.partition import Partition
-from headwater_broker.replica.transaction_verification import TransactionGuard, is_open
+from headwater_broker.replica.transaction_verification import (
+    ADDS_SINCE,
+    TransactionGuard,
+    is_open,
+)
 
 _unpack_producer = struct.Struct(">qh").unpack_from
 _unpack_producer_id = struct.Struct(">q").unpack_from
+_unpack_batch = struct.Struct(">qhi").unpack_from
+"""Producer id, epoch and base sequence."""
 _AT_FLAGS = AT_COMPRESSION
 """The low byte of the attributes."""
 
@@ -62,6 +70,27 @@ def producer_ids(view: memoryview, frame: ProduceFrame) -> set[int]:
         for _, start, stop in entries
         if stop - start >= HEADER_BYTES and view[start + _AT_FLAGS] & TRANSACTIONAL_MASK
     }
+
+
+class _UsualBatches:
+    """The batches of a request, and what its coordinator is to be asked."""
+
+    __slots__ = ("asked", "batches", "coordinator_epoch", "producer")
+
+    def __init__(self, producer: tuple[int, int]) -> None:
+        self.producer = producer
+        """Producer id and epoch of all batches."""
+        self.batches: list[tuple[Row, Partition, memoryview]] = []
+        self.asked: dict[tuple[str, int], Partition] = {}
+        """Partitions on which the transaction is not open yet."""
+        self.coordinator_epoch = NO_EPOCH
+        """The latest one that a marker of the producer has shown."""
+
+    def ask(self, name: str, index: int, partition: Partition, entry: ProducerEntry | None) -> None:
+        """Add a partition, with what its log knows of the producer."""
+        self.asked[name, index] = partition
+        if entry is not None and entry.coordinator_epoch > self.coordinator_epoch:
+            self.coordinator_epoch = entry.coordinator_epoch
 
 
 class TransactionalProduce:
@@ -104,6 +133,8 @@ class TransactionalProduce:
         `request_error`: an error of the whole request that its transaction does not matter for.
         """
         request_error = request_error or self._transaction_error(view, frame)
+        if request_error is None and self._appends_at_once(view, frame):
+            return self._answer()
         for field, key, entries in frame[3]:
             topic_ids = self._peer.services.replicas.topic_ids
             name = topic_ids.get(key, "") if isinstance(key, bytes) else key
@@ -111,8 +142,7 @@ class TransactionalProduce:
                 row = Row(field, key, name, index)
                 self._rows.append(row)
                 self._enter(row, view, start, stop, request_error)
-        if self._waiting:
-            self._guard.put()
+        self._guard.put()
         self._is_entered = True
         if not self._waiting:
             return self._answer()
@@ -136,6 +166,70 @@ class TransactionalProduce:
             text = f"transactional records of {len(found)} producer ids in one request"
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING, text
         return None
+
+    def _appends_at_once(self, view: memoryview, frame: ProduceFrame) -> bool:
+        """Append to all partitions, if the coordinator is on this broker and adds them at once:
+        nothing comes between its answer and the appends, so no batch has to be kept meanwhile.
+
+        False, and nothing is appended, when anything is unusual: `_enter` then takes each batch
+        with all the rules.
+        """
+        peer = self._peer
+        if self._version < ADDS_SINCE or peer.rejected is not None:
+            return False
+        usual = self._usual_batches(view, frame)
+        if usual is None or (
+            usual.asked
+            and not self._guard.allows_now(*usual.producer, usual.asked, usual.coordinator_epoch)
+        ):
+            return False
+        now_ms = peer.services.clock.now_ms()
+        for row, partition, batch in usual.batches:
+            self._rows.append(row)
+            try:
+                if peer.rejected is not None:
+                    check_predecessor(peer, row.key, row.index, batch, partition, now_ms)
+                result = partition.append(batch, self._acks, now_ms, AppendOrigin.TRANSACTION)
+            except KafkaError as error:
+                reject(peer, row, partition, error, batch, now_ms)
+            else:
+                self._appended(row, partition, result, len(batch))
+        return True
+
+    def _usual_batches(self, view: memoryview, frame: ProduceFrame) -> _UsualBatches | None:
+        """The batches of a request that has nothing but the next batches of one transaction."""
+        services, allows = self._peer.services, self._peer.session.allows
+        hosted, has_waiting = services.replicas.partitions, services.appends.has_waiting
+        usual: _UsualBatches | None = None
+        for field, key, entries in frame[3]:
+            name = services.replicas.topic_ids.get(key, "") if isinstance(key, bytes) else key
+            if name in INTERNAL_TOPICS or not allows(Operation.WRITE, ResourceType.TOPIC, name):
+                return None
+            for index, start, stop in entries:
+                partition = hosted.get((name, index))
+                if (
+                    partition is None
+                    or start < 0
+                    or stop - start < HEADER_BYTES
+                    or not view[start + _AT_FLAGS] & TRANSACTIONAL_MASK
+                ):
+                    return None
+                producer_id, epoch, sequence = _unpack_batch(view, start + AT_PRODUCER_ID)
+                if usual is None:
+                    usual = _UsualBatches((producer_id, epoch))
+                if (
+                    (producer_id, epoch) != usual.producer
+                    or producer_id == NO_PRODUCER_ID
+                    or has_waiting(partition, producer_id)
+                ):
+                    return None
+                entry = partition.log.producers.entries.get(producer_id)
+                if not is_open(entry, epoch):
+                    if sequence if entry is None else epoch < entry.epoch:
+                        return None
+                    usual.ask(name, index, partition, entry)
+                usual.batches.append((Row(field, key, name, index), partition, view[start:stop]))
+        return usual
 
     def _enter(
         self,

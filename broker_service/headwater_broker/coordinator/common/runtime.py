@@ -33,15 +33,7 @@ from headwater_broker.coordinator.common.client_errors import LEADERSHIP_LOST, c
 from headwater_broker.coordinator.common.hosted_shard import HostedShard, Waiter
 from headwater_broker.coordinator.common.leadership_proof import LeadershipProver
 from headwater_broker.coordinator.common.loader import Load, load_shard
-from headwater_broker.coordinator.common.shard import (
-    Command,
-    Decision,
-    Decisions,
-    Now,
-    S,
-    Token,
-    each,
-)
+from headwater_broker.coordinator.common.shard import Command, Decision, Now, S, Token, each
 
 WRITE_TIMEOUT_MS = 5_000
 """Kafka: offsets.commit.timeout.ms."""
@@ -70,8 +62,7 @@ class CoordinatorRuntime(Generic[S]):
         """`make_shard(partition)` returns an empty shard, which `load` fills; `on_loaded` is called
         with the partition of each shard that has become ready; `on_committed` with (partition,
         leader epoch, shard, high watermark) when the high watermark has passed records that the
-        shard has replayed.
-        """
+        shard has replayed."""
         self.topic = topic
         self._make_shard = make_shard
         self._appender = appender
@@ -164,8 +155,7 @@ class CoordinatorRuntime(Generic[S]):
         """Run `command` and wait for the reply to its token; commands of a shard run one by one.
 
         Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, what the command raised,
-        or the error of its append.
-        """
+        or the error of its append."""
         return await self.start(partition, command)
 
     def start(self, partition: int, command: Command[S]) -> asyncio.Future[object]:
@@ -180,6 +170,13 @@ class CoordinatorRuntime(Generic[S]):
         hosted = self._ready(partition)
         token = hosted.expect(waiter)
         self._perform(hosted, lambda now: command(hosted.shard, now, token), token)
+
+    def note(self, partition: int, work: Callable[[S, Now], bool]) -> bool:
+        """Let a shard take in what needs no record and no reply. Raises as `start`."""
+        hosted = self._ready(partition)
+        is_taken = work(hosted.shard, self._now())
+        self._arm(hosted)
+        return is_taken
 
     async def end_transaction(
         self,
@@ -225,7 +222,10 @@ class CoordinatorRuntime(Generic[S]):
         return Now(self._clock.now_ms(), self._clock.monotonic() * 1000)
 
     def _perform(
-        self, hosted: HostedShard[S], decide: Callable[[Now], Decisions], token: Token | None
+        self,
+        hosted: HostedShard[S],
+        decide: Callable[[Now], Decision | Sequence[Decision]],
+        token: Token | None,
     ) -> None:
         try:
             decisions: Sequence[Decision] = each(decide(self._now()))

@@ -100,14 +100,14 @@ class PendingTransaction:
 
     def marker(self, partitions: Iterable[Partition]) -> TransactionMarker:
         """The marker for some of the missing partitions."""
-        ended = self.transaction
+        ended, missing = self.transaction, self.missing
         return TransactionMarker(
             ended.producer_id,
             ended.producer_epoch,
             ended.state is TransactionState.PREPARE_COMMIT,
             self.coordinator_epoch,
             ended.client_version,
-            {partition: self.missing[partition] for partition in partitions},
+            {partition: missing[partition] for partition in partitions},
         )
 
 
@@ -199,10 +199,7 @@ class MarkerSender:
         self._flush_at = None
         due, self._due = self._due, {}
         by_broker: dict[int, _Batch] = {}
-
-        def leader_of(pending: PendingTransaction, partition: Partition) -> int | None:
-            return self._transport.leader(partition, pending.missing[partition])
-
+        leaders: dict[Partition, tuple[UUID, int | None]] = {}
         for pending, partitions in due.items():
             if not self._is_current(pending):
                 continue
@@ -211,7 +208,12 @@ class MarkerSender:
                 continue
             by_leader: dict[int | None, list[Partition]] = {}
             for partition in partitions:
-                by_leader.setdefault(leader_of(pending, partition), []).append(partition)
+                topic_id = pending.missing[partition]
+                known = leaders.get(partition)
+                if known is None or known[0] is not topic_id:
+                    leader = self._transport.leader(partition, topic_id)
+                    known = leaders[partition] = (topic_id, leader)
+                by_leader.setdefault(known[1], []).append(partition)
             if homeless := by_leader.pop(None, None):
                 self._start(self._without_leader(pending, homeless))
             for broker_id, found in by_leader.items():
@@ -244,6 +246,11 @@ class MarkerSender:
         codes: Mapping[Partition, ErrorCode],
     ) -> None:
         if not self._is_current(pending):
+            return
+        if codes.keys() == pending.missing.keys() and not any(codes.values()):
+            self._written += len(codes)
+            pending.missing.clear()
+            self._complete(pending)
             return
         failed: dict[Partition, ErrorCode] = {}
         for partition in partitions:
@@ -345,6 +352,12 @@ class MarkerSender:
         if not self._is_current(pending):
             return
         ended = pending.transaction
+        if not attempts and self._runtime.note(
+            pending.log_partition,
+            lambda shard, now: shard.complete_later(ended.transactional_id, ended.identity, now),
+        ):
+            del self._pending[ended.transactional_id]
+            return
 
         def command(shard: TransactionShard, now: Now, token: Token) -> Sequence[Decision]:
             decisions = each(shard.markers_written(ended.transactional_id, ended.identity, now))

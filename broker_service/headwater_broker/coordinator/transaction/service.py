@@ -19,7 +19,8 @@ from headwater_broker.coordinator.transaction.decisions import (
 )
 from headwater_broker.coordinator.transaction.marker_sender import MarkerSender, MarkerTransport
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
-from headwater_broker.coordinator.transaction.shard import TransactionShard, Unrecorded
+from headwater_broker.coordinator.transaction.shard import TransactionShard
+from headwater_broker.coordinator.transaction.shard_requests import Unrecorded
 from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.transaction import (
     NO_TIMEOUT_MS,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
 from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
@@ -28,12 +28,10 @@ from headwater_broker.coordinator.transaction.config import TransactionConfig
 from headwater_broker.coordinator.transaction.decisions import (
     Busy,
     Changed,
-    InitializedProducer,
     Outcome,
     ProducerInit,
     Refused,
     Unchanged,
-    Verified,
     add_partitions,
     complete,
     end_transaction,
@@ -48,6 +46,12 @@ from headwater_broker.coordinator.transaction.records import (
     read_transaction,
     read_transactional_id,
     transaction_record,
+)
+from headwater_broker.coordinator.transaction.shard_requests import (
+    Decide,
+    Request,
+    Unrecorded,
+    reply_of,
 )
 from headwater_broker.coordinator.transaction.shared_values import SharedValues
 from headwater_broker.coordinator.transaction.states import TransactionState
@@ -66,27 +70,10 @@ IDS_PER_CLEANUP = 10_000
 """Transactional ids that one part of a look goes over: some 2 ms of the loop."""
 CLEANUP = ""
 """The deadline of the next look; no transactional id is empty."""
-
-Decide = Callable[[Transaction | None, int], Outcome]
-"""(known state, wall clock in ms) -> outcome."""
+COMPLETIONS = None
+"""The deadline of the records of completions."""
 
 logger = logging.getLogger(__name__)
-
-
-class Unrecorded(NamedTuple):
-    """A reply that changed nothing: no append has confirmed that this broker still coordinates."""
-
-    identity: ProducerIdentity
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """A request that is decided now, or once markers are written."""
-
-    token: Token
-    decide: Decide
-    retry: Callable[[ProducerIdentity], Decide] | None = None
-    """How it is decided after the transaction that it met was aborted for it."""
 
 
 class TransactionShard:
@@ -96,16 +83,19 @@ class TransactionShard:
         self.transactions: dict[str, Transaction] = {}
         self.counts = TransactionCounts()
         self._config = config
-        self._deadlines: Deadlines[str | tuple[str, Token]] = Deadlines()
-        """By transactional id: its open transaction's timeout; by (id, token): a waiting request;
-        by CLEANUP: the next look for expired ids."""
+        self._deadlines: Deadlines[str | tuple[str, Token] | None] = Deadlines()
+        """By transactional id: its open transaction's timeout; by (id, token): who waits."""
         self._begun_on: dict[str, int] = {}
         """Transactional id -> the connection that enlisted the last partitions of the open
         transaction. An EndTxn on an older one is late: it belongs to an earlier transaction."""
-        self._waiting: dict[str, deque[_Request]] = {}
-        self._left: dict[str, deque[_Request]] = {}
+        self._waiting: dict[str, deque[Request]] = {}
+        self._left: dict[str, deque[Request]] = {}
         """Requests that still wait once the record that was just decided is in the log."""
         self._to_look_at: list[str] = []
+        self._completed: dict[str, Transaction] = {}
+        """States since all markers are written, by transactional id, that have no record yet. The
+        record of the next transaction says the same, else COMPLETIONS writes them. Who loads the
+        log before that sends the markers again."""
         self._prepared_at: dict[str, int] = {}
         """Transactional id -> log offset of its outcome, while its markers are on their way."""
         self._shared = SharedValues()
@@ -152,6 +142,7 @@ class TransactionShard:
             self._begun_on.pop(transactional_id, None)
         else:
             self.transactions[transactional_id] = made
+        self._completed.pop(transactional_id, None)
         of_epoch = made or before
         if of_epoch is not None and of_epoch.membership is not None:
             self.epochs.replay_participant(before, made)
@@ -225,7 +216,7 @@ class TransactionShard:
                 expected = fenced
             return decide(expected)
 
-        request = _Request(token, decide(init.expected), after_abort)
+        request = Request(token, decide(init.expected), after_abort)
         return self._run(init.transactional_id, request, now)
 
     def add_partitions(
@@ -250,7 +241,7 @@ class TransactionShard:
                 self._begun_on[transactional_id] = connection or 0
             return outcome
 
-        return self._run(transactional_id, _Request(token, decide), now)
+        return self._run(transactional_id, Request(token, decide), now)
 
     def verify_partitions(
         self,
@@ -265,7 +256,7 @@ class TransactionShard:
         def decide(known: Transaction | None, _now_ms: int) -> Outcome:
             return verify_partitions(known, producer, partitions)
 
-        return self._run(transactional_id, _Request(token, decide), now)
+        return self._run(transactional_id, Request(token, decide), now)
 
     def end_transaction(
         self,
@@ -297,15 +288,32 @@ class TransactionShard:
                 return Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
             return outcome
 
-        return self._run(transactional_id, _Request(token, decide), now)
+        return self._run(transactional_id, Request(token, decide), now)
+
+    def complete_later(self, transactional_id: str, producer: ProducerIdentity, now: Now) -> bool:
+        """Every partition holds the marker, and nobody waits for that: complete without a record
+        for now. False: `markers_written` is to decide."""
+        known = self.transactions.get(transactional_id)
+        if (
+            known is None
+            or not known.state.is_preparing
+            or known.membership is not None
+            or known.identity != producer
+            or transactional_id in self._waiting
+            or transactional_id in self._left
+        ):
+            return False
+        self._completed[transactional_id] = complete(known, now.wall_ms)
+        if not self._deadlines.is_set(COMPLETIONS):
+            self._deadlines.set(COMPLETIONS, now.steady_ms + self._config.completion_wait_ms)
+        return True
 
     def markers_written(
         self, transactional_id: str, producer: ProducerIdentity, now: Now
     ) -> Decisions:
         """Every partition holds the marker of `producer`: complete, and decide who waited.
 
-        When the next transaction begins at once, only its record is written: it says all that the
-        record of the completion would.
+        If the next transaction begins at once, only its record is written: it says the same.
         """
         decision = Decision()
         known = self.transactions.get(transactional_id)
@@ -322,10 +330,14 @@ class TransactionShard:
 
     # -- deciding
 
-    def _run(self, transactional_id: str, request: _Request, now: Now) -> Decision:
+    def _known(self, transactional_id: str) -> Transaction | None:
+        completed = self._completed.get(transactional_id)
+        return self.transactions.get(transactional_id) if completed is None else completed
+
+    def _run(self, transactional_id: str, request: Request, now: Now) -> Decision:
         decision = Decision()
         self._left.pop(transactional_id, None)  # of a decision whose record was refused
-        known = self.transactions.get(transactional_id)
+        known = self._known(transactional_id)
         queue = deque((request,))
         after = self._decide(known, queue, decision, now, is_stored=True)
         if queue:  # it met markers on their way, or it aborted a transaction and waits for these
@@ -343,7 +355,7 @@ class TransactionShard:
     def _decide(
         self,
         known: Transaction | None,
-        queue: deque[_Request],
+        queue: deque[Request],
         decision: Decision,
         now: Now,
         *,
@@ -367,11 +379,11 @@ class TransactionShard:
                     queue.appendleft(replace(request, decide=retried))
                     break
             if not is_stored:
-                decision.confirm(request.token, _reply(outcome))
+                decision.confirm(request.token, reply_of(outcome))
             elif isinstance(outcome, Unchanged):
                 decision.reply(request.token, Unrecorded(outcome.identity))
             else:
-                decision.reply(request.token, _reply(outcome))
+                decision.reply(request.token, reply_of(outcome))
         return known
 
     def _write(self, after: Transaction | None, decision: Decision, now: Now) -> None:
@@ -405,6 +417,8 @@ class TransactionShard:
                 self._refuse_waiting(*key, decision)
             elif key == CLEANUP:
                 self._clean_up(decision, now)
+            elif key == COMPLETIONS:
+                self._record_completions(decision, now)
             elif len(decision.records) >= DECIDED_PER_TICK:
                 self._deadlines.set(key, now.steady_ms)
             else:
@@ -421,6 +435,11 @@ class TransactionShard:
             self._waiting[transactional_id] = left
         detail = f"the last transaction of {transactional_id!r} is still being ended"
         decision.reply(token, KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, detail))
+
+    def _record_completions(self, decision: Decision, now: Now) -> None:
+        decision.records += map(self._record, islice(self._completed.values(), DECIDED_PER_TICK))
+        if self._completed:  # more of them, or refused
+            self._deadlines.set(COMPLETIONS, now.steady_ms + self._config.completion_wait_ms)
 
     def _time_out(self, transactional_id: str, decision: Decision, now: Now) -> None:
         known = self.transactions.get(transactional_id)
@@ -456,7 +475,7 @@ class TransactionShard:
 
     def described(self, transactional_id: str) -> Transaction:
         """Raises KafkaError(TRANSACTIONAL_ID_NOT_FOUND)."""
-        known = self.transactions.get(transactional_id)
+        known = self._known(transactional_id)
         if known is None:
             detail = f"transactional id {transactional_id!r} is not known"
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, detail)
@@ -470,7 +489,8 @@ class TransactionShard:
         now_ms: int,
     ) -> Iterable[Transaction]:
         """Transactional ids that match every filter; empty sets and -1 match all (KIP-664)."""
-        for known in self.transactions.values():
+        for transactional_id, stored in self.transactions.items():
+            known = self._completed.get(transactional_id, stored)
             if states and known.state not in states:
                 continue
             if producer_ids and known.producer_id not in producer_ids:
@@ -478,14 +498,3 @@ class TransactionShard:
             if longer_than_ms >= 0 and now_ms - known.start_ms <= longer_than_ms:
                 continue
             yield known
-
-
-def _reply(outcome: Outcome) -> object:
-    if isinstance(outcome, Refused):
-        return KafkaError(outcome.code, outcome.code.name)
-    if isinstance(outcome, Verified):
-        return outcome.codes
-    assert not isinstance(outcome, Busy)
-    if isinstance(outcome, Changed) and outcome.ongoing is not None:
-        return InitializedProducer(outcome.identity, outcome.ongoing)
-    return outcome.identity

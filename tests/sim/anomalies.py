@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from headwater.errors import ErrorCode
 from headwater.wire.apis import k00_produce as k00
@@ -222,6 +223,26 @@ async def _strike(script: Script, events: int) -> None:
         script.world.scheduler.later(SOME_S, broker.start)
 
 
+async def completion_is_unrecorded(script: Script) -> None:
+    """The coordinator is killed when every partition holds its marker and no record says so yet,
+    or when the record of the next transaction has just said so: its successor sends the markers
+    again, and none of them into the next transaction."""
+    for number in range(4):
+        await script.whole(KEY, OTHER, commit=number % 2 == 0)
+        coordinator = script.broker(await script.coordinator_host())
+        await script.until(
+            partial(script.is_completed_without_record, coordinator), "the markers are written"
+        )
+        following = script.begin()
+        if number > 1:
+            await script.write(following, OTHER, (script.value(following),))
+        coordinator.kill("before a completion is recorded")
+        script.world.scheduler.later(SOME_S, coordinator.start)
+        await script.write(following, KEY, (script.value(following),))
+        await script.end(following, commit=number % 3 == 0)
+        await script.until(_all_up(script), "all brokers are up")
+
+
 def _all_up(script: Script) -> Callable[[], bool]:
     return lambda: all(b.node is not None and b.node.is_ready for b in script.world.brokers)
 
@@ -431,6 +452,7 @@ ANOMALIES = (
     Anomaly("20", operator_aborts),
     Anomaly("23", brokers_die_after_commit),
     Anomaly("26", append_refused),
+    Anomaly("unrecorded completion", completion_is_unrecorded),
     Anomaly("KAFKA-20785", timeout_meets_commit),
     Anomaly("zombie", zombie_commits),
 )

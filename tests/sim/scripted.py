@@ -265,6 +265,16 @@ class Script(TransactionalClient):
         assert state is not None
         return self.world.brokers[state[0].leader - 1]
 
+    def is_completed_without_record(self, broker: Broker) -> bool:
+        """True when this id's transaction is complete in the coordinator, not in its log."""
+        services = None if broker.node is None else broker.node.services
+        shards = () if services is None else services.transactions.coordinator.runtime.shards
+        return any(
+            known.state.is_preparing and shard.described(self.transactional_id).state.is_complete
+            for shard in shards
+            if (known := shard.transactions.get(self.transactional_id)) is not None
+        )
+
     async def until(self, holds: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
         """Wait until it holds. Raises ViolationError."""
         end = self.world.scheduler.now + seconds

@@ -173,8 +173,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def note(self, partition: int, work: Callable[[S, Now], bool]) -> bool:
         """Let a shard take in what needs no record and no reply. Raises as `start`."""
-        hosted = self._ready(partition)
-        is_taken = work(hosted.shard, self._now())
+        is_taken = work((hosted := self._ready(partition)).shard, self._now())
         self._arm(hosted)
         return is_taken
 
@@ -240,9 +239,10 @@ class CoordinatorRuntime(Generic[S]):
             rejected = self._replay(hosted, decision) if decision.records else None
             if not self._is_current(hosted):
                 return
-            if rejected is None:
+            if rejected is None and decision.confirmations:
                 self._answer(hosted, decision.confirmations)
-            self._answer(hosted, decision.replies)
+            if decision.replies:
+                self._answer(hosted, decision.replies)
             if rejected is not None:
                 if token is not None:
                     self._answer(hosted, [(token, client_error(rejected))])

@@ -24,7 +24,7 @@ class TransactionConfig:
     busy_wait_ms: int = 500
     """A request that meets markers on their way waits so long before CONCURRENT_TRANSACTIONS:
     Java's producer would come back after 20 ms, librdkafka after 100, KafkaJS after 300."""
-    completion_wait_ms: int = 50
+    completion_wait_ms: int = 200
     """A completion waits so long for the next transaction of its id, whose record says the same."""
     retry_ms: int = 1_000
     """A timeout whose record was refused (too few in-sync replicas) is decided again after this."""

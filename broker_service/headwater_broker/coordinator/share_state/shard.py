@@ -208,8 +208,8 @@ class ShareStateShard:
         return out.confirm(token, known.as_read(leader_epoch))
 
     def read_summary(self, key: SharePartitionKey, _now: Now, token: Token) -> Decision:
-        """Replies the ShareStateSummary. A deposed leader's is outdated: start offsets would seem to
-        go back."""
+        """Replies the ShareStateSummary. That of a deposed leader is outdated: start offsets would
+        seem to go back."""
         known = self.states.get(key)
         return Decision().reply_as_leader(token, NOTHING if known is None else known.summary)
 

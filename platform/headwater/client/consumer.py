@@ -181,20 +181,24 @@ class Consumer:
         pattern: str | re.Pattern[str] | None = None,
         on_assign: RebalanceListener | None = None,
         on_revoke: RebalanceListener | None = None,
+        on_lost: RebalanceListener | None = None,
     ) -> None:
         """Read these topics, or all whose whole name matches `pattern`. Replaces an earlier list;
         an empty one unsubscribes.
 
         The members of a group share the partitions. Without a group this consumer reads them all,
         those that appear later from their beginning. `poll` calls the listeners: `on_revoke` before
-        partitions are given up, `on_assign` after others were assigned.
+        partitions are given up, `on_assign` after others were assigned. `on_lost` (without it
+        `on_revoke`) is called when the group has removed this member: the partitions may be others'
+        already, so that nothing can be committed for them. `unsubscribe` and `close` call
+        `on_revoke`, too; it may commit.
 
         Raises OptionError, UsageError; IllegalStateError when partitions were assigned, or when
         topics and a pattern alternate without `unsubscribe`. Without a group also
         UnknownTopicOrPartitionError.
         """
         with self._guard:
-            self._steps.run(self._engine.subscribe(topics, pattern, on_assign, on_revoke))
+            self._steps.run(self._engine.subscribe(topics, pattern, on_assign, on_revoke, on_lost))
 
     def assign(self, partitions: Iterable[PartitionName]) -> None:
         """Read exactly these partitions, whatever a group has assigned.

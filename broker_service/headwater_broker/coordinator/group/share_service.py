@@ -180,8 +180,8 @@ class ShareGroupService:
     async def alter_offsets(
         self, group_id: str, wanted: Iterable[tuple[str, int, int]]
     ) -> tuple[Alteration, dict[SharePartitionKey, KafkaError]]:
-        """(what was altered or refused, what failed). Raises NON_EMPTY_GROUP, and GROUP_ID_NOT_FOUND
-        for a group of another kind."""
+        """(what was altered or refused, what failed). Raises NON_EMPTY_GROUP, and of a group of
+        another kind GROUP_ID_NOT_FOUND."""
         rows = list(wanted)
         change = cast(
             Alteration,

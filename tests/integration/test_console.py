@@ -29,7 +29,15 @@ WHEN_LISTED = f"""new Promise((listed) => {{
   look();
 }})"""
 WIDE, NARROW = 1280, 400
-PAGES = ("/", "/topics", "/topics/orders", "/topics/orders/configs", "/groups", "/brokers")
+PAGES = (
+    "/",
+    "/topics",
+    "/topics/orders",
+    "/topics/orders/configs",
+    "/groups",
+    "/share-groups",
+    "/brokers",
+)
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +123,7 @@ def a_config_is_set_by_plan_and_confirmation(page: BrowserPage, url: str) -> Non
 
 
 @pytest.mark.long
+@pytest.mark.long  # a figure of a quiet machine
 def test_a_thousand_topics_are_listed_within_the_bars(
     cluster: LocalCluster, page: BrowserPage, tmp_path: Path
 ) -> None:

@@ -33,7 +33,7 @@ class MemoryPersister:
             return
         if known is not None and state_epoch < known.state_epoch:
             raise KafkaError(ErrorCode.FENCED_STATE_EPOCH, "older")
-        leader_epoch = 0 if known is None else known.leader_epoch
+        leader_epoch = -1 if known is None else known.leader_epoch
         count = -1 if start_offset < 0 else 0
         self.states[key] = ShareState(state_epoch, leader_epoch, start_offset, (), count)
 
@@ -51,8 +51,8 @@ class MemoryPersister:
         known = self._known(key)
         if state.leader_epoch < known.leader_epoch:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, "older")
-        if state.state_epoch != known.state_epoch:
-            raise KafkaError(ErrorCode.FENCED_STATE_EPOCH, "older")
+        if state.state_epoch != known.state_epoch or known.leader_epoch < 0:
+            raise KafkaError(ErrorCode.FENCED_STATE_EPOCH, "older, or of a deleted group")
         self.writes.append((key, state))
         batches = list(known.batches)
         start = max(known.start_offset, state.start_offset)
@@ -74,7 +74,7 @@ class MemoryPersister:
             return ShareStateSummary(0, 0, UNKNOWN_START_OFFSET, -1)
         return ShareStateSummary(
             known.state_epoch,
-            known.leader_epoch,
+            max(0, known.leader_epoch),
             known.start_offset,
             known.delivery_complete_count,
         )
@@ -152,6 +152,8 @@ async def a_deleted_state_is_gone(p: Persister, key: SharePartitionKey) -> None:
     assert await p.read_summary(key) == ShareStateSummary(0, 0, -1, -1)
     await p.initialize(key, 1, 4)
     assert await p.read_summary(key) == ShareStateSummary(1, 0, 4, 0)
+    # The leader's deliveries are those of the deleted group, of the same state epoch.
+    await _refused(ErrorCode.FENCED_STATE_EPOCH, p.write(key, ShareState(1, 7, 20)))
     assert await p.read(key, 1) == ShareState(1, 1, 4)
 
 

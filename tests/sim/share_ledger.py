@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from headwater_broker.replica.share.machine import AcknowledgeType
+from headwater_broker.replica.share.share_partition import AcknowledgeType
 from sim.invariants import ViolationError
 
 At = tuple[int, int]

@@ -19,7 +19,7 @@ from headwater.wire.apis import k76_share_group_heartbeat as k76
 from headwater.wire.apis import k78_share_fetch as k78
 from headwater.wire.apis import k79_share_acknowledge as k79
 from headwater_broker.metadata import znodes
-from headwater_broker.replica.share.machine import AcknowledgeType
+from headwater_broker.replica.share.share_partition import AcknowledgeType
 from sim.clients import LOST, RETRIED
 from sim.invariants import ViolationError
 from sim.plan import LOCK_MS, SHARED

@@ -1,7 +1,7 @@
 """The port `headwater.ports.remote_log` over Delta tables, by worker processes of low priority.
 
 Runs in the broker and imports neither pyarrow nor deltalake: only the workers do
-(`python -m headwater_tier.worker`).
+(`python -m headwater_tier.remote_log_worker`).
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ class _Worker:
                     self._python,
                     "-P",  # a user's file in the working directory must not shadow a module
                     "-m",
-                    "headwater_tier.worker",
+                    "headwater_tier.remote_log_worker",
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,
                     start_new_session=True,  # a terminal's Ctrl-C must reach only the broker

@@ -1,10 +1,10 @@
 """Compacts the logs of one broker, the dirtiest first (Kafka's LogCleaner and LogCleanerManager).
 
-On the broker's loop it only decides and renames: a process of its own reads and writes the records
-(`cleaner_process`). A log that is truncated, shortened or deleted meanwhile keeps its segments, and
-its `.cleaned` files are removed. A log that cannot be compacted is marked, logged, and left alone
-until the broker restarts. A full disk is no such reason: the log is tried again, less and less
-often.
+`cleanable_offsets` tells which logs are due. On the broker's loop it only decides and renames: a
+process of its own reads and writes the records (`cleaner_process`). A log that is truncated,
+shortened or deleted meanwhile keeps its segments, and its `.cleaned` files are removed. A log that
+cannot be compacted is marked, logged, and left alone until the broker restarts. A full disk is no
+such reason: the log is tried again, less and less often.
 """
 
 from __future__ import annotations

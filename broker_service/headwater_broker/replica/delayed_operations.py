@@ -2,8 +2,9 @@
 
 An operation waits in a purgatory until an offset of a partition has risen far enough (high
 watermark, last stable offset, log end, low watermark), until leadership changes, or until its
-timeout. `PartitionWatches` joins the callbacks of `Partition` with the purgatories; a partition
-that nothing waits for has no callbacks set, so its appends pay nothing.
+timeout; `Partition.outcome` tells an acks=all produce its end. `PartitionWatches` joins the
+callbacks of `Partition` with the purgatories; a partition that nothing waits for has no callbacks
+set, so its appends pay nothing.
 """
 
 from __future__ import annotations

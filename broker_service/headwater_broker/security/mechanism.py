@@ -1,7 +1,8 @@
 """A SASL mechanism on the broker's side (Java's `SaslServer` and its factory), as protocols.
 
 `sasl_server_authenticator` runs one exchange per authentication. PLAIN, SCRAM, OAUTHBEARER and
-GSSAPI each implement these two.
+GSSAPI each implement these two; `app.sasl_listeners.BUILDERS` builds them by name, and
+`config.rows_security` lists the names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""`headwater`: the commands that the installed packages register; an expected error is one line.
+"""`headwater`: the commands that the installed packages register as entry points of the group
+`headwater.commands` (in pyproject.toml); an expected error is one line.
 
 Exit codes: 0 success; 1 a failure, or a difference that was found; 2 bad input; 130 interrupted.
 """

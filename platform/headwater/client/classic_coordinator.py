@@ -29,6 +29,8 @@ class ClassicCoordinator(ConsumerCoordinator):
         super().__init__(membership, state, host, options, clock, assign)
         self._classic = membership
         self._join: Started[list[TopicPartition]] | None = None
+        self._losses = 0
+        """Those of the member that the caller knows of."""
 
     def _subscribed(self) -> None:
         self._classic.rejoin_needed = True
@@ -46,7 +48,10 @@ class ClassicCoordinator(ConsumerCoordinator):
 
     def _start_join(self) -> Steps[None]:
         """Commit and, unless the assignors are cooperative, revoke everything; join on the loop."""
-        yield from self.commit_automatically()
+        if self._is_lost():
+            yield from self._give_up_lost()
+        else:
+            yield from self.commit_automatically()
         order = list(self._state.order)
         if not self._classic.member.is_cooperative and order:
             yield from self._revoke(order, keep=[])
@@ -54,7 +59,16 @@ class ClassicCoordinator(ConsumerCoordinator):
         self._join = self._host.start(work)
         self._join.add_done_callback(lambda _: self._state.notify())
 
+    def _is_lost(self) -> bool:
+        return self._losses != self._classic.member.losses
+
+    def _give_up_lost(self) -> Steps[None]:
+        self._losses = self._classic.member.losses
+        yield from self._lose()
+
     def _finish_join(self, assigned: list[TopicPartition]) -> Steps[None]:
+        if self._is_lost():  # while it joined
+            yield from self._give_up_lost()
         member, order = self._classic, self._state.order
         revoked = [tp for tp in order if tp not in assigned]
         added = [tp for tp in assigned if tp not in order]
@@ -66,11 +80,10 @@ class ClassicCoordinator(ConsumerCoordinator):
         self._assign(assigned)
         yield from told(self._on_assign, added)
 
-    def leave(self, reason: str) -> Steps[None]:
-        """Commit if that is automatic, and leave the group."""
+    def _leave(self, reason: str) -> Steps[None]:
         self.cancel_join()
-        yield from self.commit_automatically()
         yield within(self._classic.leave(reason))
+        self._losses = self._classic.member.losses
         self._classic.rejoin_needed = True
 
     def cancel_join(self) -> None:

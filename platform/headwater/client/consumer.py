@@ -19,6 +19,9 @@ from headwater.client.config_names import keywords_of
 from headwater.client.consumer_coordinator import CALL_TIMEOUT_S, RebalanceListener
 from headwater.client.consumer_engine import ConsumerEngine
 from headwater.client.consumer_options import (
+    HEARTBEAT_INTERVAL_MS,
+    SESSION_TIMEOUT_MS,
+    STRATEGY,
     AssignorChoice,
     AutoOffsetReset,
     ConsumerOptions,
@@ -91,13 +94,10 @@ class Consumer:
         isolation_level: IsolationLevel = "read_committed",
         enable_auto_commit: bool = True,
         auto_commit_interval_ms: float = 5_000,
-        partition_assignment_strategy: AssignorChoice | Sequence[AssignorChoice] = (
-            "range",
-            "cooperative-sticky",
-        ),
+        partition_assignment_strategy: AssignorChoice | Sequence[AssignorChoice] = STRATEGY,
         interceptors: Sequence[Interceptor] = (),
-        session_timeout_ms: int = 45_000,
-        heartbeat_interval_ms: float = 3_000,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        heartbeat_interval_ms: float = HEARTBEAT_INTERVAL_MS,
         max_poll_interval_ms: int = 300_000,
         max_poll_records: int = 500,
         fetch_min_bytes: int = 1,
@@ -124,7 +124,8 @@ class Consumer:
         """`topics` are subscribed to at once. With `group_protocol` "consumer" the group's
         coordinator assigns the partitions (KIP-848), by `group_remote_assignor` ("uniform",
         "range") if one is given; it resolves patterns, by RE2, and the broker's settings take the
-        place of `partition_assignment_strategy`, `session_timeout_ms` and `heartbeat_interval_ms`.
+        place of `partition_assignment_strategy`, `session_timeout_ms` and `heartbeat_interval_ms`,
+        which are refused then.
         `bootstrap_servers`: `"host:port,host:port"` or a list of such. Two defaults differ from
         Java's: with `isolation_level` "read_committed" records of aborted transactions are not
         returned, and with `allow_auto_create_topics` false a subscription creates no topic.
@@ -181,20 +182,24 @@ class Consumer:
         pattern: str | re.Pattern[str] | None = None,
         on_assign: RebalanceListener | None = None,
         on_revoke: RebalanceListener | None = None,
+        on_lost: RebalanceListener | None = None,
     ) -> None:
         """Read these topics, or all whose whole name matches `pattern`. Replaces an earlier list;
         an empty one unsubscribes.
 
         The members of a group share the partitions. Without a group this consumer reads them all,
         those that appear later from their beginning. `poll` calls the listeners: `on_revoke` before
-        partitions are given up, `on_assign` after others were assigned.
+        partitions are given up, `on_assign` after others were assigned. `on_lost` (without it
+        `on_revoke`) is called when the group has removed this member: the partitions may be others'
+        already, so that nothing can be committed for them. `unsubscribe` and `close` call
+        `on_revoke`, too; it may commit.
 
         Raises OptionError, UsageError; IllegalStateError when partitions were assigned, or when
         topics and a pattern alternate without `unsubscribe`. Without a group also
         UnknownTopicOrPartitionError.
         """
         with self._guard:
-            self._steps.run(self._engine.subscribe(topics, pattern, on_assign, on_revoke))
+            self._steps.run(self._engine.subscribe(topics, pattern, on_assign, on_revoke, on_lost))
 
     def assign(self, partitions: Iterable[PartitionName]) -> None:
         """Read exactly these partitions, whatever a group has assigned.

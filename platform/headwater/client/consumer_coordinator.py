@@ -46,6 +46,7 @@ class ConsumerCoordinator:
         self.membership = membership
         self._on_assign: RebalanceListener | None = None
         self._on_revoke: RebalanceListener | None = None
+        self._on_lost: RebalanceListener | None = None
         self._state = state
         self._host = host
         self._options = options
@@ -57,10 +58,13 @@ class ConsumerCoordinator:
         """True while steps of `poll` run, also after their caller was cancelled."""
 
     def subscribe(
-        self, on_assign: RebalanceListener | None, on_revoke: RebalanceListener | None
+        self,
+        on_assign: RebalanceListener | None,
+        on_revoke: RebalanceListener | None,
+        on_lost: RebalanceListener | None,
     ) -> None:
         """The subscription has changed: the next `poll` joins with it, and calls the listeners."""
-        self._on_assign, self._on_revoke = on_assign, on_revoke
+        self._on_assign, self._on_revoke, self._on_lost = on_assign, on_revoke, on_lost
         self._subscribed()
 
     def _subscribed(self) -> None:
@@ -81,8 +85,24 @@ class ConsumerCoordinator:
         """Do what the group wants. Only while topics or a pattern are subscribed to."""
         raise NotImplementedError
 
+    def _is_lost(self) -> bool:
+        """Whether the group has removed this member: its partitions are others'."""
+        raise NotImplementedError
+
     def leave(self, reason: str) -> Steps[None]:
-        """Commit if that is automatic, and leave the group."""
+        """Commit if that is automatic, tell the listener, and leave the group."""
+        try:
+            if self._is_lost():
+                yield from self._lose()
+            else:
+                yield from self.commit_automatically()
+                if order := list(self._state.order):
+                    yield from told(self._on_revoke, order)
+        finally:
+            yield from self._leave(reason)
+
+    def _leave(self, reason: str) -> Steps[None]:
+        """Leave the group."""
         raise NotImplementedError
 
     def poll(self) -> Steps[None]:
@@ -101,6 +121,12 @@ class ConsumerCoordinator:
     def _revoke(self, revoked: list[TopicPartition], *, keep: list[TopicPartition]) -> Steps[None]:
         yield from told(self._on_revoke, revoked)
         self._assign(keep)
+
+    def _lose(self) -> Steps[None]:
+        """The partitions are others' already: nothing can be committed for them (KIP-429)."""
+        if lost := list(self._state.order):
+            yield from told(self._on_lost or self._on_revoke, lost)
+            self._assign([])
 
     def commit_automatically(self) -> Steps[None]:
         """Commit the positions that changed. An error is logged: the next commit repeats them."""

@@ -37,7 +37,7 @@ from headwater.client.option_rules import function, positive
 from headwater.client.outages import OutageLog
 from headwater.client.partition_names import PartitionName, named_partitions
 from headwater.client.serializers.values import Topic
-from headwater.client.steps import Steps
+from headwater.client.steps import Steps, Whole
 from headwater.client.subscription_state import SubscriptionState, SubscriptionType
 from headwater.client.topic_watch import (
     SubscriptionGrowth,
@@ -125,11 +125,12 @@ class ConsumerEngine:
         pattern: str | re.Pattern[str] | None,
         on_assign: RebalanceListener | None,
         on_revoke: RebalanceListener | None,
+        on_lost: RebalanceListener | None,
     ) -> Steps[None]:
         """See `Consumer.subscribe`."""
         names = checked_topics(topics)
         compiled = checked_pattern(pattern)
-        for listener in (on_assign, on_revoke):
+        for listener in (on_assign, on_revoke, on_lost):
             if listener is not None:
                 function("a listener", listener)
         if names and compiled is not None:
@@ -141,7 +142,7 @@ class ConsumerEngine:
         self.state.set_type(kind)
         self._watch.subscribe(names, compiled)
         if self.coordinator is not None:
-            self.coordinator.subscribe(on_assign, on_revoke)
+            self.coordinator.subscribe(on_assign, on_revoke, on_lost)
             return
         try:
             yield self.growth.start(names, auto_create=self.options.allow_auto_create_topics)
@@ -167,7 +168,7 @@ class ConsumerEngine:
     def unsubscribe(self) -> Steps[None]:
         """See `Consumer.unsubscribe`."""
         if self.coordinator is not None and self.state.is_subscribed:
-            yield from self.coordinator.leave("unsubscribed")
+            yield Whole(self.coordinator.leave("unsubscribed"))
         self.host.post(self.growth.stop)
         self.state.type = SubscriptionType.NONE
         self._assign([])
@@ -248,7 +249,8 @@ class ConsumerEngine:
             return
         try:
             if self.state.is_subscribed:
-                yield from self.coordinator.leave("the consumer is closed")
+                with self.guard.leaving():
+                    yield Whole(self.coordinator.leave("the consumer is closed"))
             else:
                 yield from self.coordinator.commit_automatically()
         except (KafkaError, ClosedError) as e:

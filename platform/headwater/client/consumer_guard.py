@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from headwater.client.errors import ClosedError, IllegalStateError
@@ -13,7 +15,22 @@ class ConsumerGuard:
 
     def __init__(self) -> None:
         self.is_closed = False
+        self._is_leaving = False
         self._lock = threading.RLock()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls are allowed: until `close`, and to the listeners that it calls."""
+        return not self.is_closed or self._is_leaving
+
+    @contextmanager
+    def leaving(self) -> Iterator[None]:
+        """While the listeners are called for the last time, they may commit."""
+        self._is_leaving = True
+        try:
+            yield
+        finally:
+            self._is_leaving = False
 
     def __enter__(self) -> None:
         if not self._lock.acquire(blocking=False):
@@ -23,7 +40,7 @@ class ConsumerGuard:
                 "another thread uses this consumer: one thread at a time may, except for wakeup() "
                 "and close()"
             )
-        if self.is_closed:
+        if not self.is_open:
             self._lock.release()
             raise ClosedError("the consumer is closed")
 

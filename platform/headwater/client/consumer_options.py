@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -36,6 +36,9 @@ OnError = Callable[[KafkaError], object]
 
 ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
 """Name -> its code in Fetch and ListOffsets."""
+SESSION_TIMEOUT_MS = 45_000
+HEARTBEAT_INTERVAL_MS = 3_000
+STRATEGY: tuple[AssignorName, ...] = ("range", "cooperative-sticky")
 RESET_TIMESTAMPS = {"latest": -1, "earliest": -2, "none": None}
 """auto_offset_reset -> the timestamp that ListOffsets takes for it."""
 
@@ -46,6 +49,20 @@ def _assignors(name: str, value: Any) -> tuple[Assignor, ...]:
     if not isinstance(value, Sequence):
         raise UsageError(f"{name} is {value!r}: give a name, an Assignor, or a list of them")
     return assignors_named(tuple(value))
+
+
+CLASSIC_ONLY: Mapping[str, tuple[object, str]] = {
+    "session_timeout_ms": (
+        SESSION_TIMEOUT_MS,
+        "set consumer.session.timeout.ms of the group with headwater configs",
+    ),
+    "heartbeat_interval_ms": (
+        HEARTBEAT_INTERVAL_MS,
+        "set consumer.heartbeat.interval.ms of the group with headwater configs",
+    ),
+    "partition_assignment_strategy": (assignors_named(STRATEGY), "give group_remote_assignor"),
+}
+"""Options of the classic protocol -> default, and what takes its place in the other one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +134,19 @@ class ConsumerOptions(ReaderOptions):
             raise UsageError("group_protocol 'consumer' needs a group_id")
         if self.group_protocol != MODERN and self.group_remote_assignor is not None:
             raise UsageError("group_remote_assignor needs group_protocol='consumer'")
+        if self.group_protocol == MODERN:
+            self._check_no_classic_options()
         is_classic = self.group_id is not None and self.group_protocol != MODERN
         if is_classic and self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise UsageError(
                 f"heartbeat_interval_ms ({self.heartbeat_interval_ms:g}) has to be less than "
                 f"session_timeout_ms ({self.session_timeout_ms})"
             )
+
+    def _check_no_classic_options(self) -> None:
+        """The coordinator decides; as Java's consumer, refuse what would have no effect."""
+        for name, (usual, remedy) in CLASSIC_ONLY.items():
+            if getattr(self, name) != usual:
+                raise UsageError(
+                    f"{name} is for group_protocol 'classic'; with 'consumer' {remedy}"
+                )

@@ -55,11 +55,12 @@ class GroupMembership(GroupLink):
         Raises KafkaError for an error that no retry can cure.
         """
         self.rejoin_needed = False
-        attempt = 0
+        attempt, losses = 0, self.member.losses
         while True:
             action = NextAction.WAIT
             try:
-                action, assignment = await self._join_once(owned)
+                still_owned = owned if losses == self.member.losses else []
+                action, assignment = await self._join_once(still_owned)
                 if action is NextAction.STABLE:
                     self._failure = None
                     self.rebalances += 1

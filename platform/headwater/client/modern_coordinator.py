@@ -39,8 +39,7 @@ class ModernCoordinator(ConsumerCoordinator):
         link = self._link
         if link.is_lost:
             link.is_lost = False
-            if lost := list(self._state.order):
-                yield from self._revoke(lost, keep=[])  # no commit: they are others' already
+            yield from self._lose()
         if link.error is not None:
             error, link.error = link.error, None
             raise error
@@ -63,10 +62,12 @@ class ModernCoordinator(ConsumerCoordinator):
             yield from self.commit_automatically()
             yield from self._revoke([tp for tp in order if tp not in target], keep=kept)
         self._assign([*kept, *added])
-        yield from told(self._on_assign, added)
+        if added or len(kept) < len(order):
+            yield from told(self._on_assign, added)
         yield self._link.acknowledge(target)
 
-    def leave(self, reason: str) -> Steps[None]:
-        """Commit if that is automatic, and leave the group."""
-        yield from self.commit_automatically()
+    def _is_lost(self) -> bool:
+        return self._link.is_lost
+
+    def _leave(self, reason: str) -> Steps[None]:
         yield within(self._link.leave(reason))

@@ -1,4 +1,4 @@
-"""Plans reads: requests offsets from brokers and tables for the functions of `micro_batches`.
+"""Requests the offsets that a plan needs; `micro_batches` makes plans and keeps limits.
 
 No pyspark. The batch reader and the stream reader plan through it.
 """

@@ -152,6 +152,7 @@ def test_the_log_is_pruned_while_it_is_written(tmp_path: Path) -> None:
             key = share_partition(broker.create_topic("t"))
             persister = broker.services.persister
             await persister.initialize(key, 1, 0)
+            await persister.read(key, 0)
             log = broker.replicas.partitions[SHARE_STATE_TOPIC, 0].log
             offset = 0
             while log.log_start_offset == 0:

@@ -134,6 +134,20 @@ def test_a_wrong_value_is_named(client: Any, name: str, value: Any) -> None:
         (Producer, {"compression_level": 3}, "no levels"),
         (Consumer, {"group_instance_id": "a"}, "needs a group_id"),
         (Consumer, {"group_id": "g", "heartbeat_interval_ms": 45_000}, "less than"),
+        (
+            Consumer,
+            {"group_id": "g", "group_protocol": "consumer", "session_timeout_ms": 6_000},
+            "session_timeout_ms is for .* set consumer.session.timeout.ms of the group",
+        ),
+        (
+            Consumer,
+            {
+                "group_id": "g",
+                "group_protocol": "consumer",
+                "partition_assignment_strategy": "sticky",
+            },
+            "with 'consumer' give group_remote_assignor$",
+        ),
     ],
 )
 def test_options_that_exclude_each_other(

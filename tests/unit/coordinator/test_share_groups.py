@@ -12,7 +12,7 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.testing.clocks import ManualClock
 from headwater.wire.apis import k76_share_group_heartbeat as k76
 from headwater_broker.coordinator.common.shard import Decision, Decisions, Now, each
-from headwater_broker.coordinator.group.classic_protocol import MemberJoin
+from headwater_broker.coordinator.group.classic_rebalance import MemberJoin
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.consumer.meters import ConsumerGroupMeters
 from headwater_broker.coordinator.group.consumer.subscriptions import KnownTopic

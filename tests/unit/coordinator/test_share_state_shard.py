@@ -58,16 +58,20 @@ class Driven:
     def initialize(self, key: SharePartitionKey, epoch: int = 1, start: int = 0) -> None:
         self.replay(self.shard.initialize(key, epoch, start, self.now(), 1))
 
+    def lead(self, key: SharePartitionKey, epoch: int = 0) -> None:
+        self.replay(self.shard.read(key, epoch, self.now(), 1))
+
 
 def test_a_snapshot_follows_so_many_updates() -> None:
     driven, key = Driven(), share_partition()
     driven.initialize(key)
-    for offset in range(8):
+    driven.lead(key)
+    for offset in range(7):
         driven.write(key, ShareState(1, 0, -1, (acknowledged(offset, offset),)))
     assert driven.kinds == [0, 1, 1, 1, 0, 1, 1, 1, 0]
     known = driven.shard.states[key]
     assert (known.snapshot_epoch, known.updates) == (2, 0)
-    assert known.batches == [acknowledged(0, 7)]
+    assert known.batches == [acknowledged(0, 6)]
 
 
 def test_a_newer_state_epoch_takes_a_snapshot() -> None:
@@ -95,7 +99,8 @@ def test_the_log_is_needed_from_the_oldest_snapshot_on() -> None:
     cold, busy = share_partition(0), share_partition(1)
     driven.initialize(cold)
     driven.initialize(busy)
-    for offset in range(8):
+    driven.lead(busy)
+    for offset in range(7):
         driven.write(busy, ShareState(1, 0, offset))
     assert driven.shard.oldest_needed() == 0
     assert driven.shard.records_in_vain() == 8
@@ -143,7 +148,7 @@ def test_an_update_of_a_deleted_partition_is_skipped() -> None:
     """Its snapshot was pruned; its tombstone follows."""
     driven, key = Driven(), share_partition()
     driven.initialize(key)
-    driven.write(key, ShareState(1, 0, 4))
+    driven.lead(key)
     _, (update, value) = driven.log
     shard = ShareStateShard(CONFIG)
     shard.replay(1, -1, -1, update, value)
@@ -169,7 +174,8 @@ def test_a_successor_loads_what_is_left_of_the_log() -> None:
         keys = [share_partition(n) for n in range(3)]
         for key in keys:
             await first.run(0, lambda s, now, t, key=key: s.initialize(key, 1, 0, now, t))  # type: ignore[misc]
-        for offset in range(7):
+        await first.run(0, lambda s, now, t: s.read(keys[1], 2, now, t))
+        for offset in range(6):
             change = ShareState(1, 2, -1, (acknowledged(offset, offset), available(20, 21)))
             await first.run(0, lambda s, now, t, c=change: s.write(keys[1], c, now, t))  # type: ignore[misc]
         await first.run(0, lambda s, now, t: s.delete(keys[0], now, t))

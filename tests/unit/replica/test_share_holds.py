@@ -8,15 +8,15 @@ import pytest
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.replica.share.holds import OWNERS_MAX, HeldRange
-from headwater_broker.replica.share.machine import (
+from headwater_broker.replica.share.ports import StateBatch
+from headwater_broker.replica.share.runs import Change, RecordState
+from headwater_broker.replica.share.share_partition import (
     Acknowledgement,
     AcknowledgeType,
     Limits,
     SharePartition,
     Wanted,
 )
-from headwater_broker.replica.share.ports import StateBatch
-from headwater_broker.replica.share.runs import Change, RecordState
 
 LIMITS = Limits()
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater_broker.replica.share.machine import (
+from headwater_broker.replica.share.ports import StateBatch
+from headwater_broker.replica.share.runs import Change
+from headwater_broker.replica.share.share_partition import (
     Acknowledgement,
     Limits,
     SharePartition,
     Wanted,
     late_portion,
 )
-from headwater_broker.replica.share.ports import StateBatch
-from headwater_broker.replica.share.runs import Change
 
 ALL = Wanted(1_000)
 LIMITS = Limits()

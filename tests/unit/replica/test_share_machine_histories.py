@@ -12,15 +12,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from headwater_broker.replica.share.machine import (
+from headwater_broker.replica.share.ports import StateBatch
+from headwater_broker.replica.share.runs import Change, RecordState
+from headwater_broker.replica.share.share_partition import (
     Acknowledgement,
     AcknowledgeType,
     Limits,
     SharePartition,
     Wanted,
 )
-from headwater_broker.replica.share.ports import StateBatch
-from headwater_broker.replica.share.runs import Change, RecordState
 
 MEMBERS = ("a", "b", "c")
 BATCH = 3

@@ -22,15 +22,15 @@ from headwater.system import SystemClock
 from headwater.wire.share_hold_operation import ShareHoldOperation
 from headwater_broker.coordinator.share_state.state_batches import merge_into
 from headwater_broker.replica.share.holds import Holds
-from headwater_broker.replica.share.machine import (
+from headwater_broker.replica.share.ports import StateBatch
+from headwater_broker.replica.share.runs import Change
+from headwater_broker.replica.share.share_partition import (
     Acknowledgement,
     AcknowledgeType,
     Limits,
     SharePartition,
     Wanted,
 )
-from headwater_broker.replica.share.ports import StateBatch
-from headwater_broker.replica.share.runs import Change
 from headwater_spark.source.held_queue import HeldQueue, HoldParts, HoldsLostError
 from headwater_spark.source.share_offsets import ShareBatch, from_json, nothing_yet
 from headwater_spark.source.share_options import share_options

@@ -17,9 +17,9 @@ from headwater_tier.data_files import tier_range
 from headwater_tier.delta import Change, LogTable
 from headwater_tier.plan import TableLocation, plan_ranges
 from headwater_tier.reader import TableReader
+from headwater_tier.remote_log_worker import Worker
 from headwater_tier.table_maintenance import compact
 from headwater_tier.verify_command import verify_topic
-from headwater_tier.worker import Worker
 from tier_log import CountingEntropy, FixedClock, MemoryLog, location_at
 
 GAP = 1 << 33

@@ -27,8 +27,8 @@ from headwater_broker.log.results import LogSlice
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.share.acquired_rows import Acquired
 from headwater_broker.replica.share.led_partition import LedSharePartition
-from headwater_broker.replica.share.machine import Wanted
 from headwater_broker.replica.share.sessions import PartitionId
+from headwater_broker.replica.share.share_partition import Wanted
 
 READS_PER_TURN = 4
 """Slices that one turn may read of a partition without a record to deliver: aborted, markers."""

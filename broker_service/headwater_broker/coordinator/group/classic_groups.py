@@ -1,5 +1,5 @@
 """The classic groups of a shard: their records and requests. Pure; the rules of rebalances are in
-`classic_protocol`. Offsets without a group record make a simple group, which is a classic one."""
+`classic_rebalance`. Offsets without a group record make a simple group, which is a classic one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headwater.wire.apis.k13_leave_group import MemberIdentity, MemberResponse
 from headwater.wire.apis.k14_sync_group import SyncGroupRequest
 from headwater_broker.coordinator.common.shard import Decision, Now, StoredRecord, Token
 from headwater_broker.coordinator.group.classic_group import Group
-from headwater_broker.coordinator.group.classic_protocol import (
+from headwater_broker.coordinator.group.classic_rebalance import (
     ClassicProtocol,
     MemberJoin,
     failed_join,

@@ -48,6 +48,9 @@ SNAPSHOTS_PER_TICK = 200
 NOTHING = ShareStateSummary(0, 0, UNKNOWN_START_OFFSET, UNCHANGED)
 """The summary of a share partition that is not initialized."""
 
+UNREAD = -1
+"""The leader epoch of a state that no leader has read since it was begun."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -163,7 +166,7 @@ class ShareStateShard:
         fresh = schemas.ShareSnapshotValue(
             snapshot_epoch=0 if known is None else known.snapshot_epoch + 1,
             state_epoch=state_epoch,
-            leader_epoch=0 if known is None else known.leader_epoch,
+            leader_epoch=UNREAD if known is None else known.leader_epoch,
             start_offset=start_offset,
             delivery_complete_count=UNCHANGED if start_offset == UNKNOWN_START_OFFSET else 0,
             create_timestamp=now.wall_ms,
@@ -181,6 +184,13 @@ class ShareStateShard:
         if change.state_epoch not in (UNCHANGED, known.state_epoch):
             # A higher one is of a state that was deleted meanwhile: its offsets count for nothing.
             raise _fenced_state(key, known, change.state_epoch)
+        if known.leader_epoch == UNREAD:
+            # A group of this name was deleted and made again, which begins at the same state
+            # epoch: the leader still has the deliveries of the deleted one.
+            raise KafkaError(
+                ErrorCode.FENCED_STATE_EPOCH,
+                f"{_name(key)} was initialized anew, and no leader has read it since",
+            )
         out = Decision()
         out.records.append(self._changed(key, known, change, now))
         return out.confirm(token, None)
@@ -198,9 +208,10 @@ class ShareStateShard:
         return out.confirm(token, known.as_read(leader_epoch))
 
     def read_summary(self, key: SharePartitionKey, _now: Now, token: Token) -> Decision:
-        """Replies the ShareStateSummary."""
+        """Replies the ShareStateSummary. That of a deposed leader is outdated: start offsets would
+        seem to go back."""
         known = self.states.get(key)
-        return Decision().reply(token, NOTHING if known is None else known.summary)
+        return Decision().reply_as_leader(token, NOTHING if known is None else known.summary)
 
     def delete(self, key: SharePartitionKey, _now: Now, token: Token) -> Decision:
         """Forget the state."""

@@ -110,9 +110,10 @@ class StoredState:
 
     @property
     def summary(self) -> ShareStateSummary:
-        """Without the batches."""
+        """Without the batches. Of a state that no leader has read, Kafka tells leader epoch 0."""
         return ShareStateSummary(
-            self.state_epoch, self.leader_epoch, self.start_offset, self.delivery_complete_count
+            *(self.state_epoch, max(0, self.leader_epoch)),
+            *(self.start_offset, self.delivery_complete_count),
         )
 
 

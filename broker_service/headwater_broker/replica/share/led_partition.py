@@ -1,7 +1,7 @@
 """A share partition on the leader of its partition: loading, durable changes, lock timers.
 
-It joins the pure `machine` with the persister. One write is under way at a time, so that states
-reach the persister in the order in which they were decided.
+It joins the pure `share_partition` with the persister. One write is under way at a time, so that
+states reach the persister in the order in which they were decided.
 """
 
 from __future__ import annotations
@@ -20,12 +20,6 @@ from headwater_broker.purgatory.purgatory import Purgatory, WatchedOffset
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.share.acquired_rows import Acquired
 from headwater_broker.replica.share.holds import Holds, Range
-from headwater_broker.replica.share.machine import (
-    Acknowledgement,
-    Limits,
-    SharePartition,
-    Wanted,
-)
 from headwater_broker.replica.share.ports import (
     UNKNOWN_START_OFFSET,
     Persister,
@@ -34,6 +28,12 @@ from headwater_broker.replica.share.ports import (
     StateBatch,
 )
 from headwater_broker.replica.share.runs import Change, RecordState
+from headwater_broker.replica.share.share_partition import (
+    Acknowledgement,
+    Limits,
+    SharePartition,
+    Wanted,
+)
 
 RETRY_S = 1.0
 """A share partition that could not be loaded is loaded again so much later, if it is asked for."""

@@ -23,10 +23,10 @@ from headwater_broker.replica.share.led_partition import (
     ShareParts,
     answer_of,
 )
-from headwater_broker.replica.share.machine import Acknowledgement
 from headwater_broker.replica.share.offset_reset import reset_query
 from headwater_broker.replica.share.ports import SharePartitionKey
 from headwater_broker.replica.share.sessions import PartitionId, ShareSession, ShareSessionCache
+from headwater_broker.replica.share.share_partition import Acknowledgement
 
 _SILENT = frozenset(
     {

@@ -114,7 +114,7 @@ class AsyncConsumer(Managed):
         return self
 
     def _check_open(self) -> None:
-        if self._engine.guard.is_closed:
+        if not self._engine.guard.is_open:
             raise ClosedError("the consumer is closed")
         if not self._is_started:
             raise IllegalStateError("the consumer is not started: use `async with`, or start()")
@@ -132,11 +132,13 @@ class AsyncConsumer(Managed):
         pattern: str | re.Pattern[str] | None = None,
         on_assign: RebalanceListener | None = None,
         on_revoke: RebalanceListener | None = None,
+        on_lost: RebalanceListener | None = None,
     ) -> None:
         """See `Consumer.subscribe`. The listeners may be coroutine functions: they are awaited, in
         the task that polls."""
         self._check_open()
-        await self._steps.run(self._engine.subscribe(topics, pattern, on_assign, on_revoke))
+        steps = self._engine.subscribe(topics, pattern, on_assign, on_revoke, on_lost)
+        await self._steps.run(steps)
 
     async def assign(self, partitions: Iterable[PartitionName]) -> None:
         """Read exactly these partitions; see `Consumer.assign`."""

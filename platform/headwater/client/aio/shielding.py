@@ -1,4 +1,6 @@
-"""Work that a cancellation of its caller does not cut short."""
+"""Work that a cancellation of its caller does not cut short: the close of every client, the end of
+a transaction. A cancelled `send` is in `producer`.
+"""
 
 from __future__ import annotations
 

@@ -113,6 +113,8 @@ class ClassicMember:
         self.protocol = ""
         self.is_leader = False
         self.error: ErrorCode = ErrorCode.NONE
+        self.losses = 0
+        """How often its partitions became others' without a rebalance of its own."""
         self._assignors = {a.name: a for a in assignors}
         self._session_timeout_ms = session_timeout_ms
         self._rebalance_timeout_ms = rebalance_timeout_ms
@@ -241,18 +243,24 @@ class ClassicMember:
         )
 
     def reset(self) -> None:
-        """The membership is lost: join as a new member."""
+        """The membership is over: join as a new member."""
         self.member_id = ""
-        self.generation = NO_GENERATION
         self.is_leader = False
+        self._lose()
+
+    def _lose(self) -> None:
+        self.losses += self.generation != NO_GENERATION
+        self.generation = NO_GENERATION
 
     def _on_error(self, code: ErrorCode) -> NextAction:
         self.error = code
         if code in _LOST_MEMBERSHIP:
             if code == ErrorCode.UNKNOWN_MEMBER_ID:
                 self.member_id = ""
-            self.generation = NO_GENERATION
+            self._lose()
             return NextAction.JOIN_AGAIN
+        if code is ErrorCode.FENCED_INSTANCE_ID:
+            self._lose()  # another process has its place; the error is raised all the same
         if code in _LOST_COORDINATOR:
             return NextAction.FIND_COORDINATOR
         if code.retriable or code == ErrorCode.REBALANCE_IN_PROGRESS:

@@ -23,10 +23,10 @@ from headwater_tier.delta import LogTable, TableAccessError, TableStateError
 from headwater_tier.locate import locate
 from headwater_tier.plan import TableLocation
 from headwater_tier.reader import TableReader
+from headwater_tier.remote_log_worker import Worker
 from headwater_tier.service.engine import Engine, build
 from headwater_tier.service.options import ServiceOptions
 from headwater_tier.typed.names import Kind, derived
-from headwater_tier.worker import Worker
 from whole_cluster import ServedCluster
 
 TIERED = {"remote.storage.enable": "true", "delta.interval.ms": "50"}

@@ -15,7 +15,7 @@ from headwater.wire.apis.k14_sync_group import SyncGroupRequest, SyncGroupRespon
 from headwater.wire.schema import SchemaError
 from headwater_broker.coordinator.common.shard import Now, Token
 from headwater_broker.coordinator.group.classic_group import CONSUMER
-from headwater_broker.coordinator.group.classic_protocol import MemberJoin, failed_join
+from headwater_broker.coordinator.group.classic_rebalance import MemberJoin, failed_join
 from headwater_broker.coordinator.group.consumer.change import Change
 from headwater_broker.coordinator.group.consumer.classic_protocol_data import (
     assignment_bytes,

@@ -1,8 +1,9 @@
 """A consumer group (KIP-848) and its members: Kafka's ConsumerGroup. Changed by replay only.
 
 The group's epoch rises with members, subscriptions and topics; the target assignment is computed
-for an epoch and has it; each member takes its part and then has it, too. What is not stored (timers
-beside it, whether topics changed) is built anew by a successor.
+for an epoch and has it; each member takes its part and then has it, too. `target` chooses the
+assignor. What is not stored (timers beside it, whether topics changed) is built anew by a
+successor.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from headwater_broker.coordinator.group.classic_group import (
     Member,
     reply_if_waiting,
 )
-from headwater_broker.coordinator.group.classic_protocol import failed_join
+from headwater_broker.coordinator.group.classic_rebalance import failed_join
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.consumer.classic_protocol_data import (
     assignment_bytes,

@@ -1,4 +1,5 @@
-"""`python -m headwater_tier.worker`: process of low priority that reads log tables for a broker.
+"""`python -m headwater_tier.remote_log_worker`: process of low priority that reads log tables for a
+broker.
 
 Requests and answers are frames of a 4-byte big-endian length and JSON, on stdin and stdout; EOF
 ends the process. Requests: `ranges` (tiered offsets), `build` (rebuild one row group as a file of

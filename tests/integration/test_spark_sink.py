@@ -262,7 +262,7 @@ def save_in_foreach_batch(pipeline: Pipeline, **options: str) -> StreamingQuery:
 def test_a_query_stops_while_its_commit_has_no_answer(
     spark: Any, served: ServedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    """Spark interrupts the commit of a sink; that of foreachBatch ends with its time limit."""
+    """Spark waits for the commit, which ends with its time limit."""
     pipeline = Pipeline(spark, served.bootstrap, "stopped", tmp_path)
     for topic in (pipeline.source, pipeline.target):
         served.do(lambda b, name=topic: b.create_topic(name, PARTITIONS))
@@ -282,7 +282,7 @@ def test_a_query_stops_while_its_commit_has_no_answer(
         return pipeline.start(**options)
 
     monkeypatch.setattr(sinks, "commit_epoch", silent)
-    query = start(**{"kafka.request.timeout.ms": "4000", "headwater.retry.timeout.ms": "4000"})
+    query = start(**{"kafka.request.timeout.ms": "2000", "headwater.retry.timeout.ms": "2000"})
     while not reached.wait(POLL_S):
         assert query.isActive, query.exception()
     query.stop()

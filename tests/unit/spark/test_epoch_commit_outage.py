@@ -54,7 +54,7 @@ def test_the_query_ends_in_time_and_its_next_run_learns_the_outcome(
     ]
     monkeypatch.setattr(sinks, "commit_epoch", unanswered)
     with impatient(served) as ended:
-        with pytest.raises(EpochOutcomeUnknownError, match="5 s.*the reply is lost"):
+        with pytest.raises(EpochOutcomeUnknownError, match=r"5 s.*the reply is lost"):
             commit_epoch(ended, results, batch_id=0)
         abort_epoch(ended, results)  # as Spark does after a commit that failed
     monkeypatch.undo()

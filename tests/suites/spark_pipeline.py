@@ -47,6 +47,7 @@ def settings(environment: Mapping[str, str]) -> dict[str, str]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.streaming.minBatchesToRetain": "100000",
         "spark.sql.codegen.wholeStage": "false",
+        "spark.python.authenticate.socketTimeout": "120s",
         "spark.driver.extraJavaOptions": JVM,
         "spark.executor.extraJavaOptions": JVM,
         **{f"spark.executorEnv.{name}": value for name, value in carried.items()},

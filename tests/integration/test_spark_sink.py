@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -24,10 +26,15 @@ from headwater_spark.sink.epoch_write import write_epoch
 from headwater_spark.sink.write_task import BUFFER_ROWS
 from integration.cluster import LocalCluster
 from integration.spark_sessions import spark_session
+from unit.client.served_broker import ServedBroker
+from unit.client.sink_broker import served
+
+__all__ = ["served"]
 
 pytestmark = pytest.mark.integration
 
 WAIT_S = 90
+POLL_S = 0.05
 PARTITIONS = 3
 long_case = partial(pytest.param, marks=pytest.mark.long)
 Batches = Iterator[pa.RecordBatch]
@@ -243,6 +250,52 @@ def test_a_query_may_be_stopped_at_any_moment(pipeline: Pipeline) -> None:
         query.stop()
     pipeline.run()
     assert pipeline.written() == pipeline.expected()
+
+
+def save_in_foreach_batch(pipeline: Pipeline, **options: str) -> StreamingQuery:
+    """The batch write of a micro-batch, exactly once by its sink id."""
+
+    def write(rows: DataFrame, _batch: int) -> None:
+        pipeline.save(rows, **{"headwater.sink.id": f"{pipeline.target}-sink", **options})
+
+    writer = pipeline.rows().writeStream.foreachBatch(write)
+    writer = writer.option("checkpointLocation", str(pipeline.checkpoint))
+    return writer.trigger(availableNow=True).start()
+
+
+@pytest.mark.parametrize("place", ["sink", pytest.param("foreachBatch", marks=pytest.mark.long)])
+def test_a_query_stops_while_its_commit_has_no_answer(
+    spark: Any, served: ServedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Spark waits for the commit, which ends with its time limit."""
+    pipeline = Pipeline(spark, served.bootstrap, "stopped", tmp_path)
+    for topic in (pipeline.source, pipeline.target):
+        served.do(lambda b, name=topic: b.create_topic(name, PARTITIONS))
+    pipeline.produce(30)
+    sinks, reached, answered = served.broker.services.sinks, threading.Event(), asyncio.Event()
+    commit = sinks.commit_epoch
+
+    async def silent(*arguments: Any, **options: Any) -> Any:
+        reply = await commit(*arguments, **options)
+        reached.set()
+        await answered.wait()
+        return reply
+
+    def start(**options: str) -> StreamingQuery:
+        if place == "foreachBatch":
+            return save_in_foreach_batch(pipeline, **options)
+        return pipeline.start(**options)
+
+    monkeypatch.setattr(sinks, "commit_epoch", silent)
+    query = start(**{"kafka.request.timeout.ms": "2000", "headwater.retry.timeout.ms": "2000"})
+    while not reached.wait(POLL_S):
+        assert query.isActive, query.exception()
+    query.stop()
+    assert not query.isActive
+    monkeypatch.undo()
+    served.do(lambda _: answered.set())
+    assert start().awaitTermination(WAIT_S)
+    assert pipeline.written("read_uncommitted") == pipeline.expected(), "the next start drained it"
 
 
 @pytest.mark.long

@@ -151,7 +151,7 @@ def free_port() -> int:
         return int(s.getsockname()[1])
 
 
-def wait_for_port(port: int, process: subprocess.Popen[bytes], timeout_s: float = 60) -> None:
+def wait_for_port(port: int, process: subprocess.Popen[bytes], timeout_s: float = 180) -> None:
     """Return once `port` accepts. Raises RuntimeError when the process ends before."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
@@ -238,6 +238,8 @@ class KafkaPeer:
                 )
         for port, process in zip(self.ports, self.processes, strict=True):
             wait_for_port(port, process)
+        if self.sasl_port is not None:  # Kafka opens its listeners one after the other
+            wait_for_port(self.sasl_port, self.processes[0])
         return self
 
     def restart(self) -> None:

@@ -123,7 +123,6 @@ def a_config_is_set_by_plan_and_confirmation(page: BrowserPage, url: str) -> Non
 
 
 @pytest.mark.long
-@pytest.mark.long  # a figure of a quiet machine
 def test_a_thousand_topics_are_listed_within_the_bars(
     cluster: LocalCluster, page: BrowserPage, tmp_path: Path
 ) -> None:

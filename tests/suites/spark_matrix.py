@@ -39,6 +39,8 @@ from suites.spark_judge import Finding
 from suites.spark_pipeline import BOTH, KINDS, SINK
 from suites.spark_query import (
     DRIVER,
+    EXECUTORS_MASTER,
+    PLACES,
     START_S,
     TASK,
     VICTIMS,
@@ -47,10 +49,11 @@ from suites.spark_query import (
     StuckError,
     Tail,
     hooked,
+    master_for,
 )
 
 ROWS = 200
-REACH_S = 120.0
+REACH_S = 240.0
 QUIET_S = 0.7
 KILLS_EVERY_S = (2.0, 12.0)
 STEPS: dict[str, tuple[str, ...]] = {
@@ -96,7 +99,9 @@ class Row(NamedTuple):
 
 
 @contextmanager
-def query_under_test(kind: str, plant: str = "") -> Iterator[tuple[QueryUnderTest, Tail]]:
+def query_under_test(
+    kind: str, plant: str = "", master: str = EXECUTORS_MASTER
+) -> Iterator[tuple[QueryUnderTest, Tail]]:
     """A cluster and a query of its own, with the first rows in the output."""
     with tempfile.TemporaryDirectory(prefix="spark-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -104,7 +109,7 @@ def query_under_test(kind: str, plant: str = "") -> Iterator[tuple[QueryUnderTes
         with (
             mock.patch.dict(os.environ, hooked(folder / "points")),
             LocalCluster(folder / "cluster", next_base_port(folder), BROKERS) as cluster,
-            QueryUnderTest(kind, folder, cluster, plant) as query,
+            QueryUnderTest(kind, folder, cluster, plant, master) as query,
             Tail(cluster.bootstrap, query.output) as tail,
         ):
             query.feed(ROWS)
@@ -145,12 +150,13 @@ def matrix(
     seconds: float = math.inf,
     report: Callable[[Row], None] = lambda _row: None,
 ) -> list[Row]:
-    """Run cells one after the other on one query, and judge the whole output after each; a row for
+    """Run cells one after the other on one query (in a Spark that the first one's victim exists
+    in), and judge the whole output after each; a row for
     each, also to `report`. It ends with the first cell that is not exact, as its output is the
     start of the next one. After so many seconds no cell begins."""
     rows: list[Row] = []
     end = time.monotonic() + seconds
-    with query_under_test(kind, plant) as (query, tail):
+    with query_under_test(kind, plant, master_for(cells[0].victim)) as (query, tail):
         query.wake_plant()
         for cell in cells:
             started = time.monotonic()
@@ -167,8 +173,8 @@ def matrix(
             if rows[-1].findings:
                 break
         print(
-            f"{kind}: {len(rows)} crashes, {query.restarts} restarts after a failure, "
-            f"{query.count} rows in, {len(query.points.commits())} epochs, "
+            f"{kind}: {len(rows)} crashes, {query.restarts + query.restarts_inside()} restarts "
+            f"after a failure, {query.count} rows in, {len(query.points.commits())} epochs, "
             f"{len(cells) - len(rows)} cells left out",
             flush=True,
         )
@@ -195,7 +201,8 @@ def random_kills(kind: str, minutes: float, seed: int, is_written: bool = False)
         said = (
             f"{sum(kills.values())} kills ("
             + ", ".join(f"{count} x {victim}" for victim, count in sorted(kills.items()))
-            + f"), {query.restarts} restarts after a failure, {query.count} rows: "
+            + f"), {query.restarts + query.restarts_inside()} restarts after a"
+            f" failure, {query.count} rows: "
         )
         print(f"{kind}, seed {seed}: {said}{_words(findings)}", flush=True)
         if is_written:
@@ -245,10 +252,12 @@ def _cells(kind: str, options: argparse.Namespace) -> list[Finding]:
 
     findings: list[Finding] = []
     end = time.monotonic() + options.seconds
-    while cells and time.monotonic() < end:
-        rows = matrix(kind, cells, seconds=end - time.monotonic(), report=report)
-        findings += [finding for row in rows for finding in row.findings]
-        cells = cells[len(rows) :]
+    for place in PLACES:
+        left = [cell for cell in cells if master_for(cell.victim) == place]
+        while left and time.monotonic() < end:
+            rows = matrix(kind, left, seconds=end - time.monotonic(), report=report)
+            findings += [finding for row in rows for finding in row.findings]
+            left = left[len(rows) :]
     return findings
 
 

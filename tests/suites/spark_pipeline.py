@@ -3,7 +3,9 @@
     python -m suites.spark_pipeline KIND SERVERS INPUT OUTPUT FOLDER MASTER
 
 KIND: `sink` (a streaming write to OUTPUT) or `both` (`exactly_once`: OUTPUT, its tens in
-OUTPUT-alerts, and a table). It runs until it is killed.
+OUTPUT-alerts, and a table). It runs until it is killed. A query that failed is started again in the
+same driver, as a new one costs most of a minute of CPU time; in a driver that `superseded` names,
+its failure ends the program.
 """
 
 from __future__ import annotations
@@ -14,11 +16,14 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from pyspark.sql import DataFrame
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.streaming import DataStreamWriter
 
 import headwater_spark
 from headwater_spark.sink.exactly_once import EpochWrites
+from headwater_spark.spark_session import has_ended
 
 SINK, BOTH = "sink", "both"
 KINDS = (SINK, BOTH)
@@ -26,6 +31,11 @@ ALERTS = "-alerts"
 TRIGGER = "300 milliseconds"
 MODULUS, FACTOR = 10_007, 7919
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SUPERSEDED = "superseded"
+"""A file in FOLDER: the process ids of drivers whose place another one has taken, one a line."""
+RESTARTED = "restarted"
+"""A file in FOLDER: a line for each query that was started again in its driver."""
+AGAIN_S = 1.0
 CARRIED = ("HEADWATER_SPARK_", "PYTHONPATH", "NUMBA_CACHE_DIR")
 
 
@@ -36,6 +46,8 @@ def settings(environment: Mapping[str, str]) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.streaming.minBatchesToRetain": "100000",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.python.authenticate.socketTimeout": "120s",
         "spark.driver.extraJavaOptions": JVM,
         "spark.executor.extraJavaOptions": JVM,
         **{f"spark.executorEnv.{name}": value for name, value in carried.items()},
@@ -49,11 +61,16 @@ def output_rows(stream: DataFrame) -> DataFrame:
     return stream.select(f.col("key").cast("string").alias("key"), text.alias("value"))
 
 
-def main(kind: str, servers: str, source: str, output: str, folder: str, master: str) -> None:
-    """Run the query; raises when it fails."""
-    os.environ["HEADWATER_SPARK_STARTED"] = str(int(time.time()))
-    spark = headwater_spark.session(master, delta=kind == BOTH, conf=settings(os.environ))
-    spark.sparkContext.setLogLevel("ERROR")
+def is_superseded(folder: Path) -> bool:
+    """Whether another driver has taken this one's place."""
+    path = folder / SUPERSEDED
+    return path.exists() and str(os.getpid()) in path.read_text().split()
+
+
+def query_of(
+    spark: SparkSession, kind: str, servers: str, source: str, output: str, folder: Path
+) -> DataStreamWriter:
+    """The query, not started yet."""
     stream = (
         spark.readStream.format("headwater")
         .option("kafka.bootstrap.servers", servers)
@@ -69,18 +86,35 @@ def main(kind: str, servers: str, source: str, output: str, folder: str, master:
         tx.topic(part.where("int(split(value, ':')[0]) % 10 = 0"), output + ALERTS)
 
     if kind == BOTH:
-        table = str(Path(folder) / "table")
+        table = str(folder / "table")
         both = headwater_spark.exactly_once(batch, bootstrap_servers=servers, table=table)
-        started = rows.writeStream.foreachBatch(both)
+        writer = rows.writeStream.foreachBatch(both)
     else:
-        started = rows.writeStream.format("headwater").option("kafka.bootstrap.servers", servers)
-        started = started.option("topic", output)
+        writer = rows.writeStream.format("headwater").option("kafka.bootstrap.servers", servers)
+        writer = writer.option("topic", output)
         if os.environ.get("HEADWATER_SPARK_PLANT") == "at-least-once":
-            started = started.option("headwater.delivery", "at-least-once")
-    checkpoint = str(Path(folder) / "checkpoint")
-    query = started.option("checkpointLocation", checkpoint).trigger(processingTime=TRIGGER).start()
-    print("started", query.runId, flush=True)
-    query.awaitTermination()
+            writer = writer.option("headwater.delivery", "at-least-once")
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+    return writer.trigger(processingTime=TRIGGER)
+
+
+def main(kind: str, servers: str, source: str, output: str, folder: str, master: str) -> None:
+    """Run the query, again and again; raises when it fails in a superseded driver."""
+    os.environ["HEADWATER_SPARK_STARTED"] = str(int(time.time()))
+    spark = headwater_spark.session(master, delta=kind == BOTH, conf=settings(os.environ))
+    spark.sparkContext.setLogLevel("ERROR")
+    while True:
+        query = query_of(spark, kind, servers, source, output, Path(folder)).start()
+        print("started", query.runId, flush=True)
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            if is_superseded(Path(folder)) or has_ended(spark):
+                raise
+            print("failed", error, flush=True)
+            with (Path(folder) / RESTARTED).open("a") as out:
+                out.write(f"{query.runId}\n")
+            time.sleep(AGAIN_S)
 
 
 if __name__ == "__main__":

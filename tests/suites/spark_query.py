@@ -21,13 +21,16 @@ from suites import judge, spark_judge, spark_processes
 from suites.clusters import create_topic
 from suites.killing import KillableProgram
 from suites.spark_judge import Finding, Output, Seen
-from suites.spark_pipeline import ALERTS, BOTH
+from suites.spark_pipeline import ALERTS, BOTH, RESTARTED, SUPERSEDED
 
 HOOKS = Path(__file__).parent / "spark_hooks"
-MASTER = "local-cluster[1,2,1024]"
+EXECUTORS_MASTER = "local-cluster[1,2,1024]"
+"""An executor with a JVM of its own, to be killed."""
+LOCAL_MASTER = "local[2,4]"
+"""The driver's JVM runs the tasks, each up to four times: half the CPU time of a start."""
 PARTITIONS = 4
-START_S = 600.0
-CATCH_UP_S = 240.0
+START_S = 900.0
+CATCH_UP_S = 420.0
 PLANTED_CATCH_UP_S = 90.0
 DECIDED_S = 180.0
 ZOMBIE_S = 60.0
@@ -36,7 +39,13 @@ DOWN_S = 1.0
 
 DRIVER, EXECUTOR, TASK = "driver", "executor", "task"
 BROKER, COORDINATOR, ZOOKEEPER, ZOMBIE = "broker", "coordinator", "zookeeper", "zombie"
+PLACES = (LOCAL_MASTER, EXECUTORS_MASTER)
 VICTIMS = (TASK, EXECUTOR, DRIVER, ZOMBIE, BROKER, COORDINATOR, ZOOKEEPER)
+
+
+def master_for(victim: str) -> str:
+    """The cheapest Spark that has such a victim."""
+    return EXECUTORS_MASTER if victim == EXECUTOR else LOCAL_MASTER
 
 
 def hooked(folder: Path) -> dict[str, str]:
@@ -121,9 +130,17 @@ class Tail:
 class QueryUnderTest:
     """A query that is killed and started again, with its cluster, its input and its output."""
 
-    def __init__(self, kind: str, folder: Path, cluster: LocalCluster, plant: str = "") -> None:
+    def __init__(
+        self,
+        kind: str,
+        folder: Path,
+        cluster: LocalCluster,
+        plant: str = "",
+        master: str = EXECUTORS_MASTER,
+    ) -> None:
         """`folder` has the points of the cluster's brokers in `points`."""
         self.kind, self.folder, self.cluster, self._plant = kind, folder, cluster, plant
+        self._master = master
         self.points = Points(folder / "points")
         self.source, self.output = f"{kind}-in", f"{kind}-out"
         self.count = self.restarts = self._programs = 0
@@ -149,7 +166,7 @@ class QueryUnderTest:
         self._programs += 1
         command = [
             *(sys.executable, "-m", "suites.spark_pipeline", self.kind, self.cluster.bootstrap),
-            *(self.source, self.output, str(self.folder), MASTER),
+            *(self.source, self.output, str(self.folder), self._master),
         ]
         local = self.folder / "local"
         environment = {"HEADWATER_SPARK_PLANT": self._plant, "SPARK_LOCAL_DIRS": str(local)}
@@ -178,6 +195,11 @@ class QueryUnderTest:
             if time.monotonic() > deadline:
                 raise StuckError(f"{what}: not within {timeout_s} s\n{self.program.last_words()}")
             time.sleep(POLL_S)
+
+    def restarts_inside(self) -> int:
+        """Queries that failed and were started again by their driver."""
+        path = self.folder / RESTARTED
+        return len(path.read_text().splitlines()) if path.exists() else 0
 
     def wake_plant(self) -> None:
         """Let the planted bug begin; then a query that stands still is soon given up."""
@@ -244,6 +266,8 @@ class QueryUnderTest:
         if self._zombie is None:
             return
         zombie, self._zombie = self._zombie, None
+        with (self.folder / SUPERSEDED).open("a") as out:
+            out.write(f"{zombie.pid}\n")
         zombie.signal(signal.SIGCONT)
         deadline = time.monotonic() + ZOMBIE_S
         while zombie.exit_code() is None and time.monotonic() < deadline:

@@ -77,12 +77,14 @@ class EpochPreparedError(EpochError):
 
 
 class EpochOutcomeUnknownError(EpochError):
-    """The brokers refuse to say whether the epoch is committed."""
+    """The brokers did not say, in time or at all, whether the epoch is committed."""
 
     explanation = (
-        "it may be committed or not, the brokers refuse to say. Write the epoch again with the "
-        "same sink and checkpoint: if it is committed, the coordinator says so. "
-        "headwater sinks show {sink} shows the last committed epoch"
+        "it may be committed or not, the brokers did not say. Nothing is lost, and nothing has to "
+        "be undone: once they answer, start the query again with the same checkpoint. It asks for "
+        "the outcome first, and writes nothing that is committed. headwater.retry.timeout.ms in "
+        "the options sits out longer outages; headwater sinks show {sink} shows the last committed "
+        "epoch"
     )
 
 

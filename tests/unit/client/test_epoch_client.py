@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -38,7 +39,7 @@ from headwater.wire.apis.k10003_abort_epoch import AbortEpochResponse
 from headwater.wire.apis.k10004_prepare_epoch import PrepareEpochResponse
 from headwater.wire.apis.k10005_epoch_heartbeat import EpochHeartbeatResponse
 from headwater.wire.apis.k10006_describe_sinks import DescribedSink, DescribeSinksResponse
-from headwater.wire.epoch_values import EpochStatus
+from headwater.wire.epoch_values import EpochStatus, SinkKind
 from headwater.wire.schema import Message, encode
 
 RUN = UUID(int=7)
@@ -203,13 +204,25 @@ def test_a_commit_follows_its_coordinator() -> None:
     assert (row.task, row.slot, row.producer_id, row.producer_epoch) == (0, 2, 900, 4)
 
 
-def test_a_lost_reply_of_a_commit_is_pursued_beyond_the_time_limit() -> None:
-    lost = [TimeoutError("no reply")] + [
-        code(CommitEpochResponse, ErrorCode.COORDINATOR_NOT_AVAILABLE) for _ in range(40)
-    ]
-    brokers = Brokers(*lost, committed())
-    assert brokers.client().commit(WRITER, [ME]) is True
+def unanswered() -> list[Answer]:
+    """A lost reply, and then no coordinator for longer than the time limit of 5 s."""
+    gone = code(CommitEpochResponse, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return [TimeoutError("no reply"), *[gone] * 40]
+
+
+def test_a_lost_reply_of_a_batch_writes_commit_is_pursued_beyond_the_time_limit() -> None:
+    brokers = Brokers(*unanswered(), committed())
+    assert brokers.client().commit(replace(WRITER, kind=SinkKind.BATCH), [ME]) is True
     assert brokers.clock.monotonic() > 10, "the time limit of 5 s never passed"
+
+
+def test_a_querys_commit_without_an_answer_is_given_up_in_time() -> None:
+    """Its next start asks for the outcome."""
+    said = "epoch 5 of sink 'sink': it may be committed or not.*start the query again.*5 s"
+    brokers = Brokers(*unanswered(), committed())
+    with pytest.raises(EpochOutcomeUnknownError, match=said):
+        brokers.client().commit(WRITER, [ME])
+    assert 5 <= brokers.clock.monotonic() < 10
 
 
 def test_a_commit_that_never_reached_a_coordinator_fails_in_time() -> None:
@@ -223,11 +236,8 @@ def test_a_commit_that_never_reached_a_coordinator_fails_in_time() -> None:
 
 
 def test_the_commit_of_a_prepared_epoch_is_given_up_in_time() -> None:
-    lost = [TimeoutError("no reply")] + [
-        code(CommitEpochResponse, ErrorCode.COORDINATOR_NOT_AVAILABLE) for _ in range(40)
-    ]
     with pytest.raises(KafkaTimeoutError, match="did not succeed within 5 s"):
-        Brokers(*lost, committed()).client().commit(WRITER, (), is_prepared=True)
+        Brokers(*unanswered(), committed()).client().commit(WRITER, (), is_prepared=True)
 
 
 def test_a_refusal_after_a_lost_reply_of_a_commit_is_an_unknown_outcome() -> None:

@@ -7,6 +7,7 @@ connection or a dead broker looks it up again, with pauses, until its time is up
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from typing import TypeVar
 
 from headwater.client.blocking.cluster import BlockingCluster
@@ -32,6 +33,17 @@ class OutcomeUnknownError(Exception):
     """A request that changes state may have been served, and the brokers do not say whether."""
 
 
+class Outcome(Enum):
+    """What the caller needs to know of a request that may have been served without an answer."""
+
+    ANY = "any"
+    """Nothing: it may be repeated at any later time. The last error is raised."""
+    TOLD = "told"
+    """That its outcome is unknown: OutcomeUnknownError at the end of the time limit."""
+    PURSUED = "pursued"
+    """Its outcome: it is repeated without a time limit until a response tells it."""
+
+
 class CoordinatorClient:
     """Calls the coordinators of keys: of transactional ids by default, or of groups."""
 
@@ -48,14 +60,14 @@ class CoordinatorClient:
         check: Callable[[R], None],
         *,
         timeout_s: float | None = None,
-        needs_outcome: bool = False,
+        outcome: Outcome = Outcome.ANY,
         cap: int | None = None,
     ) -> R:
         """The response of the key's coordinator; `check` raises the KafkaError that it carries.
 
-        `cap` is the highest version to use. With `needs_outcome` a request that may have been
-        served is repeated without a time limit, until a response tells its outcome. Raises
-        OutcomeUnknownError where repeating cannot help.
+        `cap` is the highest version to use. `outcome` decides what happens when the request may
+        have been served: raises OutcomeUnknownError at the end of the time limit, and where
+        repeating cannot help.
         """
         timer = self._cluster.retry_timer(type(request).__name__, timeout_s)
         is_unknown = False
@@ -76,14 +88,12 @@ class CoordinatorClient:
                     e = ConnectionError(f"an unreadable response: {e}")
                 try:
                     timer.pause_after(e)
-                except KafkaTimeoutError:
-                    if not (needs_outcome and is_unknown):
+                except KafkaError as end:
+                    if not is_unknown or outcome is Outcome.ANY:
                         raise
+                    if outcome is Outcome.TOLD or not isinstance(end, KafkaTimeoutError):
+                        raise OutcomeUnknownError(str(end)) from end
                     timer.restart()
-                except KafkaError as refusal:
-                    if needs_outcome and is_unknown:
-                        raise OutcomeUnknownError(str(refusal)) from refusal
-                    raise
 
     def broker_of(self, key: str) -> int:
         """The id of the broker that answered as the key's coordinator; -1 before a call."""

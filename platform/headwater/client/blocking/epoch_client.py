@@ -20,7 +20,11 @@ from typing import TypeVar
 
 from headwater.client.blocking.cluster import BlockingCluster
 from headwater.client.blocking.connection import BlockingConnection
-from headwater.client.blocking.coordinator import CoordinatorClient, OutcomeUnknownError
+from headwater.client.blocking.coordinator import (
+    CoordinatorClient,
+    Outcome,
+    OutcomeUnknownError,
+)
 from headwater.client.epoch_errors import (
     CheckpointMismatchError,
     EpochAbortedError,
@@ -60,7 +64,7 @@ from headwater.wire.apis.k10005_epoch_heartbeat import (
     EpochHeartbeatResponse,
 )
 from headwater.wire.apis.k10006_describe_sinks import DescribeSinksRequest, DescribeSinksResponse
-from headwater.wire.epoch_values import EpochStatus
+from headwater.wire.epoch_values import EpochStatus, SinkKind
 from headwater.wire.schema import Message
 from headwater.wire.sink_names import TICKETS_KEY, sink_key
 
@@ -211,13 +215,17 @@ class EpochClient:
         False: committed, but some partitions still wait for their markers.
 
         Raises an error only when the epoch is not committed, or another run has committed it and
-        gone on to the next one (CheckpointMismatchError, SinkFencedError): once a request may have
-        been served, it is repeated without a time limit until the coordinator tells its outcome.
-        The one exception is EpochOutcomeUnknownError: the brokers refuse to tell it.
+        gone on to the next one (CheckpointMismatchError, SinkFencedError), or when its outcome is
+        unknown: a request may have been served, and no broker tells. Then it depends on who may ask
+        again:
 
-        The commit of a prepared epoch ends with `retry_timeout_s`: whoever prepared it has its
-        decision elsewhere, and may ask again in any later run. It raises KafkaTimeoutError, and the
-        epoch is then prepared or committed.
+        - The epoch of a query: EpochOutcomeUnknownError after `retry_timeout_s`. The query's next
+          start writes the same epoch and learns the outcome before it writes a row.
+        - A batch write: it is repeated without a time limit, as nobody asks again. A write that
+          failed and was committed all the same would be written twice. EpochOutcomeUnknownError
+          only if the brokers refuse to tell the outcome.
+        - A prepared epoch: KafkaTimeoutError after `retry_timeout_s`. Whoever prepared it has its
+          decision elsewhere, and commits it again in any later run.
         """
         request = CommitEpochRequest(
             **writer.fields(),
@@ -226,7 +234,9 @@ class EpochClient:
             participants=_rows(participants),
         )
         try:
-            reply = self._ask(writer, request, CommitEpochResponse, needs_outcome=not is_prepared)
+            reply = self._ask(
+                writer, request, CommitEpochResponse, _needed(writer, is_prepared=is_prepared)
+            )
         except OutcomeUnknownError as e:
             raise epoch_error(
                 EpochOutcomeUnknownError,
@@ -287,15 +297,21 @@ class EpochClient:
         writer: EpochWriter,
         request: Message,
         reply_type: type[E],
-        needs_outcome: bool = False,
+        outcome: Outcome = Outcome.ANY,
     ) -> E:
         return self._coordinators.call(
             sink_key(writer.sink),
             request,
             reply_type,
             lambda reply: _check(writer, reply),
-            needs_outcome=needs_outcome,
+            outcome=outcome,
         )
+
+
+def _needed(writer: EpochWriter, *, is_prepared: bool) -> Outcome:
+    if is_prepared:
+        return Outcome.ANY
+    return Outcome.PURSUED if writer.kind == SinkKind.BATCH else Outcome.TOLD
 
 
 def _rows(participants: Sequence[Participant]) -> tuple[EpochParticipant, ...]:

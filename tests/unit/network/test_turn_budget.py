@@ -192,7 +192,7 @@ def test_replies_of_a_busy_turn_are_written_together_once_all_are_handled(
     async def run() -> None:
         async with SoloBroker(tmp_path) as broker:
             broker.create_topic("t")
-            connections = accepted(listener_of(broker, quiet_s=quiet_s), "123", seen)
+            connections = accepted(listener_of(broker, quiet_s=quiet_s, turn_s=1e9), "123", seen)
             for name, connection in zip("123", connections, strict=True):
                 arrive(connection)
                 seen.append(f"{name} came")

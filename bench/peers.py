@@ -238,6 +238,8 @@ class KafkaPeer:
                 )
         for port, process in zip(self.ports, self.processes, strict=True):
             wait_for_port(port, process)
+        if self.sasl_port is not None:  # Kafka opens its listeners one after the other
+            wait_for_port(self.sasl_port, self.processes[0])
         return self
 
     def restart(self) -> None:

@@ -96,7 +96,8 @@ class LocalCluster:
             broker.send(signal.SIGCONT)
         self.supervisor.stop(silent)
         self.supervisor = None
-        left = processes.of_cluster(self.directory)
+        # A broker that was killed is there until the kernel has freed its memory.
+        left = processes.wait_gone(processes.of_cluster(self.directory), WAIT_S)
         assert left == [], f"left running: {left}"
 
     def __enter__(self) -> LocalCluster:

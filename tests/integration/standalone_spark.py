@@ -85,8 +85,8 @@ class StandaloneSpark:
         try:
             with urllib.request.urlopen(page, timeout=READY_S) as reply:
                 return int(json.load(reply)["aliveworkers"])
-        except urllib.error.URLError:
-            return 0  # the page comes after the port
+        except (urllib.error.URLError, json.JSONDecodeError):
+            return 0  # the page comes after the port, and is empty until the master has begun
 
     def start_worker(self, host: NetworkHost) -> None:
         """Start the worker of a host; its executors end with it."""

@@ -39,7 +39,7 @@ def engine() -> str:
     return "\n".join(program) + CALL.format(rows=ROWS)
 
 
-@pytest.fixture(params=["kafka", "headwater"])
+@pytest.fixture(params=[pytest.param("kafka", marks=pytest.mark.long), "headwater"])
 def servers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "headwater":
         cluster: LocalCluster = request.getfixturevalue("shared_cluster")

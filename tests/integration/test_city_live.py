@@ -101,6 +101,7 @@ def test_three_captures_among_a_hundred_others_and_a_restart(city_cluster: Local
             producer.send(WATCH_INSTRUCTIONS, b'{"instruction_id": "bad", "action": "hunt"}')
             producer.flush(WAIT_S)
             city_cluster.wait_until(lambda: service.summary()["points"] == 4, "four points")
+            city_cluster.wait_until(lambda: bool(service.refused), "the refusal")
         assert "'hunt'" in service.refused[0]
         capture(200, wanted, THERE)  # while the service is down
         producer.flush(WAIT_S)

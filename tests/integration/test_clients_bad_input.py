@@ -227,6 +227,7 @@ def test_a_malformed_frame_closes_its_connection_only(
         assert receive(bystander, size) == first
 
 
+@pytest.mark.long
 def test_zookeeper_gone_and_back(start_cluster: Start) -> None:
     """Records flow on without it; control operations fail clearly, and work again after."""
     cluster = start_cluster(brokers=3)

@@ -53,6 +53,7 @@ def holders(servers: str) -> set[int]:
     return {i for topic in topics.values() for row in topic.partitions for i in row.replicas}
 
 
+@pytest.mark.long
 def test_brokers_come_and_go_under_load(run: Run, tmp_path: Path) -> None:
     servers = cluster_file.load(tmp_path / "d").bootstrap_servers
     with Admin(servers) as admin:

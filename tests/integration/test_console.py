@@ -29,7 +29,15 @@ WHEN_LISTED = f"""new Promise((listed) => {{
   look();
 }})"""
 WIDE, NARROW = 1280, 400
-PAGES = ("/", "/topics", "/topics/orders", "/topics/orders/configs", "/groups", "/brokers")
+PAGES = (
+    "/",
+    "/topics",
+    "/topics/orders",
+    "/topics/orders/configs",
+    "/groups",
+    "/share-groups",
+    "/brokers",
+)
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,9 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         peer.stop()
 
 
-@pytest.fixture(scope="module", params=["apache", "headwater"])
+@pytest.fixture(
+    scope="module", params=[pytest.param("apache", marks=pytest.mark.long), "headwater"]
+)
 def kafka(request: pytest.FixtureRequest) -> Iterator[str]:
     """`bootstrap_servers` of either broker."""
     if request.param == "apache":

@@ -13,13 +13,10 @@ from suites.parts import MissingPartError
 
 WORKER_KILLS = 6
 BROKER_KILLS = 2
-PYTHON_RECIPES = [
-    pytest.param(name, marks=[] if name == "SDK" else pytest.mark.long)
-    for name in recipes.RECIPES
-    if name != "Java"
-]
+PYTHON_RECIPES = [name for name in recipes.RECIPES if name != "Java"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("recipe", PYTHON_RECIPES)
 def test_killed_workers(start_cluster: Start, tmp_path: Path, recipe: str) -> None:
     _run(start_cluster, tmp_path, recipe)

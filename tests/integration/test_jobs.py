@@ -140,21 +140,32 @@ def test_enrich_writes_each_record_once(jobs: Jobs) -> None:
     names.write.format("delta").save(str(jobs.folder / "names"))
     arguments = ("plain", "named", "--table", str(jobs.folder / "names"), "--on", "carrier")
     arguments += ("--value-schema", DDL, "--checkpoint", str(jobs.folder / "checkpoint"))
-    assert jobs.document(enrich, *arguments, "--dry-run") == {"dry_run": True, "offsets": 20}
-    assert jobs.values("named") == []
     assert jobs.document(enrich, *arguments)["records"] == 20
     jobs.produce("plain", 20, 25)
-    assert jobs.document(enrich, *arguments, "--max-offsets", "3")["records"] == 5
-    assert jobs.document(enrich, *arguments)["records"] == 0
+    assert jobs.document(enrich, *arguments)["records"] == 5
     found = jobs.values("named")
     assert [row["id"] for row in found] == list(range(25))
     assert found[3] == {"id": 3, "carrier": "c0", "name": "Zero"}
     assert found[5] == {"id": 5, "carrier": "c2"}, "no row in the table"
+
+
+@pytest.mark.long
+def test_enrich_is_planned_bounded_and_passes_on_what_it_cannot_join(jobs: Jobs) -> None:
+    jobs.topics("plain-2", "named-2")
+    jobs.produce("plain-2", 0, 5)
+    names = jobs.spark.createDataFrame([("c0", "Zero")], "carrier STRING, name STRING")
+    names.write.format("delta").save(str(jobs.folder / "names"))
+    arguments = ("plain-2", "named-2", "--table", str(jobs.folder / "names"), "--on", "carrier")
+    arguments += ("--value-schema", DDL, "--checkpoint", str(jobs.folder / "checkpoint"))
+    assert jobs.document(enrich, *arguments, "--dry-run") == {"dry_run": True, "offsets": 5}
+    assert jobs.values("named-2") == []
+    assert jobs.document(enrich, *arguments, "--max-offsets", "3")["records"] == 5
+    assert jobs.document(enrich, *arguments)["records"] == 0
     with Producer(jobs.cluster.bootstrap) as producer:
-        producer.send("plain", b"\xff no json", key=b"m", headers=[("h", b"1")])
-        producer.send("plain", None, key=b"t")
+        producer.send("plain-2", b"\xff no json", key=b"m", headers=[("h", b"1")])
+        producer.send("plain-2", None, key=b"t")
     jobs.run(enrich, *arguments)
-    passed = jobs.records("named").where("key IN ('m', 't')").orderBy("key").collect()
+    passed = jobs.records("named-2").where("key IN ('m', 't')").orderBy("key").collect()
     assert [row.value and bytes(row.value) for row in passed] == [b"\xff no json", None]
     assert [(h.key, bytes(h.value)) for h in passed[0].headers] == [("h", b"1")]
 
@@ -193,6 +204,7 @@ def test_backfill_copies_history_and_tail(jobs: Jobs) -> None:
     assert jobs.table("copy").count() == 50
 
 
+@pytest.mark.long
 def test_compact_rewrites_small_files_of_topics_and_tables(jobs: Jobs) -> None:
     jobs.topics("small-files", partitions=1, **{"remote.storage.enable": "true"})
     for start in range(0, 30, 10):
@@ -237,6 +249,7 @@ def test_a_missing_topic_and_a_wrong_schema(jobs: Jobs) -> None:
     assert "--value-schema" in jobs.run(bronze_to_silver, *wrong, code=2)
 
 
+@pytest.mark.long
 def test_spark_submit_passes_on_the_exit_code_and_the_line(
     shared_cluster: LocalCluster, tmp_path: Path
 ) -> None:

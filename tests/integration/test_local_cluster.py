@@ -202,6 +202,7 @@ def test_ctrl_c_during_the_start_leaves_nothing(cli: Cli, options: tuple[str, ..
     assert not cli.directory.exists()
 
 
+@pytest.mark.long
 def test_brokers_are_added_to_a_running_cluster(cli: Cli) -> None:
     cli.up(1)
     cli.run("topics", "create", "kept")

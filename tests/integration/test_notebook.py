@@ -52,8 +52,11 @@ def test_it_is_stored_without_outputs_and_its_first_cell_is_short() -> None:
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert all(not cell.outputs and cell.execution_count is None for cell in code)
     assert len(code[0].source.splitlines()) <= FIRST_CELL_LINES_MAX
+    for number, cell in enumerate(code):
+        compile(cell.source, f"cell {number}", "exec")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(TIMEOUT_S + 30)
 @pytest.mark.usefixtures("environment")
 def test_every_cell_runs_twice(tmp_path: Path, free_base_port: int) -> None:

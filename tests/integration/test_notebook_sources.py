@@ -23,7 +23,9 @@ def test_each_ipynb_has_its_source_form(notebook: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_orders_run_twice(
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_orders_run_and_run_again(
+    times: int,
     shared_cluster: LocalCluster,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -35,7 +37,7 @@ def test_orders_run_twice(
     cells = code_cells(ORDERS.read_text())
     with spark_session("local[2]", delta=True) as spark:
         namespace = {"spark": spark, "__name__": "__main__"}
-        for _ in range(2):
+        for _ in range(times):
             for number, cell in enumerate(cells):
                 exec(compile(cell, f"{ORDERS.name}, cell {number}", "exec"), namespace)
             shown = capsys.readouterr().out

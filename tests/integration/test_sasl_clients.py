@@ -121,8 +121,14 @@ def java(mechanism: str, password: str, folder: Path) -> int:
     return int("t" in told.split())
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("client", ["librdkafka", "kafka_python", "aio", "java"])
+@pytest.mark.parametrize(
+    ("client", "mechanism"),
+    [
+        pytest.param(c, m, marks=pytest.mark.long if c == "java" and m != MECHANISMS[-1] else ())
+        for c in ("librdkafka", "kafka_python", "aio", "java")
+        for m in MECHANISMS
+    ],
+)
 def test_a_stock_client_logs_in_with_the_right_password_only(
     cluster: LocalCluster, tmp_path: Path, mechanism: str, client: str
 ) -> None:

@@ -37,6 +37,7 @@ getattr(PreparedTransaction.from_json(sys.argv[2]), sys.argv[3])(sys.argv[1])
 """
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
 _numbers = itertools.count()
+ON_KAFKA = [pytest.param(peer, marks=pytest.mark.long) for peer in ("kafka-v2", "kafka-v1")]
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaPeer]:
         peer.stop()
 
 
-@pytest.fixture(scope="module", params=["kafka-v2", "kafka-v1", "headwater"])
+@pytest.fixture(scope="module", params=[*ON_KAFKA, "headwater"])
 def servers(request: pytest.FixtureRequest) -> str:
     """`bootstrap_servers` of a cluster."""
     if request.param == "headwater":

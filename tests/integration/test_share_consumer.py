@@ -44,7 +44,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "share-groups.md"
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
 
 
-@pytest.fixture(scope="module", params=["headwater", "kafka"])
+@pytest.fixture(scope="module", params=["headwater", pytest.param("kafka", marks=pytest.mark.long)])
 def bootstrap(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[str]:

@@ -122,6 +122,7 @@ def test_an_interrupt_spares_the_brokers(start: Any, spark: Any) -> None:
     assert [b.pid for b in cluster.brokers] == pids
 
 
+@pytest.mark.long
 def test_a_folder_has_one_cluster_and_keeps_it(start: Any, spark: Any, tmp_path: Path) -> None:
     cluster = start()
     cluster_id = cluster.status()["cluster_id"]
@@ -172,6 +173,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.long
 def test_a_script_that_never_stops_its_cluster_ends_quietly(tmp_path: Path) -> None:
     """At spark.stop(), and up to the end of its JVM, which outlives the Python process."""
     data = tmp_path / "data"

@@ -134,6 +134,7 @@ def test_a_stream_goes_on_from_its_checkpoint(topics: Topics, tmp_path: Path) ->
     assert found == sorted([*EXPECTED, "new"])
 
 
+@pytest.mark.long
 def test_a_streaming_sink_is_exactly_once_and_shows_its_lag(topics: Topics, tmp_path: Path) -> None:
     query = (
         topics.stream()

@@ -166,6 +166,7 @@ def pipeline(
     return Pipeline(spark, shared_cluster.bootstrap, tmp_path, name)
 
 
+@pytest.mark.long
 def test_appends_and_two_topics_agree(pipeline: Pipeline) -> None:
     for start in (0, 50):
         pipeline.produce(start, start + 50)
@@ -195,7 +196,8 @@ def test_a_batch_may_leave_out_the_table_or_the_topics(pipeline: Pipeline) -> No
     assert pipeline.epochs() == [None, 0, None, 1, None, 2, None]
 
 
-@pytest.mark.parametrize("kind", [pytest.param("append", marks=pytest.mark.long), "merge"])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["append", "merge"])
 def test_a_crash_at_each_step(pipeline: Pipeline, kind: str) -> None:
     batch = pipeline.merged if kind == "merge" else pipeline.appended
     steps = ("before prepare", "after prepare", "before commit", "after commit")

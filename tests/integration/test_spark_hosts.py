@@ -28,7 +28,7 @@ from integration.network_hosts import HostNetwork, NetworkHost, network_hosts, r
 from integration.standalone_spark import StandaloneSpark
 from integration.workload import Workload
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 BROKERS = 3
 PARTITIONS = 6
@@ -127,7 +127,6 @@ def test_each_broker_has_a_host_of_its_own_and_comes_back_to_it(
     assert report.is_clean and not report.failed and report.acked, report
 
 
-@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_hosts_are_cut_off_and_come_back(start: Start, network: HostNetwork) -> None:
     """First a host whose processes run on, then one whose processes freeze until it is back."""

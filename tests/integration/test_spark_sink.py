@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -35,6 +36,7 @@ pytestmark = pytest.mark.integration
 WAIT_S = 90
 POLL_S = 0.05
 PARTITIONS = 3
+long_case = partial(pytest.param, marks=pytest.mark.long)
 Batches = Iterator[pa.RecordBatch]
 
 
@@ -198,6 +200,7 @@ def test_a_rewound_checkpoint_is_refused_with_the_remedy(pipeline: Pipeline) -> 
     assert pipeline.written() == pipeline.expected()
 
 
+@pytest.mark.long
 def test_another_query_on_the_sink_is_refused_until_it_takes_over(
     pipeline: Pipeline, tmp_path: Path
 ) -> None:
@@ -214,6 +217,7 @@ def test_another_query_on_the_sink_is_refused_until_it_takes_over(
     assert pipeline.written() == sorted(2 * pipeline.expected()), "a new query from the start"
 
 
+@pytest.mark.long
 def test_a_task_that_is_tried_again_writes_its_rows_once(pipeline: Pipeline) -> None:
     """Its first attempt sends a full buffer of rows before it fails."""
     count = 2 * (BUFFER_ROWS + 1000)
@@ -234,6 +238,7 @@ def test_a_batch_that_failed_is_written_whole_by_the_next_run(pipeline: Pipeline
     assert pipeline.written() == pipeline.expected()
 
 
+@pytest.mark.long
 def test_a_query_may_be_stopped_at_any_moment(pipeline: Pipeline) -> None:
     """Before the join, while tasks write, during the commit: the stops move through a batch."""
     for round_number in range(6):
@@ -293,6 +298,7 @@ def test_a_query_stops_while_its_commit_has_no_answer(
     assert pipeline.written("read_uncommitted") == pipeline.expected(), "the next start drained it"
 
 
+@pytest.mark.long
 def test_two_writes_of_one_batch_have_sinks_of_their_own(pipeline: Pipeline) -> None:
     second = f"{pipeline.target}-2"
     with Admin(pipeline.servers) as admin:
@@ -347,9 +353,9 @@ def test_a_sink_id_outside_of_a_query_is_refused(pipeline: Pipeline) -> None:
     ("column", "options", "words"),
     [
         ("double(string(value)) as value", {}, "column 'value' must be binary or string"),
-        ("value as valu", {}, "no column 'valu'"),
-        ("value", {"topic": "no-such-topic"}, "headwater topics create no-such-topic"),
-        ("value", {"headwater.delivry": "x"}, "did you mean 'headwater.delivery'"),
+        long_case("value as valu", {}, "no column 'valu'"),
+        long_case("value", {"topic": "no-such-topic"}, "headwater topics create no-such-topic"),
+        long_case("value", {"headwater.delivry": "x"}, "did you mean 'headwater.delivery'"),
     ],
 )
 def test_a_stream_that_cannot_be_written_is_refused_before_any_row_moves(

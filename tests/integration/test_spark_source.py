@@ -222,6 +222,7 @@ def test_tiering_once_and_again(topic: Topic) -> None:
     assert values(topic.table()) == expected(0, 600)
 
 
+@pytest.mark.long
 def test_the_union_read_has_no_gap_and_no_overlap_while_tiering_runs(topic: Topic) -> None:
     topic.produce(0, 300)
     assert values(topic.table()) == expected(0, 300)  # no table yet
@@ -260,6 +261,7 @@ def test_the_source_reads_long_history_from_the_table(
     assert offsets_doubled(rows) == 0
 
 
+@pytest.mark.long
 def test_the_command_line_tiers_until_sigterm(topic: Topic) -> None:
     topic.produce(0, 40)
     code = "import sys; from headwater.cli.main import main; sys.exit(main(sys.argv[1:]))"

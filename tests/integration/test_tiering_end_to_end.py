@@ -213,6 +213,7 @@ def test_a_leader_behind_its_table_begins_again_at_its_end(
     verify(cluster, topic)
 
 
+@pytest.mark.long
 def test_a_wiped_follower_comes_back_and_leads(cluster: LocalCluster, spark: Any) -> None:
     topic = "wiped"
     rows = tiered_and_cold(cluster, spark, topic)
@@ -292,6 +293,7 @@ def test_the_union_read_is_exact_while_tiering_and_producing_go_on(
     assert LogTable(job.location).snapshot.rows > 0
 
 
+@pytest.mark.long
 def test_a_table_that_cannot_be_written_is_one_clear_line(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:

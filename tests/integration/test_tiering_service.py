@@ -45,13 +45,14 @@ def service_pid(cluster: LocalCluster) -> int:
     return pids[0] if pids else -1
 
 
+@pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.long)])
 def test_a_topic_fills_its_table_and_kills_of_the_service_neither_lose_nor_double_a_record(
-    tiered: LocalCluster,
+    tiered: LocalCluster, kills: int
 ) -> None:
-    topic = create(tiered, "flights", PARTITIONS, delta_interval_ms="200")
+    topic = create(tiered, f"flights-{kills}", PARTITIONS, delta_interval_ms="200")
     with producing(tiered, topic, PARTITIONS) as acked:
         LocalCluster.wait_until(lambda: rows(tiered, topic) > 0, "the first rows", 90.0)
-        for _ in range(4):
+        for _ in range(kills):
             former, before = service_pid(tiered), rows(tiered, topic)
             os.kill(former, signal.SIGKILL)
             LocalCluster.wait_until(
@@ -72,5 +73,10 @@ def test_the_status_document_and_the_metrics_of_brokers_show_tiering(tiered: Loc
     topic = create(tiered, "shown", delta_interval_ms="200")
     with producing(tiered, topic, 1):
         LocalCluster.wait_until(lambda: rows(tiered, topic) > 0, "rows", 60.0)
-    reports = [r for b in range(3) for r in tiered.status(b)["tiering"] if r["topic"] == topic]
+
+    def reported() -> list[dict[str, Any]]:
+        return [r for b in range(3) for r in tiered.status(b)["tiering"] if r["topic"] == topic]
+
+    LocalCluster.wait_until(lambda: len(reported()) > 0, "the brokers' report")
+    reports = reported()
     assert len(reports) == 1 and reports[0]["state"] == "tiering"

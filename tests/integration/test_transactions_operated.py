@@ -246,6 +246,7 @@ def write_unverified(bootstrap: str, topic: str, producer: ProducerIdAndEpoch) -
     return asyncio.run(send())
 
 
+@pytest.mark.long
 def test_a_hanging_transaction_is_found_and_aborted(kafka: str) -> None:
     """As a broker before KIP-890 left it: the leader did not ask the coordinator."""
     topic = topic_of(kafka, "hangs")

@@ -221,13 +221,14 @@ PLANTED = (
         {"kill": 1.0, "slow": 1.0},
         supervised=1.0,
         down_s=(0.03, 0.3),
+        first_seed=1,
     ),
     Planted(
         "let an unknown directory lead",
         let_an_unknown_directory_lead,
         frozenset({"EmptyDiskNeverLeads"}),
         {"wipe": 1.0, "kill": 0.7},
-        first_seed=4,
+        first_seed=6,
     ),
     Planted(
         "forget removals at a failover",

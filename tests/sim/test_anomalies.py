@@ -14,7 +14,12 @@ from sim.world import run
 
 SEEDS = range(1)
 EVERY = (*ANOMALIES, *GROUP_ANOMALIES, *TOPIC_ANOMALIES, *EPOCH_ANOMALIES, *MEMBER_ANOMALIES)
-PLAYED = [(a, version) for a in EVERY for version in a.versions]
+PLAYED = [
+    pytest.param(a, version, marks=() if version == a.versions[-1] else pytest.mark.long)
+    for a in EVERY
+    for version in a.versions
+]
+"""In `make test` the newest transaction version that can have it."""
 
 
 @pytest.mark.parametrize(

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 from suites.rights_requests import GONE
 
-_SHARE_GROUP = (
-    "Of a group that is no share group Kafka knows empty offsets, and AlterShareGroupOffsets makes "
-    "it one; here the group must exist (GROUP_ID_NOT_FOUND)."
-)
-_MADE = "In Kafka AlterShareGroupOffsets has made it a share group before."
 _STATE_TOPIC = "Kafka was asked before its share coordinator had made its topic."
 _EMPTIED = "Not of rights: Kafka's log begins later by then (its run took longer)."
 _UNKNOWN = "Of an unknown topic: told as such here, INVALID_REQUEST by Kafka."
 MEANT = {
     "Metadata of all": _STATE_TOPIC,
     "ListConfigResources": _STATE_TOPIC,
-    "DescribeShareGroupOffsets": _SHARE_GROUP,
-    "AlterShareGroupOffsets": _SHARE_GROUP,
-    "DeleteShareGroupOffsets": _SHARE_GROUP,
-    f"DeleteGroups {GONE}": _MADE,
-    f"OffsetCommit {GONE}": _MADE,
-    "ListGroups": _MADE,
-    f"ShareGroupDescribe {GONE}": _MADE,
     "Fetch": _EMPTIED,
     "ReadShareGroupState": _UNKNOWN,
     "WriteShareGroupState": _UNKNOWN,

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ssl
 from functools import partial
 
-from headwater.config.listener_values import listener_properties
+from headwater.config.listener_values import listener_properties, listener_values
+from headwater.errors import UsageError
 from headwater.ports.credentials import NO_CREDENTIALS, Credentials, SaslExchange
 from headwater.security.client_keys import BY_NAME
 from headwater.security.client_security import MECHANISM, PROTOCOL, credentials_of
@@ -32,12 +33,25 @@ def broker_credentials(config: NodeConfig) -> Credentials:
 def client_keys_of(config: NodeConfig, protocol: SecurityProtocol) -> dict[str, str]:
     """The client's keys for the inter-broker listener, out of a broker's properties."""
     mechanism = config.values.string(INTER_BROKER_MECHANISM)
+    if protocol.uses_sasl:
+        _check_served(config, mechanism)
     properties = listener_properties(config.properties, config.inter_broker_listener, mechanism)
     found = {name: text for name, text in properties.items() if name in BY_NAME}
     if not protocol.uses_sasl:
         found = {name: text for name, text in found.items() if not name.startswith("sasl.")}
         return {**found, PROTOCOL: protocol.name}
     return {**found, PROTOCOL: protocol.name, MECHANISM: mechanism}
+
+
+def _check_served(config: NodeConfig, mechanism: str) -> None:
+    """Raises UsageError when the inter-broker listener refuses the brokers' own mechanism."""
+    listener = config.inter_broker_listener
+    served = listener_values(config.properties, listener).strings("sasl.enabled.mechanisms")
+    if mechanism not in served:
+        raise UsageError(
+            f"config {INTER_BROKER_MECHANISM}: {mechanism} is not among sasl.enabled.mechanisms of "
+            f"the listener {listener}: use one of {', '.join(served)}, or add {mechanism} there"
+        )
 
 
 class BrokerCredentials:

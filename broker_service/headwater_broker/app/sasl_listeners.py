@@ -85,8 +85,14 @@ def _login(source: _Source, module: LoginModule, needs: str, options: str) -> Ja
 
 
 def _plain(source: _Source) -> Mechanism:
-    login = _login(source, LoginModule.PLAIN, "its users", 'user_alice="her password"')
-    return PlainMechanism(login.users())
+    example = 'user_alice="her password"'
+    users = _login(source, LoginModule.PLAIN, "its users", example).users()
+    if not users:
+        raise UsageError(
+            f"config {source.jaas_key}: PLAIN on {source.listener} has no users, so nobody could "
+            f"log in; add {example}, or take PLAIN out of {ENABLED}"
+        )
+    return PlainMechanism(users)
 
 
 def _scram(source: _Source) -> Mechanism:
@@ -100,14 +106,15 @@ def _oauthbearer(source: _Source) -> Mechanism:
     """Refuses to start without keys, issuer and audience (CVE-2026-33557): each of them missing
     would let tokens of others in."""
     values, prefix = source.values, "sasl.oauthbearer."
-    for key in (f"{prefix}jwks.endpoint.url", f"{prefix}expected.issuer"):
-        if not values.string(key):
-            raise UsageError(f"config {key}: OAUTHBEARER on {source.listener} needs it; set it")
-    audiences = values.strings(f"{prefix}expected.audience")
-    if not audiences:
-        raise UsageError(
-            f"config {prefix}expected.audience: OAUTHBEARER on {source.listener} needs it; set it"
-        )
+    needed = {
+        "jwks.endpoint.url": "the https or file URL of the keys that sign tokens",
+        "expected.issuer": "the issuer that tokens name in `iss`",
+    }
+    for name, what in needed.items():
+        if not values.string(prefix + name):
+            raise _oauth_refusal(source, prefix + name, what)
+    if not values.strings(f"{prefix}expected.audience"):
+        raise _oauth_refusal(source, f"{prefix}expected.audience", "what tokens name in `aud`")
     options: Mapping[str, str] = {}
     if values.is_set(JAAS):
         options = parse_jaas(values.string(JAAS), f"config {source.jaas_key}").options
@@ -115,6 +122,13 @@ def _oauthbearer(source: _Source) -> Mechanism:
     builder = importlib.import_module("headwater_broker.app.oauth_listener")
     made: Mechanism = builder.oauthbearer(values, options, source.parts.clock)
     return made
+
+
+def _oauth_refusal(source: _Source, key: str, what: str) -> UsageError:
+    return UsageError(
+        f"config {key}: not set; OAUTHBEARER on {source.listener} lets nobody in without it: set "
+        f"it to {what}"
+    )
 
 
 def _gssapi(source: _Source) -> Mechanism:

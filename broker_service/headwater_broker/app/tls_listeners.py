@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import ssl
+import stat
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -83,6 +85,7 @@ def tls_settings(values: Values, name: str, now_ms: int) -> TlsSettings:
             f"listener {name}: {store.where}: the certificate of {certificate.subject} is not "
             f"valid before {certificate.not_before:%Y-%m-%d %H:%M:%S} UTC; check the clock"
         )
+    _warn_of_readers(values, name)
     return TlsSettings(
         context,
         mapper,
@@ -90,6 +93,14 @@ def tls_settings(values: Values, name: str, now_ms: int) -> TlsSettings:
         values.boolean("ssl.allow.dn.changes"),
         values.boolean("ssl.allow.san.changes"),
     )
+
+
+def _warn_of_readers(values: Values, name: str) -> None:
+    """Kafka starts with a key that everybody can read, and so does this broker."""
+    path = values.string("ssl.keystore.location")
+    if path and os.stat(path).st_mode & stat.S_IROTH:
+        logger.warning("listener %s: every user of this machine can read the private key in %s: "
+                       "chmod o-r it, and issue a new one", name, path)  # fmt: skip
 
 
 class _ListenerTls:

@@ -1,9 +1,9 @@
 """Appends to partitions led by this broker, and waits for their replication.
 
 Produce, coordinators and DeleteRecords all use it (in Kafka: `ReplicaManager.appendRecords` and
-`deleteRecords`). The fast path of Produce calls `Partition.append` itself and comes here only when
-it has to wait: an append with acks=1, or one whose high watermark has passed already, costs no
-object.
+`deleteRecords`). `Partition.check_append` refuses one whose ISR is too small. The fast path of
+Produce calls `Partition.append` itself and comes here only when it has to wait: an append with
+acks=1, or one whose high watermark has passed already, costs no object.
 
 `append_guarded` has an asynchronous stage before the append: the leader may have to ask another
 broker first, as for the batch that opens a transaction on a partition (KIP-890).

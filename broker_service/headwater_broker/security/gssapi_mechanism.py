@@ -43,7 +43,10 @@ class GssapiMechanism:
                 f"sasl.kerberos.service.name is {service}, but the principal is {principal}"
             )
         if not Path(key_table).is_file():
-            raise UsageError(f"sasl.jaas.config: there is no key table {key_table}")
+            raise UsageError(
+                f"sasl.jaas.config: there is no key table {key_table}: export the broker's key by "
+                "kadmin's ktadd, and name the file in keyTab"
+            )
         try:
             name = gssapi.Name(principal, gssapi.NameType.kerberos_principal)
             self.credentials: Any = gssapi.Credentials(

@@ -67,7 +67,8 @@ class Jwks:
         try:
             self.keys = VerificationKeys(read())
         except HeadwaterError as error:
-            raise UsageError(f"config {URL}: no keys: {error}") from error
+            told = str(error).removeprefix(f"config {URL}: ")
+            raise UsageError(f"config {URL}: no keys: {told}") from error
         self._failures = 0
         self._due_s = clock.monotonic() + times.interval_s
         self._unknown_due_s = clock.monotonic()

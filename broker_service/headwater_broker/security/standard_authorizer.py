@@ -22,7 +22,7 @@ def super_users(text: str) -> frozenset[str]:
     found = [part.strip() for part in text.split(";") if part.strip()]
     for principal in found:
         kind, colon, name = principal.partition(":")
-        if not (kind and colon and name):
+        if not (kind and colon and name) or ",User:" in name.replace(" ", ""):
             raise UsageError(
                 f"config super.users: {principal!r} is not Type:name: write User:name, "
                 "several with ; between them"

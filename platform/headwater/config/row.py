@@ -110,7 +110,8 @@ class ConfigKey:
         if self.choices:
             values = value if isinstance(value, tuple) else (value,)
             if any(v not in self.choices for v in values):
-                raise self._refusal(text, "use " + " or ".join(self.choices))
+                shown = " or ".join(choice or "nothing" for choice in self.choices)
+                raise self._refusal(text, f"use {shown}")
         listed = value if isinstance(value, tuple) and value != (EVERY,) else ()
         if self.items and not all(re.fullmatch(self.items, item) for item in listed):
             raise self._refusal(text, f"use {EVERY}, or items of the form {self.items}")

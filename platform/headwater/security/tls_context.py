@@ -179,7 +179,7 @@ def _load_key(context: ssl.SSLContext, store: KeyStore) -> None:
             context.load_cert_chain(path, password=_password(store))
     except ssl.SSLError as error:
         reason = _reason(error)
-        remedy = "check that the key and the chain belong together"
+        remedy = "the key or a certificate is damaged; issue both anew"
         if reason == "KEY_VALUES_MISMATCH":
             remedy = "the first certificate is not the private key's: put it first"
         elif store.password:

@@ -38,6 +38,7 @@ SECTIONS = (
         "Clients",
         (
             Entry("Groups", address("groups"), "g"),
+            Entry("Share groups", address("share-groups"), "h"),
             Entry("Transactions", address("transactions"), "x"),
         ),
     ),
@@ -52,7 +53,12 @@ SECTIONS = (
         ),
     ),
 )
-SINGULAR = {"group": "groups", "schema": "schemas", "transaction": "transactions"}
+SINGULAR = {
+    "group": "groups",
+    "schema": "schemas",
+    "share-group": "share-groups",
+    "transaction": "transactions",
+}
 """Pages of one thing, whose names can hold any character, are beside their lists."""
 
 

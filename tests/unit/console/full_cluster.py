@@ -6,6 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headwater.client.errors import kafka_error
+from headwater.client.share_group_values import (
+    ShareGroupDescription,
+    ShareMemberDescription,
+    SharePartitionOffset,
+)
 from headwater.client.transaction_values import (
     MarkerFailure,
     TransactionBlocker,
@@ -93,6 +98,8 @@ CONFIGS = {
 def full_admin(**answers: Any) -> FakeAdmin:
     """The admin; `answers` replace some."""
     member = MemberDescription(HOSTILE, HOSTILE, HOSTILE, HOSTILE, (TP,))
+    sharer = ShareMemberDescription(HOSTILE, 3, HOSTILE, HOSTILE, None, ("flights",), (TP,))
+    shared = ShareGroupDescription(HOSTILE, "Stable", 4, 4, "simple", (sharer,))
     group = GroupDescription(HOSTILE, "Stable", "consumer", HOSTILE, (member,))
     blocker = TransactionBlocker(
         "flights", 1, 900, 1000, 7, 0, 900, 1_700_000_000_000, False, 5_000, HOSTILE, "Ongoing",
@@ -113,6 +120,15 @@ def full_admin(**answers: Any) -> FakeAdmin:
             for name in names
         },
         "list_group_offsets": {TP: OffsetAndMetadata(900)},
+        "list_share_groups": [GroupListing(HOSTILE, "share", "Stable", "share")],
+        "describe_share_groups": lambda names: {
+            name: shared if name == HOSTILE else ShareGroupDescription(name, "Dead", 0, 0, "", ())
+            for name in names
+        },
+        "list_share_group_offsets": {
+            TopicPartition("flights", 0): SharePartitionOffset(-1, 0, None),
+            TP: SharePartitionOffset(900, 4, 57),
+        },
         "describe_configs": CONFIGS,
         "describe_log_dirs": {0: [LogDirDescription(HOSTILE, None, 10**9, 10**8, replica)], 1: []},
         "list_partition_reassignments": {TP: PartitionReassignment((0, 1), (1,), (0,))},

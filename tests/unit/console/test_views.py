@@ -24,6 +24,8 @@ PAGES = [
     address("topics", "flights", "configs", edit="cleanup.policy", set=True),
     address("groups"),
     address("group", id=HOSTILE),
+    address("share-groups"),
+    address("share-group", id=HOSTILE),
     address("transactions"),
     address("transactions", topic="flights", q=HOSTILE),
     address("transaction", id=HOSTILE),
@@ -225,6 +227,21 @@ def test_an_address_of_no_page_is_a_page_that_says_so() -> None:
     assert reply.status_code == 404
     assert "there is no page /console/goups" in reply.text and 'id="nav"' in reply.text
     assert browser.post(f"{ROOT}/goups").status_code == 404
+
+
+def test_a_share_group_shows_where_it_begins_and_what_is_not_settled() -> None:
+    text = Console(full_admin()).get("/share-group", id=HOSTILE)
+    at = address("topics", "flights", "messages", p=1, from_="offset", offset=900)
+    assert at.replace("&", "&amp;") in text and ">57<" in text and "not read yet" in text
+    assert "once its consumers are stopped" in text
+
+
+def test_share_groups_that_are_not_there_say_so() -> None:
+    reply = Console(full_admin()).browser.get(address("share-group", id="nobody"))
+    assert reply.status_code == 404
+    assert "there is no share group &#39;nobody&#39;" in reply.text
+    old = full_admin(list_share_groups=kafka_error(ErrorCode.UNSUPPORTED_VERSION, "key 76"))
+    assert "These brokers have no share groups" in Console(old).get("/share-groups")
 
 
 def test_what_holds_readers_names_the_transaction_and_the_group() -> None:

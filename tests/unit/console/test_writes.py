@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.client.admin.scram import ScramDeletion, ScramUpsertion
+from headwater.client.share_group_values import ShareGroupDescription
 from headwater.client.values import (
     GroupDescription,
     NewTopic,
@@ -137,7 +138,7 @@ def test_set_offsets_to_a_version_of_the_table(monkeypatch: pytest.MonkeyPatch) 
         asked.append((topic, at))
         return {0: 10, 1: 20, 2: 30}
 
-    monkeypatch.setattr("headwater_gateway.console.views.group_writes.table_ends", ends)
+    monkeypatch.setattr("headwater_gateway.console.views.group_offsets.table_ends", ends)
     fields = {"to": "version", "value": "7", "topic": "flights"}
     args = write(console(), "/group/offsets?id=app", fields, "alter_group_offsets")
     assert args[1][TP] == 20
@@ -166,6 +167,38 @@ def test_forget_a_topic_and_delete_a_group() -> None:
     args = write(page, "/group/forget?id=app", fields, "delete_group_offsets")
     assert args == ("app", [TP])
     assert write(console(), "/group/delete?id=app", {}, "delete_groups") == (["app"],)
+
+
+UNUSED = ShareGroupDescription("app", "Empty", 4, 4, "simple", ())
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "call", "wanted"),
+    [
+        ("offsets", {"to": "offset", "value": "500", "topic": "flights", "partitions": "1"},
+         "alter_share_group_offsets", ("app", {TP: 500})),
+        ("forget", {"topic": "flights"}, "delete_share_group_offsets", ("app", ["flights"])),
+        ("delete", {}, "delete_groups", (["app"],)),
+    ],
+)  # fmt: skip
+def test_changes_of_a_share_group(
+    path: str, fields: dict[str, str], call: str, wanted: tuple[Any, ...]
+) -> None:
+    page = console(
+        describe_share_groups={"app": UNUSED},
+        alter_share_group_offsets=lambda _group, rows: dict.fromkeys(rows),
+        delete_share_group_offsets=lambda _group, topics: dict.fromkeys(topics),
+    )
+    assert write(page, f"/share-group/{path}?id=app", fields, call) == wanted
+
+
+def test_a_share_group_with_members_stays() -> None:
+    page = Console(full_admin())
+    for path in ("offsets", "forget", "delete"):
+        reply = page.browser.post(
+            f"/console/share-group/{path}", params={"id": HOSTILE}, data={"topic": "flights"}
+        )
+        assert reply.status_code == 400 and "stop its consumers first" in reply.text
 
 
 def test_set_and_reset_a_config() -> None:

@@ -349,6 +349,22 @@ def test_described_as_it_is() -> None:
     assert (other.error_code, other.group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
 
 
+def test_offsets_that_are_altered_make_the_group() -> None:
+    driven = Driven()
+    offsets = driven.shard.shares.offsets
+    assert driven.replay(offsets.begun("g", driven.now, 1)) == []
+    driven.replay(offsets.alter("g", [("nix", 0, 5)], driven.now, 1))
+    assert driven.shard.shares.find("g") is None
+    with pytest.raises(KafkaError) as caught:
+        offsets.delete("g", ["t"], driven.now, 1)
+    assert caught.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+    change = driven.replay(offsets.alter("g", [("t", 0, 5)], driven.now, 1))
+    driven.replay(driven.shard.shares.begun("g", change.topics, driven.now, 1))
+    assert driven.replay(offsets.begun("g", driven.now, 1)) == [(T, 0)]
+    assert driven.group.is_empty
+    assert driven.loaded().groups.keys() == {"g"}
+
+
 def test_offsets_are_altered_and_deleted_of_empty_groups() -> None:
     driven = Driven()
     driven.beat("a", 0, "t")

@@ -5,25 +5,48 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 from deltalake import DeltaTable
 
-from headwater_tier.typed.compaction import FILES_MIN, due
-from headwater_tier.typed.derived_table import DerivedFile
+from headwater_tier.typed.compaction import FILES_MIN, compact_derived, due
+from headwater_tier.typed.derived_table import DerivedFile, DerivedTable
 from headwater_tier.typed.names import Kind, derived
-from typed_topic import TypedTopic
+from typed_topic import CLOCK, TypedTopic
+
+FEW = 4
 
 
-def test_small_files_become_one_that_is_sorted(tmp_path: Path) -> None:
-    topic = TypedTopic(tmp_path)
+def followed(folder: Path, files: int) -> TypedTopic:
+    """A topic whose table was sent so many files, each of a commit."""
+    topic = TypedTopic(folder)
     topic.configs["headwater.typed.cluster"] = "n"
-    for n in range(FILES_MIN):
+    for n in range(files):
         topic.produce(n % 2, {"n": -n}, {"n": n})
         topic.tier()
         topic.follow()
-    table = DeltaTable(derived(topic.location, Kind.TYPED).place.uri)
-    (path,) = table.file_uris()
-    found = pq.read_table(path).column("n").to_pylist()
-    assert found == sorted([*range(FILES_MIN), *(-n for n in range(FILES_MIN))])
+    return topic
+
+
+def numbers_of_the_only_file(topic: TypedTopic) -> list[int]:
+    (path,) = DeltaTable(derived(topic.location, Kind.TYPED).place.uri).file_uris()
+    found: list[int] = pq.read_table(path).column("n").to_pylist()
+    return found
+
+
+def test_small_files_become_one_that_is_sorted(tmp_path: Path) -> None:
+    topic = followed(tmp_path, FEW)
+    table = DerivedTable(derived(topic.location, Kind.TYPED))
+    clock, entropy = CLOCK, topic.entropy
+    replaced = compact_derived(table, ("n",), clock=clock, entropy=entropy, files_min=FEW)
+    assert replaced == FEW
+    assert numbers_of_the_only_file(topic) == sorted([*range(FEW), *(-n for n in range(FEW))])
+
+
+@pytest.mark.long
+def test_who_follows_a_topic_compacts_its_table_in_time(tmp_path: Path) -> None:
+    topic = followed(tmp_path, FILES_MIN)
+    wanted = sorted([*range(FILES_MIN), *(-n for n in range(FILES_MIN))])
+    assert numbers_of_the_only_file(topic) == wanted
     topic.produce(0, {"n": 1000})
     topic.tier()
     assert topic.follow().rows == 1

@@ -158,8 +158,7 @@ class ShareGroupService:
     async def summaries(
         self, group_id: str, wanted: Iterable[Partition] | None
     ) -> dict[Partition, ShareStateSummary | KafkaError]:
-        """The states of these share partitions; None: of all that have begun. Raises
-        GROUP_ID_NOT_FOUND."""
+        """The states of these share partitions; None: of all that have begun."""
         begun = cast(
             list[Partition],
             await self.coordinator.run(
@@ -181,8 +180,8 @@ class ShareGroupService:
     async def alter_offsets(
         self, group_id: str, wanted: Iterable[tuple[str, int, int]]
     ) -> tuple[Alteration, dict[SharePartitionKey, KafkaError]]:
-        """(what was altered or refused, what failed). Raises GROUP_ID_NOT_FOUND,
-        NON_EMPTY_GROUP."""
+        """(what was altered or refused, what failed). Raises NON_EMPTY_GROUP, and of a group of
+        another kind GROUP_ID_NOT_FOUND."""
         rows = list(wanted)
         change = cast(
             Alteration,

@@ -1,4 +1,5 @@
-"""The transaction coordinators of this broker, as the API handlers use them."""
+"""The transaction coordinators of this broker, as the API handlers use them. Their states and
+timeouts are in `shard`."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class ShareGroups:
         self._topics = topics
         self._settled_interval_ms = settled_interval_ms
         self._protocol = ShareProtocol(table, topics)
-        self.offsets = ShareOffsets(self.require, topics)
+        self.offsets = ShareOffsets(self.find, self.require, self.require_or_new, topics)
 
     def find(self, group_id: str) -> ShareGroup | None:
         """None: there is none of this kind."""
@@ -57,6 +57,13 @@ class ShareGroups:
         if group is None:
             raise not_a_share_group(group_id)
         return group
+
+    def require_or_new(self, group_id: str) -> ShareGroup:
+        """A new one where there is none: the records make the one that stays. Raises
+        GROUP_ID_NOT_FOUND for a group of another kind."""
+        if group_id not in self._table.groups:
+            return ShareGroup(group_id)
+        return self.require(group_id)
 
     # -- records
 
@@ -139,11 +146,8 @@ class ShareGroups:
         check(request)
         if request.epoch == LEAVE_EPOCH:
             return self._leave(request, token)
-        group = self.find(request.group_id)
-        if group is None:
-            if request.epoch != 0 or request.group_id in self._table.groups:
-                raise not_a_share_group(request.group_id)
-            group = ShareGroup(request.group_id)  # the records make the one that stays
+        joins = request.epoch == 0
+        group = (self.require_or_new if joins else self.require)(request.group_id)
         return self._protocol.heartbeat(group, request, now, token, self._settled_interval_ms())
 
     def _leave(self, request: ShareHeartbeat, token: Token) -> Decision:

@@ -62,17 +62,28 @@ class Deletion:
 
 
 class ShareOffsets:
-    """Commands on the share partitions of groups. They raise GROUP_ID_NOT_FOUND, and those that
-    change something NON_EMPTY_GROUP."""
+    """Commands on the share partitions of groups. Those that change something raise
+    GROUP_ID_NOT_FOUND and NON_EMPTY_GROUP."""
 
-    def __init__(self, require: Callable[[str], ShareGroup], topics: Topics) -> None:
+    def __init__(
+        self,
+        find: Callable[[str], ShareGroup | None],
+        require: Callable[[str], ShareGroup],
+        require_or_new: Callable[[str], ShareGroup],
+        topics: Topics,
+    ) -> None:
+        """Finders of groups: None, or GROUP_ID_NOT_FOUND, or a new group where there is none."""
+        self._find = find
         self._require = require
+        self._require_or_new = require_or_new
         self._topics = topics
 
     def begun(self, group_id: str, _now: Now, token: Token) -> Decision:
-        """Replies (topic id, partition) of every share partition whose state has begun."""
-        shares = self._require(group_id).shares
-        rows = [(t, i) for t, share in shares.initialized.items() for i in share.partitions]
+        """Replies (topic id, partition) of every share partition whose state has begun; none of a
+        group that is no share group, as Kafka does."""
+        group = self._find(group_id)
+        begun = {} if group is None else group.shares.initialized
+        rows = [(t, i) for t, share in begun.items() for i in share.partitions]
         return Decision().reply(token, sorted(rows))
 
     def alter(
@@ -82,8 +93,11 @@ class ShareOffsets:
         _now: Now,
         token: Token,
     ) -> Decision:
-        """`wanted`: (topic, partition, start offset). Replies an Alteration."""
-        group = self._empty(group_id)
+        """`wanted`: (topic, partition, start offset). Replies an Alteration.
+
+        It makes a group that does not exist, so that its first member starts from there.
+        """
+        group = _empty(self._require_or_new(group_id))
         change, out = Alteration(group.epoch + 1), Decision()
         for name, partition, start in wanted:
             known = self._topics.by_name(name)
@@ -101,7 +115,7 @@ class ShareOffsets:
 
     def delete(self, group_id: str, names: Iterable[str], _now: Now, token: Token) -> Decision:
         """Replies a Deletion of these topics."""
-        group = self._empty(group_id)
+        group = _empty(self._require(group_id))
         found, out = Deletion(), Decision()
         for name in names:
             known = self._topics.by_name(name)
@@ -113,7 +127,7 @@ class ShareOffsets:
 
     def delete_all(self, group_id: str, _now: Now, token: Token) -> Decision:
         """Replies a Deletion of everything: the group is to be deleted."""
-        group = self._empty(group_id)
+        group = _empty(self._require(group_id))
         found = Deletion(topics=group.shares.topics())
         return self._doom(group, found, Decision()).confirm(token, found)
 
@@ -145,10 +159,10 @@ class ShareOffsets:
             records.group_record(group.group_id, group.epoch + 1, group.metadata_hash)
         )
 
-    def _empty(self, group_id: str) -> ShareGroup:
-        group = self._require(group_id)
-        if not group.is_empty:
-            raise KafkaError(
-                ErrorCode.NON_EMPTY_GROUP, f"Group {group_id} has members: stop them first."
-            )
-        return group
+
+def _empty(group: ShareGroup) -> ShareGroup:
+    if not group.is_empty:
+        raise KafkaError(
+            ErrorCode.NON_EMPTY_GROUP, f"Group {group.group_id} has members: stop them first."
+        )
+    return group

@@ -1,4 +1,4 @@
-"""Finds the mirror in the other direction: what it wrote to the source came from the target.
+"""Keeps a record from going round: finds the mirror in the other direction, and what it wrote.
 
 After a failover the former source is mirrored to, and later the first direction runs again. Each
 mirror then leaves out what the other one wrote; a record never goes round.

@@ -1,4 +1,4 @@
-"""The micro-batches that `exactly_once` functions of this driver have finished. Pure.
+"""Refuses a second `exactly_once` function of one micro-batch. Pure.
 
 A run of a query never repeats a micro-batch that it has finished. So a second call with the same
 run, epoch and sink comes from another `exactly_once` function of the same foreachBatch. It would be

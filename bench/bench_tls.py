@@ -4,8 +4,8 @@
     fetch       1 MB at a time over SSL, two connections
     handshakes  complete mTLS handshakes, and the delay of a bystander's requests meanwhile
 
-For each the rate, the server's CPU seconds per unit, and the ratio Headwater / Kafka. Exit 1 when a
-bar is missed. `--seconds`, `--rounds`, `--only NAME`.
+For each the rate, the CPU ms per MB or per handshake of the server and of the load's processes, the
+ratio Headwater / Kafka. Exit 1 when a bar is missed. `--seconds`, `--rounds`, `--only NAME`.
 """
 
 from __future__ import annotations
@@ -47,10 +47,12 @@ FILL_S = 2.0
 
 @dataclass(frozen=True)
 class Figure:
-    """Work per second, CPU of the server per unit, and a bystander's delay at p99."""
+    """Work per second, CPU seconds of the server and of the load per unit, and a bystander's delay
+    at p99."""
 
     rate: float
     cpu: float
+    load_cpu: float
     delay_p99_ms: float = 0.0
 
 
@@ -230,7 +232,8 @@ def measure(peer: TlsPeer, files: Files, work: str, seconds: float) -> Figure:
     scale = 1.0 if work == "handshakes" else 1e-6
     total = scale * sum(row[unit] for row in rows)
     rate = sum(scale * row[unit] / row["seconds"] for row in rows)
-    return Figure(rate, spent / total, bystander.p99_ms())
+    beside = sum(row["cpu"] for row in rows)
+    return Figure(rate, spent / total, beside / total, bystander.p99_ms())
 
 
 def middle(figures: list[Figure]) -> Figure:
@@ -261,7 +264,8 @@ def main() -> int:
     parser.add_argument("--only", choices=("produce", "fetch", "handshakes"), action="append")
     options = parser.parse_args()
     table = Table(title="TLS on this machine: the middle of the rounds")
-    for column in ("work", "headwater", "kafka", "ratio", "CPU ratio", "p99 ms (ours, theirs)", ""):
+    for column in ("work", "headwater", "kafka", "ratio", "CPU ms (ours, theirs, load)",
+                   "CPU ratio", "p99 ms (ours, theirs)", ""):  # fmt: skip
         table.add_column(column)
     is_met = True
     with ExitStack() as stack:
@@ -284,6 +288,7 @@ def main() -> int:
                 f"{ours.rate:,.0f} {unit}",
                 f"{theirs.rate:,.0f} {unit}",
                 f"{ours.rate / theirs.rate:.2f}",
+                f"{1000 * ours.cpu:.2f}, {1000 * theirs.cpu:.2f}, {1000 * ours.load_cpu:.2f}",
                 f"{ours.cpu / theirs.cpu:.2f}",
                 f"{ours.delay_p99_ms:.1f}, {theirs.delay_p99_ms:.1f}",
                 told,

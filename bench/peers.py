@@ -151,7 +151,7 @@ def free_port() -> int:
         return int(s.getsockname()[1])
 
 
-def wait_for_port(port: int, process: subprocess.Popen[bytes], timeout_s: float = 60) -> None:
+def wait_for_port(port: int, process: subprocess.Popen[bytes], timeout_s: float = 180) -> None:
     """Return once `port` accepts. Raises RuntimeError when the process ends before."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:

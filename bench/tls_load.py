@@ -2,8 +2,9 @@
 
     tls_load.py produce|fetch|handshakes SECONDS ADDRESS CA CERTIFICATE [TOPIC PARTITION]
 
-It prints {"count": requests or handshakes, "bytes": of payload, "seconds": ...} as JSON. OpenSSL in
-this process does what the client of a real deployment does elsewhere: the same for both peers.
+It prints {"count": requests or handshakes, "bytes": of payload, "seconds": ..., "cpu": seconds} as
+JSON. OpenSSL in this process does what the client of a real deployment does elsewhere: the same for
+both peers.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def handshakes(address: str, tls: ssl.SSLContext, end: float) -> int:
 def main(work: str, seconds: str, address: str, ca: str, certificate: str, *where: str) -> None:
     """Run, print the figures."""
     tls, began = context(ca, certificate), time.monotonic()
-    end = began + float(seconds)
+    end, spent = began + float(seconds), time.process_time()
     count = payload = 0
     if work == "handshakes":
         with ThreadPoolExecutor(HANDSHAKE_THREADS) as pool:
@@ -128,7 +129,8 @@ def main(work: str, seconds: str, address: str, ca: str, certificate: str, *wher
                 count += 1
                 payload += sent or size
     took = time.monotonic() - began
-    print(json.dumps({"count": count, "bytes": payload, "seconds": took}))
+    row = {"count": count, "bytes": payload, "seconds": took, "cpu": time.process_time() - spent}
+    print(json.dumps(row))
 
 
 if __name__ == "__main__":

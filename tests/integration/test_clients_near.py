@@ -48,7 +48,11 @@ def librdkafka(bootstrap: str, rack: str) -> tuple[Poll, Callable[[], None]]:
     return poll, consumer.close
 
 
-@pytest.mark.parametrize("client", [kafka_python, librdkafka], ids=lambda c: c.__name__)
+@pytest.mark.parametrize(
+    "client",
+    [librdkafka, pytest.param(kafka_python, marks=pytest.mark.long)],
+    ids=lambda c: c.__name__,
+)
 def test_a_rack_is_read_from_its_follower_and_then_from_the_leader(
     client: Callable[[str, str], tuple[Poll, Callable[[], None]]], tmp_path: Path
 ) -> None:

@@ -104,6 +104,7 @@ def test_every_client_reads_a_compacted_topic_and_failovers_lose_nothing(
     assert latest(everything(cluster, topic)) == wanted
 
 
+@pytest.mark.long
 def test_committed_offsets_are_compacted_and_outlive_every_broker(start_cluster: Start) -> None:
     cluster = start_cluster(
         brokers=3,

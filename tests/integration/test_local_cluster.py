@@ -191,7 +191,7 @@ def test_a_refused_start_leaves_nothing(cli: Cli, tmp_path: Path) -> None:
     assert not cli.directory.exists()
 
 
-@pytest.mark.parametrize("options", [(), ("--foreground",)])
+@pytest.mark.parametrize("options", [(), pytest.param(("--foreground",), marks=pytest.mark.long)])
 def test_ctrl_c_during_the_start_leaves_nothing(cli: Cli, options: tuple[str, ...]) -> None:
     command = [HEADWATER, "up", *options, "--port", str(cli.port), "--dir", str(cli.directory)]
     process = subprocess.Popen(command)
@@ -281,6 +281,7 @@ def test_up_after_everything_was_killed_finds_the_data(cli: Cli) -> None:
     assert cli.run("topics", "list").stdout.split() == ["kept"]
 
 
+@pytest.mark.long
 def test_ctrl_c_during_foreground_leaves_nothing(cli: Cli) -> None:
     command = [HEADWATER, "up", "--foreground", "--brokers", "1", "--port", str(cli.port)]
     process = subprocess.Popen([*command, "--dir", str(cli.directory)], stdout=subprocess.PIPE)
@@ -292,6 +293,7 @@ def test_ctrl_c_during_foreground_leaves_nothing(cli: Cli) -> None:
     assert processes.of_cluster(cli.directory) == []
 
 
+@pytest.mark.long
 def test_a_killed_broker_comes_back_under_the_same_address(
     start_cluster: Callable[..., LocalCluster],
 ) -> None:
@@ -308,6 +310,7 @@ def test_a_killed_broker_comes_back_under_the_same_address(
     assert cluster.status(1)["broker_id"] == 1
 
 
+@pytest.mark.long
 def test_settings_are_kept_and_an_ensemble_of_others_is_used(cli: Cli, tmp_path: Path) -> None:
     cli.up(1)
     ensemble = f"127.0.0.1:{cli.port + 300}/second/one"

@@ -24,7 +24,10 @@ def kill_the_coordinator(cluster: LocalCluster) -> None:
     cluster.kill_broker(cluster.leader_of(OFFSETS_TOPIC, home))
 
 
-@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+@pytest.mark.parametrize(
+    "commit",
+    [pytest.param(True, id="commit"), pytest.param(False, id="abort", marks=pytest.mark.long)],
+)
 def test_pending_offsets_outlive_their_coordinator(start_cluster: Start, *, commit: bool) -> None:
     cluster = start_cluster(brokers=3)
     cluster.create_topic(TOPIC, 1, 3)

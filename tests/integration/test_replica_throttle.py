@@ -30,7 +30,7 @@ LATENCY_P50_MS = 25.0
 """Far above what it takes, and far below a pause of the quota."""
 
 
-@pytest.mark.parametrize("side", ["leader", "follower"])
+@pytest.mark.parametrize("side", ["leader", pytest.param("follower", marks=pytest.mark.long)])
 def test_a_catch_up_obeys_the_rate_and_replicas_in_sync_do_not_feel_it(
     tmp_path: Path, side: str
 ) -> None:

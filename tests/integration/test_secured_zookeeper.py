@@ -50,6 +50,7 @@ def test_a_new_cluster_leaves_no_open_znode(start_cluster: Start) -> None:
     assert_shut(cluster.zookeeper)
 
 
+@pytest.mark.long
 def test_an_open_cluster_is_secured_by_two_rolling_restarts(start_cluster: Start) -> None:
     cluster = start_cluster(brokers=2)
     cluster.create_topic("kept", replication_factor=2)

@@ -290,7 +290,9 @@ def measured(cluster: LocalCluster, topic: str) -> Iterator[str]:
         server.server_close()
 
 
-@pytest.mark.parametrize("width", [500, 800, 1100])
+@pytest.mark.parametrize(
+    "width", [500, *(pytest.param(width, marks=pytest.mark.long) for width in (800, 1100))]
+)
 def test_no_table_is_cut_in_a_narrow_window(
     shared_cluster: LocalCluster, tmp_path: Path, width: int
 ) -> None:

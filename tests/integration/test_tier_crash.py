@@ -19,6 +19,8 @@ from tier_log import location_at
 
 pytestmark = pytest.mark.integration
 
+WORST = ("half a file", "before the commit", "after the commit")
+"""The other steps differ less from one another than these do."""
 SCRIPT = Path(__file__).with_name("tier_process.py")
 
 
@@ -45,15 +47,26 @@ def check_table(folder: Path) -> None:
     assert rows.num_rows == sum(ROWS.values())
 
 
-@pytest.mark.parametrize("step", [step for step in STEPS if step != "none"])
+@pytest.mark.parametrize("step", WORST)
+def test_killed_around_a_commit_and_run_again(tmp_path: Path, step: str) -> None:
+    killed_at(tmp_path, step)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("step", [step for step in STEPS if step not in ("none", *WORST)])
 def test_killed_at_a_step_and_run_again(tmp_path: Path, step: str) -> None:
-    first = start(tmp_path, step, 10_000)
+    killed_at(tmp_path, step)
+
+
+def killed_at(folder: Path, step: str) -> None:
+    """Die at the step, run again: each row is in the table once."""
+    first = start(folder, step, 10_000)
     output, errors = first.communicate(timeout=120)
     assert (first.returncode, output) == (-signal.SIGKILL, ""), errors
-    again = start(tmp_path, "none", 10_000)
+    again = start(folder, "none", 10_000)
     output, errors = again.communicate(timeout=120)
     assert output == "done\n", errors
-    check_table(tmp_path)
+    check_table(folder)
 
 
 @pytest.mark.long

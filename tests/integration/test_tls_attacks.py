@@ -81,6 +81,7 @@ def with_limit(count: int, soft: int, hard: int, run: Callable[[], None]) -> Non
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.long
 def test_ten_million_bytes_that_are_no_tls_harm_nobody(tmp_path: Path) -> None:
     async def story() -> None:
         chance, sent, before = random.Random(25), 0, resident_mb()

@@ -22,8 +22,10 @@ RECEIVE_BYTES = 256 * 1024
 """Encrypted bytes that are received at once, into one buffer for all connections of a listener."""
 CERTIFICATES_MAX = 1000
 """Certificates of clients whose fields are kept: to read one takes as long as to verify it."""
-CHUNK_BYTES = 64 * 1024
-"""How much is encrypted at once: with 1 MB it takes twice the time, in fresh memory."""
+CHUNK_BYTES = 256 * 1024
+"""How much is encrypted at once, in about 0.2 ms. Per byte 64 KB cost a third more CPU, in system
+calls; 1 MB costs more too, in fresh memory. OpenSSL keeps a buffer of this size for each connection
+that has once sent as much."""
 
 
 def handshake_pool() -> ThreadPoolExecutor:

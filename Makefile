@@ -33,7 +33,7 @@ demo: setup ## The whole path on a real year of flights: brokers in Spark, Delta
 city: setup ## A day of a city's cameras: six flows over topics and Delta, proof (under 8 min; ARGS=--keep)
 	@$(BIN)/python jobs/city_demo.py $(ARGS)
 
-test: setup check unit integration ## Everything: check, unit and integration tests (20 to 25 min on two cores)
+test: setup check unit integration ## Everything: check, unit and integration tests (about half an hour on two cores)
 
 check: setup ## ruff, mypy, import contracts, house rules, two at a time
 	@$(MAKE) --output-sync=target -j 2 types rules style
@@ -57,7 +57,7 @@ integration: setup ## Tests with real processes, clients and Spark (ARGS= to pyt
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/integration \
 	  -m "not long and not integrations" $(ARGS)
 
-long: setup ## The tests that `make test` leaves out: minutes of kills under Spark, tiering races
+long: setup ## The tests that `make test` leaves out: minutes each, or a proof with other parameters
 	@$(BIN)/python -m pytest -q tests --ignore tests/tidy -m long $(ARGS)
 
 integrations: setup ## Flink, Storm, Hadoop, Streams, Connect, clients in Java, JavaScript, Go (JOB_KILLS=20 BROKER_KILLS=10)

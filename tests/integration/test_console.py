@@ -104,7 +104,7 @@ def keys_open_views_and_filter(page: BrowserPage, url: str) -> None:
     page.wait("document.readyState === 'complete'")
     page.type("/nothing-like-it")
     page.wait("document.querySelector('#list').innerText.includes('No topic matches')")
-    assert page.run("location.search") == "?q=nothing-like-it"
+    page.wait("location.search === '?q=nothing-like-it'")
     page.press("Escape")
     page.wait("document.querySelector('#list').innerText.includes('orders')")
 

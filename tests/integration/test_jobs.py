@@ -119,6 +119,7 @@ def test_bronze_to_silver_goes_on_where_it_stopped(jobs: Jobs) -> None:
     assert len({(row["_partition"], row["_offset"]) for row in rows}) == 36
 
 
+@pytest.mark.long
 def test_malformed_values_are_dropped_or_fail_the_run(jobs: Jobs) -> None:
     jobs.topics("malformed")
     jobs.produce("malformed", 0, 3)
@@ -170,6 +171,7 @@ def test_enrich_is_planned_bounded_and_passes_on_what_it_cannot_join(jobs: Jobs)
     assert [(h.key, bytes(h.value)) for h in passed[0].headers] == [("h", b"1")]
 
 
+@pytest.mark.long
 def test_enrich_refuses_a_table_that_would_repeat_records(jobs: Jobs) -> None:
     jobs.topics("once", "twice")
     names = jobs.spark.createDataFrame([("c0", "A"), ("c0", "B")], "carrier STRING, name STRING")
@@ -180,6 +182,7 @@ def test_enrich_refuses_a_table_that_would_repeat_records(jobs: Jobs) -> None:
     assert "no column id" in jobs.run(enrich, *arguments, "--on", "id", code=2)
 
 
+@pytest.mark.long
 def test_backfill_copies_history_and_tail(jobs: Jobs) -> None:
     """A part of the topic is in its Delta table, the rest only on the brokers."""
     configs = {"retention.ms": "-1", "remote.storage.enable": "true"}

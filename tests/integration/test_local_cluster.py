@@ -228,6 +228,7 @@ def test_brokers_are_added_to_a_running_cluster(cli: Cli) -> None:
     assert cli.run("topics", "list").stdout.split() == ["kept", "spread"]
 
 
+@pytest.mark.long
 def test_brokers_have_a_data_folder_on_each_disk(cli: Cli, tmp_path: Path) -> None:
     disks = [tmp_path / "disk1", tmp_path / "disk2"]
     asked = ("--set", "log.dirs=" + ",".join(map(str, disks)), "--port", str(cli.port))
@@ -244,6 +245,7 @@ def test_brokers_have_a_data_folder_on_each_disk(cli: Cli, tmp_path: Path) -> No
     assert [p["leader"] for p in described["partitions"]] == [0] * 4
 
 
+@pytest.mark.long
 def test_a_lost_zookeeper_is_not_replaced_by_an_empty_one(cli: Cli, tmp_path: Path) -> None:
     """A healthy cluster without topics came up, and producers created them again."""
     cli.up(2)

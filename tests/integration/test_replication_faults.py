@@ -44,6 +44,7 @@ def cluster(module_cluster: LocalCluster) -> Iterator[LocalCluster]:
     module_cluster.make_whole()
 
 
+@pytest.mark.long
 def test_a_cluster_that_tests_share_is_made_whole(cluster: LocalCluster) -> None:
     cluster.create_topic("shared", 3, 3)
     home = cluster.leader_of("shared")

@@ -240,6 +240,7 @@ def test_a_stock_client_goes_on_where_its_group_was(restored: Restored, client: 
             assert own == list(range(first, first + len(own)))
 
 
+@pytest.mark.long
 def test_new_records_are_above_all_old_ones_and_tiering_goes_on(restored: Restored) -> None:
     cluster = restored.cluster
     produce(cluster, "two", RECORDS + 50, first=RECORDS)

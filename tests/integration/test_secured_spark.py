@@ -148,6 +148,7 @@ def files_with(text: str, folder: Path) -> list[Path]:
     return [f for f in folder.rglob("*") if f.is_file() and text.encode() in f.read_bytes()]
 
 
+@pytest.mark.long
 def test_a_query_reads_and_writes_exactly_once_and_spark_keeps_no_secret(secured: Secured) -> None:
     checkpoint = secured.folder / "checkpoint"
     rows = secured.reader(secured.spark.readStream, "job-in")

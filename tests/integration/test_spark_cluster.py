@@ -282,6 +282,7 @@ def test_too_few_slots_fail_at_once(spark: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.long
 def test_the_error_of_a_broker_that_cannot_start_is_shown(start: Any, tmp_path: Path) -> None:
     broken = tmp_path / "data" / "broker-2" / "broken"
     broken.parent.mkdir(parents=True)

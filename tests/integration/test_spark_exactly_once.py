@@ -223,6 +223,7 @@ def test_a_batch_that_raises_writes_nothing(pipeline: Pipeline) -> None:
     pipeline.check(range(20))
 
 
+@pytest.mark.long
 def test_two_delta_writes_are_refused_and_a_missing_table_is_named(pipeline: Pipeline) -> None:
     def twice(rows: DataFrame, _epoch: int, tx: EpochWrites) -> None:
         tx.delta(rows)

@@ -190,6 +190,7 @@ def test_a_batch_whose_commit_spark_did_not_log_is_not_written_again(pipeline: P
     assert pipeline.written("read_uncommitted") == pipeline.expected(), "it was drained"
 
 
+@pytest.mark.long
 def test_a_rewound_checkpoint_is_refused_with_the_remedy(pipeline: Pipeline) -> None:
     for _ in range(2):
         pipeline.produce(30)
@@ -229,6 +230,7 @@ def test_a_task_that_is_tried_again_writes_its_rows_once(pipeline: Pipeline) -> 
     assert len(pipeline.written("read_uncommitted")) > count, "the first attempt had written rows"
 
 
+@pytest.mark.long
 def test_a_batch_that_failed_is_written_whole_by_the_next_run(pipeline: Pipeline) -> None:
     pipeline.produce(60)
     rows = pipeline.rows().mapInArrow(failing(b"7", attempts=99), "value binary")
@@ -366,6 +368,7 @@ def test_a_stream_that_cannot_be_written_is_refused_before_any_row_moves(
     assert pipeline.written("read_uncommitted") == []
 
 
+@pytest.mark.long
 def test_a_partition_out_of_range_is_refused_and_leaves_nothing(pipeline: Pipeline) -> None:
     rows = pipeline.batch(300).selectExpr("value", "int(value) % 4 as partition")
     with pytest.raises(PySparkException, match="'partition' holds 3; the topic has partitions 0"):

@@ -153,6 +153,7 @@ def test_an_idle_stream_makes_no_batches_and_lag_is_zero(topic: Topic) -> None:
     assert topic.spark.table("idle_stream").count() == 20
 
 
+@pytest.mark.long
 def test_limits_by_bytes_and_progress_as_group_offsets(topic: Topic) -> None:
     for start in range(0, 200, 50):  # a batch of records each: limits hold between batches
         topic.produce(start, start + 50)
@@ -181,6 +182,7 @@ def test_executors_have_what_tasks_need(spark: Any) -> None:
     assert report.ok and report.executors
 
 
+@pytest.mark.long
 def test_the_sink_writes_rows_where_they_belong(topic: Topic) -> None:
     rows = [(str(i), f"v{i}", [("h", b"x")] if i % 2 else None, i % 3) for i in range(200)]
     ddl = "key STRING, value STRING, headers ARRAY<STRUCT<key: STRING, value: BINARY>>,"
@@ -193,6 +195,7 @@ def test_the_sink_writes_rows_where_they_belong(topic: Topic) -> None:
     assert sum(r.headers is not None for r in found) == 100
 
 
+@pytest.mark.long
 def test_a_streaming_sink_between_two_topics(topic: Topic, tmp_path: Path) -> None:
     with Admin(topic.servers) as admin:
         admin.create_topics([NewTopic(f"{topic.name}-out", 2, 3)])

@@ -133,6 +133,7 @@ def test_process_all_available_has_what_was_written_just_before(topic: Topic) ->
         query.stop()
 
 
+@pytest.mark.long
 def test_a_batch_waits_for_the_least_offsets_of_a_trigger(topic: Topic) -> None:
     topic.produce(0, 5)
     query = (
@@ -239,6 +240,7 @@ def test_a_foreign_checkpoint_is_refused_before_any_row_moves(topic: Topic, tmp_
     assert query.read() == expected(0, 30)
 
 
+@pytest.mark.long
 def test_a_query_goes_on_where_a_version_of_the_table_ends(topic: Topic, tmp_path: Path) -> None:
     topic.produce(0, 50)
     tier(topic.spark, topic.name, bootstrap_servers=topic.servers)

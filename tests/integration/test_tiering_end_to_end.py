@@ -76,6 +76,7 @@ def spark() -> Iterator[Any]:
         yield session
 
 
+@pytest.mark.long
 def test_the_whole_path_of_every_kind_of_record(cluster: LocalCluster) -> None:
     topic, partitions = create(cluster, "whole", 3, file_delete_delay_ms="100"), 3
     produce(cluster, topic, 6_000)

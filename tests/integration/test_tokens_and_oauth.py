@@ -111,6 +111,7 @@ def test_a_token_logs_in_until_it_is_expired(cluster: LocalCluster) -> None:
         open_admin.create_delegation_token()
 
 
+@pytest.mark.long
 def test_kafkas_own_tool_makes_renews_and_ends_tokens(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:

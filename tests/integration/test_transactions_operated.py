@@ -61,7 +61,8 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
     return str(cluster.bootstrap)
 
 
-both = pytest.mark.parametrize("bootstrap", ["kafka", "ours"], indirect=True)
+BROKERS = [pytest.param("kafka", marks=pytest.mark.long), "ours"]
+both = pytest.mark.parametrize("bootstrap", BROKERS, indirect=True)
 
 
 def until(holds: Callable[[], Any], what: str) -> Any:

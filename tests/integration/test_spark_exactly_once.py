@@ -166,7 +166,6 @@ def pipeline(
     return Pipeline(spark, shared_cluster.bootstrap, tmp_path, name)
 
 
-@pytest.mark.long
 def test_appends_and_two_topics_agree(pipeline: Pipeline) -> None:
     for start in (0, 50):
         pipeline.produce(start, start + 50)

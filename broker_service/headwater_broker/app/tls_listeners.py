@@ -96,11 +96,15 @@ def tls_settings(values: Values, name: str, now_ms: int) -> TlsSettings:
 
 
 def _warn_of_readers(values: Values, name: str) -> None:
-    """Kafka starts with a key that everybody can read, and so does this broker."""
+    """Kafka starts with a key store that everybody can read, and so does this broker."""
     path = values.string("ssl.keystore.location")
-    if path and os.stat(path).st_mode & stat.S_IROTH:
-        logger.warning("listener %s: every user of this machine can read the private key in %s: "
-                       "chmod o-r it, and issue a new one", name, path)  # fmt: skip
+    try:
+        is_open = bool(path) and bool(os.stat(path).st_mode & stat.S_IROTH)
+    except OSError:
+        return  # replaced in this moment; the next renewal looks again
+    if is_open:
+        logger.warning("listener %s: every user of this machine can read the key store %s, which "
+                       "a password alone can protect: chmod o-r", name, path)  # fmt: skip
 
 
 class _ListenerTls:

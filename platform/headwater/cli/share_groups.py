@@ -184,8 +184,8 @@ def reset_offsets(
 ) -> int:
     """Let a share group begin at other offsets.
 
-    The group must have no members. Without --execute the new offsets are only shown. What was
-    accepted behind a new offset is delivered again.
+    The group must have no members; with --topic, one that does not exist is made. Without --execute
+    the new offsets are only shown. What was accepted behind a new offset is delivered again.
     """
     if to_earliest + to_latest + (to_datetime is not None) != 1:
         names = "--to-earliest, --to-latest, --to-datetime"
@@ -197,14 +197,14 @@ def reset_offsets(
     outcomes: Mapping[TopicPartition, KafkaError | None] = {}
     with open_admin(bootstrap_server, directory, timeout_ms) as admin:
         state = admin.describe_share_groups([group])[group].state
-        if state == DEAD:
+        if state == DEAD and all_topics:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"share group {group} does not exist")
         before = {tp: at.start_offset for tp, at in admin.list_share_group_offsets(group).items()}
         rows = sorted(before) if all_topics else expand(admin, wanted, "--topic")
         check_partitions(existing_topics(admin, {tp.topic for tp in rows}), rows)
         if not rows:
             raise UsageError(f"share group {group} has no offsets: give --topic TOPIC")
-        if state != "Empty":
+        if state not in ("Empty", DEAD):
             text = f"share group {group} is {state}: stop its consumers first"
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, text)
         offsets = _offsets_at(admin, rows, timestamp)

@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 from headwater.client.consumer_coordinator import ConsumerCoordinator, within
 from headwater.client.consumer_options import ConsumerOptions
+from headwater.client.core.classic_group import NO_GENERATION
 from headwater.client.engine_host import EngineHost, Started
 from headwater.client.group_membership import GroupMembership
 from headwater.client.steps import Steps, told
 from headwater.client.subscription_state import SubscriptionState
 from headwater.client.values import TopicPartition
 from headwater.clock import Clock
+from headwater.errors import KafkaError
 
 
 class ClassicCoordinator(ConsumerCoordinator):
@@ -44,7 +46,17 @@ class ClassicCoordinator(ConsumerCoordinator):
             yield from self._start_join()
         if self._join is not None and self._join.done():
             join, self._join = self._join, None
-            yield from self._finish_join(join.result())
+            if self._is_lost():  # while it joined
+                yield from self._give_up_lost()
+            try:
+                assigned = join.result()
+            except KafkaError:
+                self._classic.rejoin_needed = True  # the next poll tries again, and tells it again
+                raise
+            if self._classic.member.generation == NO_GENERATION:  # lost since the join
+                self._classic.rejoin_needed = True
+                return
+            yield from self._finish_join(assigned)
 
     def _start_join(self) -> Steps[None]:
         """Commit and, unless the assignors are cooperative, revoke everything; join on the loop."""
@@ -67,8 +79,6 @@ class ClassicCoordinator(ConsumerCoordinator):
         yield from self._lose()
 
     def _finish_join(self, assigned: list[TopicPartition]) -> Steps[None]:
-        if self._is_lost():  # while it joined
-            yield from self._give_up_lost()
         member, order = self._classic, self._state.order
         revoked = [tp for tp in order if tp not in assigned]
         added = [tp for tp in assigned if tp not in order]

@@ -56,6 +56,7 @@ class ConsumerCoordinator:
         self._chain = chain_of(options.interceptors)
         self._is_polling = False
         """True while steps of `poll` run, also after their caller was cancelled."""
+        self._is_leaving = False
 
     def subscribe(
         self,
@@ -91,6 +92,9 @@ class ConsumerCoordinator:
 
     def leave(self, reason: str) -> Steps[None]:
         """Commit if that is automatic, tell the listener, and leave the group."""
+        if self._is_leaving:  # the listener unsubscribes, too
+            return
+        self._is_leaving = True
         try:
             if self._is_lost():
                 yield from self._lose()
@@ -99,6 +103,7 @@ class ConsumerCoordinator:
                 if order := list(self._state.order):
                     yield from told(self._on_revoke, order)
         finally:
+            self._is_leaving = False
             yield from self._leave(reason)
 
     def _leave(self, reason: str) -> Steps[None]:
@@ -120,7 +125,8 @@ class ConsumerCoordinator:
 
     def _revoke(self, revoked: list[TopicPartition], *, keep: list[TopicPartition]) -> Steps[None]:
         yield from told(self._on_revoke, revoked)
-        self._assign(keep)
+        if self._state.is_subscribed:  # after the listener, too
+            self._assign(keep)
 
     def _lose(self) -> Steps[None]:
         """The partitions are others' already: nothing can be committed for them (KIP-429)."""

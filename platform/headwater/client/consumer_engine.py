@@ -167,11 +167,13 @@ class ConsumerEngine:
 
     def unsubscribe(self) -> Steps[None]:
         """See `Consumer.unsubscribe`."""
-        if self.coordinator is not None and self.state.is_subscribed:
-            yield Whole(self.coordinator.leave("unsubscribed"))
-        self.host.post(self.growth.stop)
-        self.state.type = SubscriptionType.NONE
-        self._assign([])
+        try:
+            if self.coordinator is not None and self.state.is_subscribed:
+                yield Whole(self.coordinator.leave("unsubscribed"))
+        finally:
+            self.host.post(self.growth.stop)
+            self.state.type = SubscriptionType.NONE
+            self._assign([])
 
     async def partitions_for(self, topic: str) -> int:
         """See `Consumer.partitions_for`; on the loop."""

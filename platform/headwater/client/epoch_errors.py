@@ -88,6 +88,15 @@ class EpochOutcomeUnknownError(EpochError):
     )
 
 
+class WriteOutcomeUnknownError(EpochOutcomeUnknownError):
+    """The brokers refused to say whether a batch write, which no query repeats, is committed."""
+
+    explanation = (
+        "the write may be committed or not, the brokers did not say, and writing its rows again "
+        "could double them. headwater sinks show {sink} tells: a last committed epoch is this write"
+    )
+
+
 class EpochsUnsupportedError(HeadwaterError):
     """The brokers have no epoch transactions: Apache Kafka, or an older Headwater."""
 

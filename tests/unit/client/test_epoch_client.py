@@ -22,6 +22,7 @@ from headwater.client.blocking.epoch_client import (
     Participant,
     SinkFencedError,
     SinkOwnedError,
+    WriteOutcomeUnknownError,
 )
 from headwater.client.errors import KafkaTimeoutError
 from headwater.errors import ErrorCode, KafkaError
@@ -244,6 +245,9 @@ def test_a_refusal_after_a_lost_reply_of_a_commit_is_an_unknown_outcome() -> Non
     denied = code(CommitEpochResponse, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     with pytest.raises(EpochOutcomeUnknownError, match="may be committed or not"):
         Brokers(TimeoutError("no reply"), denied).client().commit(WRITER, [ME])
+    batch = replace(WRITER, kind=SinkKind.BATCH)
+    with pytest.raises(WriteOutcomeUnknownError, match="headwater sinks show sink tells"):
+        Brokers(TimeoutError("no reply"), denied).client().commit(batch, [ME])
     with pytest.raises(KafkaError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
         Brokers(denied).client().commit(WRITER, [ME])
 

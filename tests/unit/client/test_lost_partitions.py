@@ -183,3 +183,111 @@ def test_the_async_face_awaits_its_last_listener(c: ServedCluster, protocol: str
     asyncio.run(asyncio.wait_for(work(), 2 * LIMIT_S))
     with Admin(c.bootstrap) as admin:
         assert {at.offset for at in admin.list_group_offsets(topic).values()} == {5}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_listener_that_raises_or_unsubscribes_leaves_nothing(
+    c: ServedCluster, protocol: str
+) -> None:
+    topic = f"odd-{protocol}"
+    make(c, topic)
+    calls: list[str] = []
+    with Consumer(**options_of(c, topic, protocol)) as consumer:
+
+        def raising(_: list[TopicPartition]) -> None:
+            raise RuntimeError("the listener's own")
+
+        consumer.subscribe(topic, on_revoke=raising)
+        poll_until(consumer, consumer.assignment)
+        with pytest.raises(RuntimeError, match="the listener's own"):
+            consumer.unsubscribe()
+        assert consumer.assignment() == []
+        with pytest.raises(IllegalStateError, match="nothing to poll"):
+            consumer.poll()
+
+        def unsubscribing(_: list[TopicPartition]) -> None:
+            calls.append("revoke")
+            consumer.unsubscribe()
+
+        consumer.subscribe(topic, on_revoke=unsubscribing)
+        poll_until(consumer, consumer.assignment)
+    assert calls == ["revoke"]
+    assert members_of(c, topic) == 0
+
+
+def members_of(c: ServedCluster, group: str) -> int:
+    with Admin(c.bootstrap) as admin:
+        return len(admin.describe_groups([group])[group].members)
+
+
+@pytest.mark.parametrize("protocol", ["eager", "cooperative"])
+def test_an_assignment_of_a_lost_membership_is_not_taken(c: ServedCluster, protocol: str) -> None:
+    """The member is removed between its join and the poll that would take the assignment."""
+    topic = f"dead-{protocol}"
+    make(c, topic)
+    story: list[tuple[str, int]] = []
+    with Consumer(**options_of(c, topic, protocol)) as consumer:
+        consumer.subscribe(
+            topic,
+            on_assign=lambda tps: story.append(("assign", len(tps))),
+            on_revoke=lambda tps: story.append(("revoke", len(tps))),
+            on_lost=lambda tps: story.append(("lost", len(tps))),
+        )
+        consumer.poll(0)  # begins to join
+        deadline = time.monotonic() + LIMIT_S
+        while not members_of(c, topic) or consumer.statistics().rebalances == 0:
+            assert time.monotonic() < deadline
+        assert consumer.group_metadata().generation_id > 0
+        remove_member(c, topic, protocol)
+        while consumer.group_metadata().generation_id > 0:
+            assert time.monotonic() < deadline
+        poll_until(consumer, consumer.assignment)
+        assert story == [("assign", 2)], "only that of the second membership"
+        assert members_of(c, topic) == 1
+
+
+def test_the_async_face_leaves_though_a_rebalance_runs(c: ServedCluster) -> None:
+    topic = "aio-busy"
+    make(c, topic)
+
+    async def work() -> None:
+        begun, go_on = asyncio.Event(), asyncio.Event()
+        async with AsyncConsumer(**options_of(c, topic, "consumer")) as consumer:
+
+            async def on_assign(_: list[TopicPartition]) -> None:
+                begun.set()
+                await go_on.wait()
+
+            await consumer.subscribe(topic, on_assign=on_assign)
+            reading = asyncio.create_task(consumer.getmany(20_000))
+            await begun.wait()
+            leaving = asyncio.create_task(consumer.unsubscribe())
+            await asyncio.sleep(0)
+            go_on.set()
+            await leaving
+            reading.cancel()
+            assert await asyncio.to_thread(members_of, c, topic) == 0
+
+    asyncio.run(asyncio.wait_for(work(), 2 * LIMIT_S))
+
+
+def test_an_async_listener_may_unsubscribe(c: ServedCluster) -> None:
+    topic = "aio-inside"
+    make(c, topic)
+
+    async def work() -> None:
+        left: list[bool] = []
+        async with AsyncConsumer(**options_of(c, topic, "consumer")) as consumer:
+
+            async def on_assign(_: list[TopicPartition]) -> None:
+                if not left:
+                    left.append(True)
+                    await consumer.unsubscribe()
+
+            await consumer.subscribe(topic, on_assign=on_assign)
+            while not left:
+                await consumer.getmany(20)
+            assert consumer.assignment() == []
+
+    asyncio.run(asyncio.wait_for(work(), 2 * LIMIT_S))
+    assert members_of(c, topic) == 0

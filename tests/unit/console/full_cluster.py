@@ -125,10 +125,7 @@ def full_admin(**answers: Any) -> FakeAdmin:
             name: shared if name == HOSTILE else ShareGroupDescription(name, "Dead", 0, 0, "", ())
             for name in names
         },
-        "list_share_group_offsets": {
-            TopicPartition("flights", 0): SharePartitionOffset(-1, 0, None),
-            TP: SharePartitionOffset(900, 4, 57),
-        },
+        "list_share_group_offsets": {TP: SharePartitionOffset(900, 4, 57)},
         "describe_configs": CONFIGS,
         "describe_log_dirs": {0: [LogDirDescription(HOSTILE, None, 10**9, 10**8, replica)], 1: []},
         "list_partition_reassignments": {TP: PartitionReassignment((0, 1), (1,), (0,))},

@@ -170,17 +170,18 @@ class ShareGroupVerbs:
     async def list_share_group_offsets(
         self, group: str
     ) -> dict[TopicPartition, SharePartitionOffset]:
-        """Where each partition of a share group begins: the records before are settled. Raises
-        GroupIdNotFoundError."""
+        """Where each partition of a share group begins: the records before are settled. Empty for a
+        group that does not exist, or is of another type."""
         return await self._share_groups.offsets(arguments.name("group", group))
 
     async def alter_share_group_offsets(
         self, group: str, offsets: ByPartition[OffsetAndMetadata | int]
     ) -> Outcomes:
-        """Let partitions begin at these offsets, of a share group without members; what was settled
-        or acquired behind them is forgotten. Partition -> None or its error.
+        """Let partitions begin at these offsets, of a share group without members, which is made if
+        it does not exist; what was settled or acquired behind them is forgotten. Partition -> None
+        or its error.
 
-        Raises NonEmptyGroupError, GroupIdNotFoundError.
+        Raises NonEmptyGroupError; GroupIdNotFoundError for a group of another type.
         """
         rows = arguments.offsets_by_partition(offsets)
         return await self._share_groups.alter_offsets(arguments.name("group", group), rows)

@@ -48,8 +48,12 @@ class TaskSteps:
         if isinstance(step, OnCaller):
             return await step.work
         if isinstance(step, Whole):
-            if self._whole is None:
-                self._whole = asyncio.create_task(self.run(step.steps))
+            if self.is_inside:  # a listener's call is a part of what runs
+                await self.run(step.steps)
+                return None
+            while self._whole is not None:
+                await self.settle()
+            self._whole = asyncio.create_task(self.run(step.steps))
             await self.settle()
             return None
         return await self._host.call(step)

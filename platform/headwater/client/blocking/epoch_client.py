@@ -34,6 +34,7 @@ from headwater.client.epoch_errors import (
     EpochsUnsupportedError,
     SinkFencedError,
     SinkOwnedError,
+    WriteOutcomeUnknownError,
     epoch_error,
     refusal,
 )
@@ -77,6 +78,7 @@ __all__ = [
     "EpochPreparedError",
     "EpochWriter",
     "EpochsUnsupportedError",
+    "WriteOutcomeUnknownError",
     "Participant",
     "SinkFencedError",
     "SinkOwnedError",
@@ -222,7 +224,7 @@ class EpochClient:
         - The epoch of a query: EpochOutcomeUnknownError after `retry_timeout_s`. The query's next
           start writes the same epoch and learns the outcome before it writes a row.
         - A batch write: it is repeated without a time limit, as nobody asks again. A write that
-          failed and was committed all the same would be written twice. EpochOutcomeUnknownError
+          failed and was committed all the same would be written twice. WriteOutcomeUnknownError
           only if the brokers refuse to tell the outcome.
         - A prepared epoch: KafkaTimeoutError after `retry_timeout_s`. Whoever prepared it has its
           decision elsewhere, and commits it again in any later run.
@@ -239,7 +241,9 @@ class EpochClient:
             )
         except OutcomeUnknownError as e:
             raise epoch_error(
-                EpochOutcomeUnknownError,
+                WriteOutcomeUnknownError
+                if writer.kind == SinkKind.BATCH
+                else EpochOutcomeUnknownError,
                 sink=writer.sink,
                 epoch=writer.epoch,
                 owner=writer.owner,

@@ -1,4 +1,4 @@
-"""The offsets that a form names: which partitions of a group, and to which offset each goes."""
+"""The offsets that the form of a group or share group names: which partitions, and to where."""
 
 from __future__ import annotations
 
@@ -9,15 +9,28 @@ from typing import Any
 
 from headwater import Admin
 from headwater.client.admin.client import EARLIEST, LATEST
-from headwater.client.values import TopicPartition
+from headwater.client.share_group_values import ShareGroupDescription
+from headwater.client.values import GroupDescription, TopicPartition
 from headwater.errors import UsageError
 from headwater_gateway.app.parts import Clients
 from headwater_gateway.console.fields import Fields
+from headwater_gateway.console.shown import counted
 from headwater_tier.locate import locate
 from headwater_tier.versions import ends_at
 
 TARGETS = ("earliest", "latest", "timestamp", "offset", "version")
 CLIENT_ID = "headwater-console"
+
+
+def check_no_members(kind: str, group: GroupDescription | ShareGroupDescription) -> None:
+    """Raises UsageError when a group, or a share group, has members."""
+    members = group.members
+    if members:
+        names = ", ".join(sorted({m.client_id for m in members})[:3])
+        raise UsageError(
+            f"{kind} {group.group_id!r} has {counted(len(members), 'member')} ({names}): stop its"
+            " consumers first"
+        )
 
 
 async def wanted_partitions(

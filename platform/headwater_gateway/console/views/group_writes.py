@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from starlette.requests import Request
 from starlette.routing import Route
@@ -14,7 +13,11 @@ from headwater_gateway.console.fields import Fields
 from headwater_gateway.console.plans import Change, Plan
 from headwater_gateway.console.shell import Shell
 from headwater_gateway.console.shown import counted
-from headwater_gateway.console.views.group_offsets import wanted_offsets, wanted_partitions
+from headwater_gateway.console.views.group_offsets import (
+    check_no_members,
+    wanted_offsets,
+    wanted_partitions,
+)
 from headwater_gateway.console.views.topic_writes import raise_first
 
 
@@ -37,7 +40,7 @@ class GroupWrites:
         group, given = request.query_params.get("id", ""), Fields(fields)
         clients = self._shell.clients(request)
         admin = clients.admin
-        await _check_empty(admin, group)
+        check_no_members("group", (await admin.describe_groups([group]))[group])
         committed = {tp: at.offset for tp, at in (await admin.list_group_offsets(group)).items()}
         wanted = await wanted_partitions(admin, given, committed)
         targets = await wanted_offsets(clients, given, wanted)
@@ -88,7 +91,7 @@ class GroupWrites:
         """Delete the group with its offsets."""
         group = request.query_params.get("id", "")
         admin = self._shell.clients(request).admin
-        await _check_empty(admin, group)
+        check_no_members("group", (await admin.describe_groups([group]))[group])
         offsets = await admin.list_group_offsets(group)
 
         async def apply(_secrets: Mapping[str, str]) -> str:
@@ -104,16 +107,6 @@ class GroupWrites:
             address("groups"),
             warnings=("Its consumers will start where auto.offset.reset says.",),
             is_dangerous=True,
-        )
-
-
-async def _check_empty(admin: Any, group: str) -> None:
-    members = (await admin.describe_groups([group]))[group].members
-    if members:
-        names = ", ".join(sorted({m.client_id for m in members})[:3])
-        raise UsageError(
-            f"group {group!r} has {counted(len(members), 'member')} ({names}): stop its consumers"
-            " first"
         )
 
 

@@ -19,7 +19,11 @@ from headwater_gateway.console.listing import Column, listing
 from headwater_gateway.console.plans import Change, Plan
 from headwater_gateway.console.shell import Shell, is_part
 from headwater_gateway.console.shown import counted
-from headwater_gateway.console.views.group_offsets import wanted_offsets, wanted_partitions
+from headwater_gateway.console.views.group_offsets import (
+    check_no_members,
+    wanted_offsets,
+    wanted_partitions,
+)
 from headwater_gateway.console.views.topic_writes import raise_first
 
 DEAD = "Dead"
@@ -90,7 +94,7 @@ class ShareGroupPages:
         group, given = request.query_params.get("id", ""), Fields(fields)
         clients = self._shell.clients(request)
         admin = clients.admin
-        await _check_empty(admin, group)
+        check_no_members("share group", await _described(admin, group))
         before = await _starts(admin, group)
         targets = await wanted_offsets(
             clients, given, await wanted_partitions(admin, given, before)
@@ -118,16 +122,13 @@ class ShareGroupPages:
         """Delete the deliveries of a topic."""
         group, topic = request.query_params.get("id", ""), Fields(fields).text("topic")
         admin = self._shell.clients(request).admin
-        await _check_empty(admin, group)
+        check_no_members("share group", await _described(admin, group))
         rows = {tp: at for tp, at in (await _starts(admin, group)).items() if tp.topic == topic}
         if not rows:
             raise UsageError(f"share group {group!r} has no offsets of topic {topic!r}")
 
         async def apply(_secrets: Mapping[str, str]) -> str:
-            outcomes = await admin.delete_share_group_offsets(group, [topic])
-            for error in outcomes.values():
-                if error is not None:
-                    raise error
+            raise_first(await admin.delete_share_group_offsets(group, [topic]))
             return f"Share group {group} has forgotten {topic}."
 
         changes = tuple(
@@ -147,7 +148,7 @@ class ShareGroupPages:
         """Delete the group with its deliveries."""
         group = request.query_params.get("id", "")
         admin = self._shell.clients(request).admin
-        await _check_empty(admin, group)
+        check_no_members("share group", await _described(admin, group))
         before = await _starts(admin, group)
 
         async def apply(_secrets: Mapping[str, str]) -> str:
@@ -176,16 +177,6 @@ async def _described(admin: Any, name: str) -> ShareGroupDescription:
         assert isinstance(error, GroupIdNotFoundError)
         raise error
     return found
-
-
-async def _check_empty(admin: Any, name: str) -> None:
-    members = (await _described(admin, name)).members
-    if members:
-        names = ", ".join(sorted({m.client_id for m in members})[:3])
-        raise UsageError(
-            f"share group {name!r} has {counted(len(members), 'member')} ({names}): stop its"
-            " consumers first"
-        )
 
 
 async def _starts(admin: Any, group: str) -> dict[TopicPartition, int]:

@@ -175,7 +175,7 @@ class TopicWrites:
         )
 
 
-def raise_first(outcomes: Mapping[TopicPartition, KafkaError | None]) -> None:
+def raise_first(outcomes: Mapping[Any, KafkaError | None]) -> None:
     """Raise the first error of these outcomes."""
     for error in outcomes.values():
         if error is not None:

@@ -126,7 +126,7 @@ PLANTED_TRANSACTIONS = (
         seen_by=frozenset({"CopiesAgreeWithOffsets"}),
         supervised=1.0,
         down_s=(0.03, 0.5),
-        first_seed=28,
+        first_seed=29,
     ),
     replace(
         _TRANSACTED,

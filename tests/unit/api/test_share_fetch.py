@@ -66,7 +66,7 @@ def test_a_fetch_waits_for_records_for_released_ones_and_for_expired_locks(tmp_p
         waiting = parked()
         assert await waiting == [(3, 3, 2)]  # its lock ends
 
-    share(tmp_path, story, share_record_lock_duration_ms=300)
+    share(tmp_path, story, share_record_lock_duration_ms=1_500)
 
 
 def test_a_parked_fetch_ends_at_its_time_and_with_its_connection(tmp_path: Path) -> None:

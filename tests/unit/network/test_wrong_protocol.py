@@ -19,7 +19,7 @@ from unit.network.test_tls_connection import secure
 
 
 def hints(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    return [r.getMessage() for r in caplog.records if r.name == WrongProtocolHints.__module__]
 
 
 async def plaintext_client(port: int) -> None:

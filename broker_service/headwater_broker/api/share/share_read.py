@@ -70,7 +70,8 @@ class ShareRead:
         partition = led.partition
         if offset < partition.log.local_log_start_offset:
             return most
-        return min(partition.read(offset, most, _isolation(led)).size_bytes, most)
+        # As much as an answer may take: within `most` bytes a batch that ends beyond is not read.
+        return min(partition.read(offset, self._bytes_left, _isolation(led)).size_bytes, most)
 
     def read(self, key: PartitionId, led: LedSharePartition, *, is_warm: bool = False) -> ShareRow:
         """The row of one partition; without records when there are none, or they are for `later`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlencode
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.routing import Route
@@ -62,11 +63,17 @@ def encoded(rows: dict[str, str]) -> str:
     return urlencode({k: v.encode("utf-8", "surrogatepass") for k, v in rows.items()})
 
 
-@settings(max_examples=1500, deadline=None)
-@given(
+ADDRESSES = (
     st.sampled_from(paths("GET")), TEXTS, st.dictionaries(st.sampled_from(NAMES), TEXTS, max_size=4)
-)
-def test_any_address_is_answered(path: str, part: str, query: dict[str, str]) -> None:
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("examples", [300, pytest.param(1500, marks=pytest.mark.long)])
+def test_any_address_is_answered(examples: int) -> None:
+    settings(max_examples=examples, deadline=None)(given(*ADDRESSES)(address_is_answered))()
+
+
+def address_is_answered(path: str, part: str, query: dict[str, str]) -> None:
     reply = CONSOLE.browser.get(f"{filled(path, part or 'x')}?{encoded(query)}")
     assert reply.status_code < 500 or reply.status_code in (502, 503), reply.text
 

@@ -82,8 +82,8 @@ def test_the_police_page_follows_a_car(city_cluster: LocalCluster, tmp_path: Pat
             producer.send(VEHICLES, value, key=PLATE)
             page.wait(f"document.querySelectorAll('[data-point]').length === {n + 1}")
         assert page.text("#points tr").startswith("00:20:00")  # the newest comes first
-        assert page.text("#track-said") == "3 captures, live"
-        assert page.run("document.querySelectorAll('#map .stop').length") == 3
+        page.wait("document.querySelector('#track-said').textContent === '3 captures, live'")
+        page.wait("document.querySelectorAll('#map .stop').length === 3")
         fill(page, "plate", HOSTILE)
         page.run("document.querySelector('#watch button').click()")
         page.wait("document.querySelectorAll('#instructions li').length === 2")

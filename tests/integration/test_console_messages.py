@@ -173,7 +173,7 @@ def test_sql_over_a_topic(url: str, page: BrowserPage) -> None:
     page.go(f"{url}/sql?q={quote('SELECT count(*) FROM range(100000000000), range(100000)')}")
     page.wait("!document.querySelector('[data-stop]').hidden")
     page.run("document.querySelector('[data-stop]').click()")
-    assert page.text("[data-state]") == "Stopped"
+    page.wait("document.querySelector('[data-state]').textContent === 'Stopped'")
     assert page.problems == []
 
 

@@ -88,7 +88,7 @@ def test_brokers_are_spread_restarted_and_stopped(start: Any, spark: Any, tmp_pa
     os.kill(second.executor_pid, signal.SIGKILL)
     wait_for(lambda: cluster.restarts == 2 and cluster.wait_ready(0))
     assert cluster.brokers[1].executor_id != second.executor_id
-    assert not alive(second.pid)
+    wait_for(lambda: not alive(second.pid))
     assert (tmp_path / "data" / "broker-1" / "drained").exists()
 
     assert cluster.bootstrap_servers == servers

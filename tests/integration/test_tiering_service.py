@@ -54,6 +54,7 @@ def test_a_topic_fills_its_table_and_kills_of_the_service_neither_lose_nor_doubl
         LocalCluster.wait_until(lambda: rows(tiered, topic) > 0, "the first rows", 90.0)
         for _ in range(kills):
             former, before = service_pid(tiered), rows(tiered, topic)
+            assert former > 0, "the service has ended by itself"
             os.kill(former, signal.SIGKILL)
             LocalCluster.wait_until(
                 lambda former=former: service_pid(tiered) not in (former, -1), "the restart", 60.0

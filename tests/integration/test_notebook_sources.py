@@ -19,13 +19,15 @@ ORDERS = NOTEBOOKS / "orders_on_databricks.py"
 def test_each_ipynb_has_its_source_form(notebook: Path) -> None:
     found = notebook.with_suffix(".py").read_text()
     assert found == source_form(notebook), "stale: run `python tests/notebook_sources.py`"
-    assert len(code_cells(found)) >= 5
+    cells = code_cells(found)
+    assert len(cells) >= 5
+    for number, cell in enumerate(cells):
+        compile(cell, f"{notebook.stem}, cell {number}", "exec")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_orders_run_and_run_again(
-    times: int,
+def test_orders_run_twice(
     shared_cluster: LocalCluster,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -37,7 +39,7 @@ def test_orders_run_and_run_again(
     cells = code_cells(ORDERS.read_text())
     with spark_session("local[2]", delta=True) as spark:
         namespace = {"spark": spark, "__name__": "__main__"}
-        for _ in range(times):
+        for _ in range(2):
             for number, cell in enumerate(cells):
                 exec(compile(cell, f"{ORDERS.name}, cell {number}", "exec"), namespace)
             shown = capsys.readouterr().out

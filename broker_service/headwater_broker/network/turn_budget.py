@@ -170,9 +170,9 @@ class TurnBudget:
         put_off = self._put_off
         try:
             for _ in range(len(put_off)):  # those that these add belong to the next turn
-                put_off.popleft().go_on()
                 if self._number == self._turns.number and self._time() >= self._deadline:
                     break
+                put_off.popleft().go_on()
         finally:
             self._goes_on = bool(put_off)
             if put_off:

@@ -348,3 +348,36 @@ def test_what_a_coordinator_on_this_broker_refuses_is_not_appended(tmp_path: Pat
         assert (client.log_end("t"), client.log_end("u")) == (1, 0)
 
     serve(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_where_the_coordinator_is_here_each_topic_needs_its_right(
+    tmp_path: Path, version: int
+) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t")
+        broker.create_topic("u")
+        client = Client(broker, c, version)
+        here = broker.services.verifier.enlistment = AnswersAtOnce()
+        denied = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1)
+        assert await client.send(data(0), ("u", data(0))) == [(NONE, 0), denied]
+        assert (client.log_end("t"), client.log_end("u")) == (1, 0)
+        assert here.asked == [{("t", 0)}]
+
+    tx = (Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "tx")
+    serve(tmp_path, scenario, Grants(tx, WRITES[0]))
+
+
+def test_where_the_coordinator_is_here_no_client_writes_to_an_internal_topic(
+    tmp_path: Path,
+) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t")
+        broker.create_topic("__consumer_offsets")
+        client = Client(broker, c)
+        broker.services.verifier.enlistment = AnswersAtOnce()
+        answers = await client.send(data(0), ("__consumer_offsets", data(0)))
+        assert answers == [(NONE, 0), (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)]
+        assert client.log_end("__consumer_offsets") == 0
+
+    serve(tmp_path, scenario)

@@ -135,14 +135,16 @@ class TransactionalProduce:
         request_error = request_error or self._transaction_error(view, frame)
         if request_error is None and self._appends_at_once(view, frame):
             return self._answer()
-        for field, key, entries in frame[3]:
-            topic_ids = self._peer.services.replicas.topic_ids
-            name = topic_ids.get(key, "") if isinstance(key, bytes) else key
-            for index, start, stop in entries:
-                row = Row(field, key, name, index)
-                self._rows.append(row)
-                self._enter(row, view, start, stop, request_error)
-        self._guard.put()
+        try:
+            for field, key, entries in frame[3]:
+                topic_ids = self._peer.services.replicas.topic_ids
+                name = topic_ids.get(key, "") if isinstance(key, bytes) else key
+                for index, start, stop in entries:
+                    row = Row(field, key, name, index)
+                    self._rows.append(row)
+                    self._enter(row, view, start, stop, request_error)
+        finally:
+            self._guard.put()  # an answered question that is left would be waited for again
         self._is_entered = True
         if not self._waiting:
             return self._answer()
@@ -203,7 +205,9 @@ class TransactionalProduce:
         usual: _UsualBatches | None = None
         for field, key, entries in frame[3]:
             name = services.replicas.topic_ids.get(key, "") if isinstance(key, bytes) else key
-            if name in INTERNAL_TOPICS or not allows(Operation.WRITE, ResourceType.TOPIC, name):
+            if not name or name in INTERNAL_TOPICS:
+                return None
+            if not allows(Operation.WRITE, ResourceType.TOPIC, name):
                 return None
             for index, start, stop in entries:
                 partition = hosted.get((name, index))

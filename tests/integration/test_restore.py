@@ -86,15 +86,18 @@ def read_confluent(bootstrap: str, group: str, topic: str, count: int) -> list[t
 
 def read_kafka_python(bootstrap: str, group: str, topic: str, count: int) -> list[tuple[int, int]]:
     consumer = kafka.KafkaConsumer(
-        topic,
         bootstrap_servers=bootstrap.split(","),
         group_id=group,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         max_poll_records=count,
     )
-    found: list[tuple[int, int]] = []
     deadline = time.monotonic() + WAIT_S
+    # A leader that assigns before it knows the topic gives everybody nothing for five minutes.
+    while not consumer.partitions_for_topic(topic):
+        assert time.monotonic() < deadline, f"{topic} is not known"
+    consumer.subscribe([topic])
+    found: list[tuple[int, int]] = []
     while len(found) < count and time.monotonic() < deadline:
         polled = consumer.poll(timeout_ms=200, max_records=count - len(found))
         found += [(r.partition, r.offset) for rows in polled.values() for r in rows]

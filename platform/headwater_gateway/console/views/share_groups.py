@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headwater.client.errors import GroupIdNotFoundError, kafka_error
+from headwater.client.errors import kafka_error
 from headwater.client.share_group_values import ShareGroupDescription, SharePartitionOffset
 from headwater.client.values import TopicPartition
 from headwater.errors import ErrorCode, KafkaError, UsageError
@@ -83,8 +84,8 @@ class ShareGroupPages:
         admin = self._shell.clients(request).admin
         group = await _described(admin, name)
         offsets = await admin.list_share_group_offsets(name)
-        readers = [tp for member in group.members for tp in member.assignment]
-        rows = [Row(tp, at, readers.count(tp)) for tp, at in sorted(offsets.items())]
+        readers = Counter(tp for member in group.members for tp in member.assignment)
+        rows = [Row(tp, at, readers[tp]) for tp, at in sorted(offsets.items())]
         lags = [row.at.lag for row in rows]
         lag = None if None in lags else sum(lag or 0 for lag in lags)
         return self._shell.page(request, "share_group.html", group=group, partitions=rows, lag=lag)
@@ -173,9 +174,7 @@ async def _described(admin: Any, name: str) -> ShareGroupDescription:
         found = (await admin.describe_share_groups([name]))[name]
     if found is None or found.state == DEAD:
         told = f"there is no share group {name!r}: Share groups, on the left, lists all"
-        error = kafka_error(ErrorCode.GROUP_ID_NOT_FOUND, told)
-        assert isinstance(error, GroupIdNotFoundError)
-        raise error
+        raise kafka_error(ErrorCode.GROUP_ID_NOT_FOUND, told)
     return found
 
 

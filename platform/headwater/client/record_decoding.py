@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from headwater.records.batch import BatchHeader
 from headwater.records.record import ColumnsDecoder, RecordColumns, decode_columns
@@ -12,10 +13,17 @@ RECORDS_BEFORE = 2_000
 load."""
 
 
+def _on_a_thread(work: Callable[[], None]) -> None:
+    """The caller's own thread may be that of an event loop."""
+    threading.Thread(target=work, name="headwater-decoder").start()
+
+
 class RecordDecoding:
     """Decodes the batches of one consumer; a `ColumnsDecoder`."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: Callable[[Callable[[], None]], None] = _on_a_thread) -> None:
+        """`start` runs what takes long, beside the caller."""
+        self._start = start
         self._decode: ColumnsDecoder = decode_columns
         self._left = RECORDS_BEFORE
 
@@ -23,8 +31,8 @@ class RecordDecoding:
         """See `headwater.records.record.decode_columns`."""
         if self._left > 0:
             self._left -= header.record_count
-            if self._left <= 0:  # on a thread: the caller's may be an event loop
-                threading.Thread(target=self.load, name="headwater-decoder").start()
+            if self._left <= 0:
+                self._start(self.load)
         return self._decode(data, header, start_offset)
 
     def load(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable
 
 from headwater.client.record_decoding import RECORDS_BEFORE, RecordDecoding
 from headwater.records.batch import HEADER_BYTES, BatchHeader, read_header
@@ -26,21 +26,12 @@ def test_what_is_read_is_the_same_before_and_after_numpy_is_loaded() -> None:
     assert decoding(payload, header, 60) == before == decode_columns(payload, header, 60)
 
 
-def test_numpy_is_loaded_once_and_only_for_many_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    loads: list[str] = []
-
-    class Immediate:
-        def __init__(self, target: object, name: str) -> None:
-            self.name = name
-
-        def start(self) -> None:
-            loads.append(self.name)
-
-    monkeypatch.setattr("headwater.client.record_decoding.threading.Thread", Immediate)
+def test_numpy_is_loaded_once_and_only_for_many_records() -> None:
+    loads: list[Callable[[], None]] = []
     payload, header = batch(RECORDS_BEFORE // 2)
-    decoding = RecordDecoding()
+    decoding = RecordDecoding(loads.append)
     decoding(payload, header, 0)
     assert loads == []
     for _ in range(3):
         decoding(payload, header, 0)
-    assert loads == ["headwater-decoder"]
+    assert loads == [decoding.load]

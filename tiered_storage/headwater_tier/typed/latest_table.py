@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater_tier.delta import TableStateError, table_exists
-from headwater_tier.plan import TableLocation
 from headwater_tier.schema import PARTITIONS
+from headwater_tier.table_names import TableLocation
 from headwater_tier.typed.columns import (
     KEY,
     TOMBSTONE,
@@ -31,8 +31,7 @@ from headwater_tier.typed.compaction import compact_derived
 from headwater_tier.typed.decoding import DeclarationError
 from headwater_tier.typed.derived_files import in_schema, read_derived, stats_columns, write_derived
 from headwater_tier.typed.derived_table import DerivedChange, DerivedTable, Merge
-from headwater_tier.typed.names import Kind, derived
-from headwater_tier.typed.newest import (
+from headwater_tier.typed.latest_row import (
     GROWTHS,
     LSN,
     OP,
@@ -45,6 +44,7 @@ from headwater_tier.typed.newest import (
     placeholder,
     quoted,
 )
+from headwater_tier.typed.names import Kind, derived
 from headwater_tier.typed.rewriting import rewrite
 from headwater_tier.typed.typed_table import STATS_PROPERTY, base_properties
 

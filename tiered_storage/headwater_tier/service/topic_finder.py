@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from headwater.client.blocking.broker_metadata import BrokerMetadata, Topic
 from headwater.client.core.metadata import NO_LEADER
 from headwater.config.rows_tables import TABLE_ROWS
-from headwater_tier.locate import BROKER_URI_KEY, ENABLE_KEY, TOPIC_URI_KEY
-from headwater_tier.plan import NO_LIMIT, Limits, TableLocation
-from headwater_tier.table_names import table_uri
+from headwater_tier.retention import NO_LIMIT, Limits
+from headwater_tier.table_location import BROKER_URI_KEY, ENABLE_KEY, TOPIC_URI_KEY
+from headwater_tier.table_names import TableLocation, table_uri
 
 INTERVAL_KEY = "delta.interval.ms"
 INTERVAL_DEFAULT_MS = 3_000

@@ -7,9 +7,8 @@ from uuid import UUID
 
 import pytest
 
+from headwater_tier.compaction import DAY_MS, HOUR_MS, L1_BYTES_TARGET, QUIET_MS, plan_fold
 from headwater_tier.delta import LiveFile
-from headwater_tier.fold import QUIET_MS, plan_fold
-from headwater_tier.table_maintenance import DAY_MS, HOUR_MS, L1_BYTES_TARGET
 from headwater_tier.table_names import data_file
 
 NOON_MS = 20_000 * DAY_MS + DAY_MS // 2

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from headwater.errors import KafkaError
 from headwater_broker.coordinator.common.shard import Token
-from headwater_broker.coordinator.transaction.decisions import (
+from headwater_broker.coordinator.transaction.outcomes import (
     Busy,
     Changed,
     InitializedProducer,

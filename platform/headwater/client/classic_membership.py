@@ -26,7 +26,7 @@ from headwater.wire.schema import SchemaError
 JOIN_MARGIN_MS = 5_000
 
 
-class GroupMembership(GroupLink):
+class ClassicMembership(GroupLink):
     """One member of a group in the classic protocol."""
 
     def __init__(

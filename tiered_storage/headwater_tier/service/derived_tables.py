@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError
-from headwater_tier.plan import TableLocation
 from headwater_tier.service.schedule import BACK_OFF_S
 from headwater_tier.service.status import DerivedStatus
 from headwater_tier.service.table_thread import Committed, Opened
-from headwater_tier.service.topics import TieredTopic
+from headwater_tier.service.topic_finder import TieredTopic
+from headwater_tier.table_names import TableLocation
 from headwater_tier.typed.decoding import SchemaSource
 from headwater_tier.typed.follow import FollowResult, follow_topic
 from headwater_tier.typed.tables_state import TypedState, typed_state

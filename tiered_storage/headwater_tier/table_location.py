@@ -8,8 +8,7 @@ from uuid import UUID
 from headwater.client.admin.client import Admin
 from headwater.client.blocking.broker_metadata import BrokerMetadata, Topic
 from headwater.errors import HeadwaterError, UsageError
-from headwater_tier.plan import TableLocation
-from headwater_tier.table_names import table_uri
+from headwater_tier.table_names import TableLocation, table_uri
 
 ENABLE_KEY = "remote.storage.enable"
 TOPIC_URI_KEY = "headwater.table.uri"

@@ -9,8 +9,8 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.coordinator.common.expiration_sweep import ExpirationSweep
 from headwater_broker.coordinator.common.shard import Decision, Decisions, Now, Producer, Token
 from headwater_broker.coordinator.group import offsets
-from headwater_broker.coordinator.group.classic_group import Group, TopicPartition
-from headwater_broker.coordinator.group.classic_groups import ClassicGroups
+from headwater_broker.coordinator.group.classic.group import Group, TopicPartition
+from headwater_broker.coordinator.group.classic.groups import ClassicGroups
 from headwater_broker.coordinator.group.config import EXPIRY_GROUPS_PER_TICK
 from headwater_broker.coordinator.group.consumer.commits import EpochChecks
 from headwater_broker.coordinator.group.consumer.group import ConsumerGroup

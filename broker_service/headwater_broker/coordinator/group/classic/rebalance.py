@@ -1,4 +1,4 @@
-"""The classic rebalance protocol: join, sync, heartbeat, leave, and deadlines. Pure.
+"""The classic rebalance protocol: join, sync, heartbeat, leave. Pure.
 
 Every function takes the time and a `Decision` to add to; waiting requests are tokens in the group.
 Kafka's counterpart is the classic half of GroupMetadataManager; static members: KIP-345.
@@ -13,13 +13,13 @@ from headwater.wire.apis.k11_join_group import JoinGroupResponse
 from headwater.wire.apis.k14_sync_group import SyncGroupRequest, SyncGroupResponse
 from headwater_broker.coordinator.common.shard import Decision, Now, Token
 from headwater_broker.coordinator.common.timers import Deadlines
-from headwater_broker.coordinator.group.classic_group import (
+from headwater_broker.coordinator.group.classic.group import (
     Group,
     Member,
     Protocols,
     reply_if_waiting,
 )
-from headwater_broker.coordinator.group.classic_states import GroupEvent, GroupState
+from headwater_broker.coordinator.group.classic.states import GroupEvent, GroupState
 from headwater_broker.coordinator.group.config import NEW_MEMBER_TIMEOUT_MS, GroupConfig
 from headwater_broker.coordinator.group.records import group_record
 from headwater_broker.coordinator.group.timer_keys import RETRY_MS, Timer, TimerKey
@@ -264,35 +264,14 @@ class ClassicProtocol:
         key = TimerKey(Timer.REBALANCE, group.group_id)
         self._deadlines.set(key, now.steady_ms + wait_ms)
 
-    def rebalance_due(self, group: Group, now: Now, out: Decision) -> None:
-        """The rebalance timeout is over: go on with the members that have joined."""
-        if not group.is_in(_S.PREPARING):
-            return
-        if group.is_initial and group.joined_since_delay and group.initial_delay_left_ms > 0:
-            # More members joined during the delay: more may follow (KIP-134).
-            more_ms = min(self._config.initial_rebalance_delay_ms, group.initial_delay_left_ms)
-            group.initial_delay_left_ms -= more_ms
-            group.joined_since_delay = False
-            key = TimerKey(Timer.REBALANCE, group.group_id)
-            self._deadlines.set(key, now.steady_ms + more_ms)
-            return
-        for member in [m for m in group.members.values() if m.join is None]:
-            if member.instance_id is None:
-                self._drop_member(group, member.member_id)
-        if group.members and not group.elect_joined_leader():
-            # Only static members are left and none has rejoined yet: their sessions decide.
-            key = TimerKey(Timer.REBALANCE, group.group_id)
-            self._deadlines.set(key, now.steady_ms + max(group.rebalance_timeout_ms, RETRY_MS))
-            return
-        self._complete(group, now, out)
-
     def try_complete(self, group: Group, now: Now, out: Decision) -> None:
         """Complete the rebalance if no member is missing (an initial one waits its whole delay)."""
         if group.is_in(_S.PREPARING) and not group.is_initial and group.all_joined:
             group.elect_joined_leader()
-            self._complete(group, now, out)
+            self.complete(group, now, out)
 
-    def _complete(self, group: Group, now: Now, out: Decision) -> None:
+    def complete(self, group: Group, now: Now, out: Decision) -> None:
+        """Begin the next generation with the members that have joined, or empty the group."""
         group.is_initial = False
         key = TimerKey(Timer.REBALANCE, group.group_id)
         if not group.members:
@@ -369,15 +348,6 @@ class ClassicProtocol:
         if not group.pending_sync:
             self._deadlines.cancel(TimerKey(Timer.SYNC, group.group_id))
 
-    def sync_due(self, group: Group, now: Now, out: Decision) -> None:
-        """Remove members that joined the generation and did not sync: partitions are assigned to
-        them that they may not know of."""
-        if not group.pending_sync or not group.is_in(_S.COMPLETING, _S.STABLE):
-            return
-        for member_id in list(group.pending_sync):
-            self._drop_member(group, member_id)
-        self.rebalance(group, now, out)
-
     # -- heartbeat and leave
 
     def member(self, group: Group, member_id: str, instance_id: str | None) -> Member:
@@ -441,34 +411,17 @@ class ClassicProtocol:
             self.member(group, member_id, instance_id)
         except KafkaError as error:
             return error.code
-        self._remove_member(group, member_id, now, out)
+        self.remove_member(group, member_id, now, out)
         return ErrorCode.NONE
-
-    def session_due(self, group: Group, member_id: str, now: Now, out: Decision) -> None:
-        """The session of a member has expired; a member whose request waits here is alive."""
-        member = group.members.get(member_id)
-        is_renewed = self._deadlines.is_set(TimerKey(Timer.SESSION, group.group_id, member_id))
-        if member is None or is_renewed:  # renewed by another deadline of the same tick
-            return
-        is_waiting = member.join is not None or member.sync is not None
-        if is_waiting and not member.is_new:
-            self.renew_session(group, member, now)
-            return
-        self._remove_member(group, member_id, now, out)
-
-    def pending_due(self, group: Group, member_id: str, now: Now, out: Decision) -> None:
-        """An assigned member id was not used in time."""
-        if member_id in group.pending_members:
-            group.pending_members.discard(member_id)
-            self.try_complete(group, now, out)
 
     def restart_sessions(self, group: Group, now: Now) -> None:
         """The group was just loaded: the sessions of its members start now."""
         for member in group.members.values():
             self.renew_session(group, member, now)
 
-    def _remove_member(self, group: Group, member_id: str, now: Now, out: Decision) -> None:
-        member = self._drop_member(group, member_id)
+    def remove_member(self, group: Group, member_id: str, now: Now, out: Decision) -> None:
+        """A member leaves, or is put out: its requests are answered, the others rebalance."""
+        member = self.drop_member(group, member_id)
         if member is None:
             return
         unknown = ErrorCode.UNKNOWN_MEMBER_ID
@@ -479,7 +432,8 @@ class ClassicProtocol:
         else:
             self.try_complete(group, now, out)
 
-    def _drop_member(self, group: Group, member_id: str) -> Member | None:
+    def drop_member(self, group: Group, member_id: str) -> Member | None:
+        """Remove a member, whose requests are not answered here."""
         self._deadlines.cancel(TimerKey(Timer.SESSION, group.group_id, member_id))
         return group.remove(member_id)
 

@@ -30,14 +30,19 @@ from headwater_broker.log.unified_log import UnifiedLog
 from headwater_broker.replica.alter_partition import AlterPartitionManager
 from headwater_broker.replica.control_fence import ControlFence
 from headwater_broker.replica.fetcher_manager import FetcherManager
-from headwater_broker.replica.leader_and_isr import differs, hosted_replica, rejection
+from headwater_broker.replica.leader_and_isr import (
+    RoleTransition,
+    decide,
+    differs,
+    hosted_replica,
+    rejection,
+)
 from headwater_broker.replica.loop_steps import LoopSteps, begin_epoch, run_in_turns, run_now
 from headwater_broker.replica.out_of_range_recovery import replica_state
 from headwater_broker.replica.partition import Notify, Partition
 from headwater_broker.replica.ports import ReplicationPorts
-from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.replica.replication_config import ReplicationConfig
 from headwater_broker.replica.replication_quota import ReplicationQuotas
-from headwater_broker.replica.role_transitions import RoleTransition, decide
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +62,7 @@ class ReplicaManager:
         self,
         broker_id: int,
         logs: LogManager,
-        limits: ReplicationLimits,
+        limits: ReplicationConfig,
         ports: ReplicationPorts,
         *,
         on_leadership: Notify,

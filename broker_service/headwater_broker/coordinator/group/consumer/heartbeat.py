@@ -1,4 +1,4 @@
-"""The heartbeat of consumer groups (KIP-848): join, reconcile, leave, and deadlines. Pure.
+"""The heartbeat of consumer groups (KIP-848): join, reconcile, leave. Pure.
 
 Kafka's counterpart is the consumer half of GroupMetadataManager. A heartbeat never waits: a member
 learns of its target by its next one, so it is told to come back soon while something is about to
@@ -40,6 +40,7 @@ from headwater_broker.coordinator.group.consumer.records import group_tombstones
 from headwater_broker.coordinator.group.consumer.states import MemberState
 from headwater_broker.coordinator.group.consumer.subscriptions import Topics, metadata_hash
 from headwater_broker.coordinator.group.consumer.target import Submit, TargetJob, placed, target_job
+from headwater_broker.coordinator.group.consumer.timeouts import ConsumerTimeouts
 from headwater_broker.coordinator.group.consumer.validation import Heartbeat
 from headwater_broker.coordinator.group.table import GroupTable
 from headwater_broker.coordinator.group.timer_keys import RETRY_MS, Timer, TimerKey
@@ -65,6 +66,7 @@ class ConsumerProtocol:
         """`submit`: None: large targets are computed at once, too. `settled_interval_ms`: how often
         members come while nothing changes, unless that is configured."""
         self._table = table
+        self.timeouts = ConsumerTimeouts(table)
         self._topics = topics
         self.meters = meters
         self._submit = submit
@@ -92,7 +94,7 @@ class ConsumerProtocol:
             or (request.instance_id is not None and request.instance_id != member.instance_id)
         ):
             return None
-        self.renew_session(group.group_id, member, now)
+        self.timeouts.renew_session(group.group_id, member, now)
         return self._reply(group, member, self._interval_ms(group.group_id))
 
     def heartbeat(
@@ -112,7 +114,7 @@ class ConsumerProtocol:
         self.advance_epoch(change, now, is_due=is_new or has_new_subscription)
         self.advance_target(change, now)
         moved = self.step(change, asked, request.owned, now)
-        self.renew_session(group.group_id, moved, now)
+        self.timeouts.renew_session(group.group_id, moved, now)
         is_told = request.is_full or named(moved.assigned) != named(before.assigned)
         interval_ms = self._interval_ms(group.group_id)
         is_changing = change.epoch != change.target_epoch or group.is_resolving
@@ -133,7 +135,7 @@ class ConsumerProtocol:
             member, change.target_epoch, change.target_of(member), owned, group.is_held
         )
         change.put(moved)
-        self.watch_revocation(group.group_id, moved, now)
+        self.timeouts.watch_revocation(group.group_id, moved, now)
         if moved.is_reconciled_to(change.target_epoch) and moved is not member:
             self._check_settled(change, moved, now)
         return moved
@@ -365,33 +367,6 @@ class ConsumerProtocol:
         self._table.deadlines.set(TimerKey(Timer.CONVERTED, group_id), now.steady_ms)
         self.meters.forget(group_id)
         return True
-
-    # -- deadlines
-
-    def renew_session(self, group_id: str, member: ConsumerMember, now: Now) -> None:
-        """The member is alive: its session starts again, at the request and not at its reply."""
-        if member.classic is not None:
-            timeout_ms = member.classic.session_timeout_ms
-        else:
-            timeout_ms = self._table.settings_of(group_id).consumer_session_timeout_ms
-        key = TimerKey(Timer.SESSION, group_id, member.member_id)
-        self._table.deadlines.set(key, now.steady_ms + timeout_ms)
-
-    def watch_revocation(
-        self, group_id: str, member: ConsumerMember, now: Now, *, anew: bool = False
-    ) -> None:
-        """A member that is to give partitions up has its rebalance timeout for it."""
-        key = TimerKey(Timer.REBALANCE, group_id, member.member_id)
-        deadlines = self._table.deadlines
-        if member.state is not MemberState.UNREVOKED or member.classic is not None:
-            deadlines.cancel(key)
-        elif anew or not deadlines.is_set(key):
-            deadlines.set(key, now.steady_ms + max(member.rebalance_timeout_ms, 0))
-
-    def cancel_timers(self, group_id: str, member_id: str) -> None:
-        """The member is gone, or has another id now."""
-        for kind in (Timer.SESSION, Timer.REBALANCE, Timer.JOIN, Timer.SYNC):
-            self._table.deadlines.cancel(TimerKey(kind, group_id, member_id))
 
     # -- replies
 

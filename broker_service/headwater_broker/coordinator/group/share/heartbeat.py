@@ -22,8 +22,8 @@ from headwater_broker.coordinator.group.share.group import (
     ShareMember,
     TopicShare,
 )
+from headwater_broker.coordinator.group.share.timeouts import ShareTimeouts
 from headwater_broker.coordinator.group.table import GroupTable
-from headwater_broker.coordinator.group.timer_keys import Timer, TimerKey
 
 LEAVE_EPOCH = -1
 UNSETTLED_INTERVAL_MS = 500
@@ -96,12 +96,7 @@ class ShareProtocol:
     def __init__(self, table: GroupTable, topics: Topics) -> None:
         self._table = table
         self._topics = topics
-
-    def renew_session(self, group_id: str, member_id: str, now: Now) -> None:
-        """The member is alive."""
-        timeout_ms = self._table.settings_of(group_id).share_session_timeout_ms
-        key = TimerKey(Timer.SESSION, group_id, member_id)
-        self._table.deadlines.set(key, now.steady_ms + timeout_ms)
+        self.timeouts = ShareTimeouts(table)
 
     def heartbeat(
         self,
@@ -125,7 +120,7 @@ class ShareProtocol:
         moved = self._moved(step, member)
         if moved != member:
             out.records.append(records.position_record(group.group_id, moved))
-        self.renew_session(group.group_id, member.member_id, now)
+        self.timeouts.renew_session(group.group_id, member.member_id, now)
         tells = request.topics is not None or request.epoch != moved.epoch
         response = k76.ShareGroupHeartbeatResponse(
             error_code=ErrorCode.NONE,

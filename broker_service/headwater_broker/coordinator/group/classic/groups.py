@@ -1,5 +1,5 @@
 """The classic groups of a shard: their records and requests. Pure; the rules of rebalances are in
-`classic_rebalance`. Offsets without a group record make a simple group, which is a classic one."""
+`rebalance`. Offsets without a group record make a simple group, which is a classic one."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k13_leave_group import MemberIdentity, MemberResponse
 from headwater.wire.apis.k14_sync_group import SyncGroupRequest
 from headwater_broker.coordinator.common.shard import Decision, Now, StoredRecord, Token
-from headwater_broker.coordinator.group.classic_group import Group
-from headwater_broker.coordinator.group.classic_rebalance import (
+from headwater_broker.coordinator.group.classic.group import Group
+from headwater_broker.coordinator.group.classic.rebalance import (
     ClassicProtocol,
     MemberJoin,
     failed_join,
     unknown_member,
 )
-from headwater_broker.coordinator.group.classic_states import GroupEvent, GroupState
+from headwater_broker.coordinator.group.classic.states import GroupEvent, GroupState
+from headwater_broker.coordinator.group.classic.timeouts import ClassicTimeouts
 from headwater_broker.coordinator.group.records import (
     GROUP_KEY_VERSION,
     GroupMetadataKey,
@@ -36,6 +37,7 @@ class ClassicGroups:
     def __init__(self, table: GroupTable) -> None:
         self._table = table
         self.protocol = ClassicProtocol(table.config, table.deadlines)
+        self._timeouts = ClassicTimeouts(self.protocol, table.config, table.deadlines)
 
     def find(self, group_id: str) -> Group | None:
         """None: there is none of this kind."""
@@ -103,24 +105,11 @@ class ClassicGroups:
         decisions = []
         for key in keys:
             out = Decision()
-            self._due(group, key, now, out)
+            self._timeouts.due(group, key, now, out)
+            if key.kind is Timer.PENDING:
+                self.drop_if_unused(group)
             decisions.append(out)
         return decisions
-
-    def _due(self, group: Group, key: TimerKey, now: Now, out: Decision) -> None:
-        rules = self.protocol
-        if key.kind is Timer.SESSION:
-            rules.session_due(group, key.member_id, now, out)
-        elif key.kind is Timer.PENDING:
-            rules.pending_due(group, key.member_id, now, out)
-            self.drop_if_unused(group)
-        elif key.kind is Timer.REBALANCE and not key.member_id:
-            rules.rebalance_due(group, now, out)
-        elif key.kind is Timer.SYNC and not key.member_id:
-            rules.sync_due(group, now, out)
-        elif key.kind is Timer.CONVERTED and group.is_in(GroupState.STABLE):
-            rules.restart_sessions(group, now)
-            rules.rebalance(group, now, out)
 
     # -- membership
 

@@ -1,4 +1,4 @@
-"""The lettered table of `role_transitions`, over all inputs."""
+"""The lettered table of `leader_and_isr`, over all inputs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from headwater_broker.replica.role_transitions import HostedReplica, RoleTransition, decide
+from headwater_broker.replica.leader_and_isr import HostedReplica, RoleTransition, decide
 
 HOSTED = [
     None,

@@ -16,7 +16,7 @@ from headwater.wire.apis.k11_join_group import JoinGroupResponse, JoinGroupRespo
 from headwater.wire.consumer_protocol import ConsumerProtocolSubscription
 from headwater.wire.schema import SchemaError, decoder
 from headwater_broker.coordinator.common.shard import Decision, Token
-from headwater_broker.coordinator.group.classic_states import GroupEvent, GroupState, next_state
+from headwater_broker.coordinator.group.classic.states import GroupEvent, GroupState, next_state
 from headwater_broker.coordinator.group.group_kind import GroupKind
 from headwater_broker.coordinator.group.records import (
     GroupMetadataValue,

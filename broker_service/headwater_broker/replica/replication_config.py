@@ -8,7 +8,7 @@ from headwater_broker.quota.rate import Windows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicationLimits:
+class ReplicationConfig:
     """Replication settings of one broker."""
 
     replica_lag_time_max_ms: int = 30_000

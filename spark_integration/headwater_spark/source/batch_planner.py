@@ -25,7 +25,6 @@ from headwater_spark.source.positions import CurrentOffsets, PartitionId, Positi
 from headwater_spark.source.pushdown import ReadWindow, from_starts, inside
 from headwater_spark.source.source_options import SourceOptions
 
-
 LEADER_CATCH_UP_S = 30.0
 """How long a new leader may report a log end below an offset that was already read (KIP-207)."""
 METADATA_AGE_S = 0.1

@@ -67,6 +67,7 @@ PLANTED_GROUPS = (
         {"slow": 1.0},
         members=4,
         assignor="cooperative-sticky",
+        first_seed=6,
     ),
     Planted(
         "assign all but one",

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 
 from headwater.wire import primitives as p
@@ -186,6 +187,8 @@ def wire(
 
 Write = Callable[[bytearray, Any], None]
 Read = Callable[[memoryview, int], tuple[Any, int]]
+WriterRun = tuple[Callable[..., bytes] | None, Callable[[Any], Any], list[tuple[str, Write]]]
+"""Fields: how several are packed at once (None: they are not), from what, and each by itself."""
 M = TypeVar("M", bound="Message")
 
 _STRUCT_WRITERS: dict[tuple[type[Struct], int, bool], Write] = {}
@@ -258,21 +261,60 @@ def _compile_writer(cls: type[Struct], version: int, flexible: bool) -> Write:
             plain.append((name, _value_writer(name, spec, version, flexible)))
     tagged.sort(key=lambda row: row[0])
     struct_name = cls.__name__
+    runs = _writer_runs(cls, plain)
 
     def write(out: bytearray, value: Any) -> None:
         for name, default in absent:
             if getattr(value, name) != default:
                 raise SchemaError(f"{struct_name}.{name} cannot be sent in version {version}")
-        for name, write_one in plain:
-            try:
-                write_one(out, getattr(value, name))
-            except (TypeError, AttributeError, struct.error, OverflowError) as e:
-                raise SchemaError(f"{struct_name}.{name} v{version}: {e}") from e
-        if flexible:
+        for pack, get, fields in runs:
+            if pack is not None:
+                try:
+                    out += pack(*get(value))
+                except (TypeError, AttributeError, struct.error, OverflowError):
+                    pass  # the fields one by one tell which of them it is
+                else:
+                    continue
+            for name, write_one in fields:
+                try:
+                    write_one(out, getattr(value, name))
+                except (TypeError, AttributeError, struct.error, OverflowError) as e:
+                    raise SchemaError(f"{struct_name}.{name} v{version}: {e}") from e
+        if not tagged:
+            if flexible:
+                out.append(0)
+        elif flexible:
             rows = [row for row in tagged if getattr(value, row[1]) != row[2]]
             p.write_tagged(out, [(tag, w, getattr(value, name)) for tag, name, _, w in rows])
 
     return write
+
+
+def _fixed_runs(cls: type[Struct], names: Iterable[str]) -> list[tuple[str, list[str]]]:
+    """Fields in their order: (`struct` code, names) of fixed ones that follow each other, which are
+    packed at once; ("", one name) of any other."""
+    specs = dict(_specs(cls))
+    runs: list[tuple[str, list[str]]] = []
+    for name in names:
+        kind = specs[name].kind
+        is_simple = isinstance(kind, str) and not specs[name].is_array
+        code = p.fixed_code(kind) if is_simple and isinstance(kind, str) else None
+        if code is None:
+            runs.append(("", [name]))
+        elif runs and runs[-1][0]:
+            runs[-1] = (runs[-1][0] + code, [*runs[-1][1], name])
+        else:
+            runs.append((code, [name]))
+    return runs
+
+
+def _writer_runs(cls: type[Struct], plain: list[tuple[str, Write]]) -> list[WriterRun]:
+    writes = dict(plain)
+    runs: list[WriterRun] = []
+    for code, names in _fixed_runs(cls, writes):
+        pack = struct.Struct(">" + code).pack if len(names) > 1 else None
+        runs.append((pack, attrgetter(*names), [(name, writes[name]) for name in names]))
+    return runs
 
 
 def _struct_reader(cls: type[Struct], version: int, flexible: bool) -> Read:
@@ -294,13 +336,25 @@ def _compile_reader(cls: type[Struct], version: int, flexible: bool) -> Read:
         else:
             plain.append((name, read_one))
     make = cast(Callable[..., Any], cls)
+    reads = dict(plain)
+    runs: list[tuple[tuple[str, ...], struct.Struct | None, Read]] = [
+        (tuple(names), struct.Struct(">" + code) if len(names) > 1 else None, reads[names[0]])
+        for code, names in _fixed_runs(cls, reads)
+    ]
 
     def read(view: memoryview, at: int) -> tuple[Any, int]:
         values: dict[str, Any] = {}
-        for name, read_one in plain:
-            values[name], at = read_one(view, at)
+        for names, fixed, read_one in runs:
+            if fixed is None:
+                values[names[0]], at = read_one(view, at)
+            else:
+                values.update(zip(names, fixed.unpack_from(view, at), strict=True))
+                at += fixed.size
         if flexible:
-            at = p.read_tagged(view, at, tagged, values)
+            if view[at]:
+                at = p.read_tagged(view, at, tagged, values)
+            else:
+                at += 1
         return make(**values), at
 
     return read

@@ -33,6 +33,8 @@ from headwater_broker.coordinator.common.client_errors import LEADERSHIP_LOST, c
 from headwater_broker.coordinator.common.hosted_shard import HostedShard, Waiter
 from headwater_broker.coordinator.common.leadership_proof import LeadershipProver
 from headwater_broker.coordinator.common.loader import Load, load_shard
+from headwater_broker.coordinator.common.lone_appends import LoneAppends
+from headwater_broker.coordinator.common.reply import Reply
 from headwater_broker.coordinator.common.shard import Command, Decision, Now, S, Token, each
 
 WRITE_TIMEOUT_MS = 5_000
@@ -74,6 +76,9 @@ class CoordinatorRuntime(Generic[S]):
         self._hosted: dict[int, HostedShard[S]] = {}
         self._prover: LeadershipProver[S] = LeadershipProver(
             appender, clock, self._answer, self._release, self._drop
+        )
+        self._lone: LoneAppends[S] = LoneAppends(
+            self._committed, self._append_failed, self._reload
         )
         self._in_turn: list[HostedShard[S]] = []
         """Shards with a command of this turn of the loop; one handle ends the turn for all."""
@@ -156,7 +161,9 @@ class CoordinatorRuntime(Generic[S]):
 
         Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, what the command raised,
         or the error of its append."""
-        return await self.start(partition, command)
+        reply = Reply()
+        self.begin(partition, command, reply)
+        return reply.take() if reply.is_given else await reply.wait()
 
     def start(self, partition: int, command: Command[S]) -> asyncio.Future[object]:
         """Run `command`; the reply to come. Raises NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
@@ -191,8 +198,8 @@ class CoordinatorRuntime(Generic[S]):
         Raises KafkaError as `run`, and what the log rejects a marker with.
         """
         hosted = self._ready(partition)
-        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        token = hosted.expect(future)
+        reply = Reply()
+        token = hosted.expect(reply)
         try:
             self._append(hosted)
             if self._is_current(hosted):
@@ -201,7 +208,10 @@ class CoordinatorRuntime(Generic[S]):
                 self._answer(hosted, [(token, None)])
                 self._release(hosted)
                 self._arm(hosted)
-            await future
+            if reply.is_given:
+                reply.take()
+            else:
+                await reply.wait()
         finally:
             hosted.waiting.pop(token, None)
 
@@ -227,7 +237,9 @@ class CoordinatorRuntime(Generic[S]):
         token: Token | None,
     ) -> None:
         try:
-            decisions: Sequence[Decision] = each(decide(self._now()))
+            decisions: Sequence[Decision] = each(decide(now := self._now()))
+            if len(decisions) == 1 and self._is_lone(hosted, decisions[0], now):
+                return
         except KafkaError as error:
             decisions = () if token is None else (Decision().reply(token, error),)
         except Exception:
@@ -254,6 +266,13 @@ class CoordinatorRuntime(Generic[S]):
         if self._is_current(hosted):
             self._release(hosted)
             self._arm(hosted)
+
+    def _is_lone(self, hosted: HostedShard[S], decided: Decision, now: Now) -> bool:
+        """True once the decision is appended and committed: this broker has the only replica."""
+        if not decided.records or decided.leader_replies or hosted.due or not hosted.turn.is_empty:
+            return False
+        log = self._appender.lone_log(hosted.partition, hosted.epoch, decided.producer)
+        return log is not None and self._lone.perform(hosted, log, decided, now.wall_ms)
 
     def _answer(
         self, hosted: HostedShard[S], replies: list[tuple[Token, object]], after: int | None = None
@@ -376,6 +395,13 @@ class CoordinatorRuntime(Generic[S]):
             hosted.replies = asyncio.get_running_loop().create_task(
                 self._reply_when_committed(hosted)
             )
+
+    def _committed(self, hosted: HostedShard[S], end: int) -> None:
+        """All that is replayed is committed, and nobody waits."""
+        if self._on_committed is not None and end > hosted.notified_end:
+            hosted.notified_end = end
+            self._on_committed(hosted.partition, hosted.epoch, hosted.shard, end)
+        self._arm(hosted)
 
     def _awaits_commit(self, hosted: HostedShard[S]) -> bool:
         """True while `on_committed` is to hear of records that are replayed."""

@@ -113,6 +113,7 @@ class TransactionLogValue(Message):
     membership: bytes = wire("bytes", "1+", tag=10005, tagged="1+", ignorable=True)
 
 
+@lru_cache(maxsize=10_000)
 def transaction_key(transactional_id: str) -> bytes:
     """The key of a transactional id."""
     name = transactional_id.encode()
@@ -266,6 +267,7 @@ def _packed_client(client: ClientIdentity) -> tuple[int, bytes]:
     return count, bytes(out)
 
 
+@lru_cache(maxsize=1024)
 def _packed_string(text: str) -> bytes:
     data = text.encode()
     if len(data) < 127:

@@ -16,6 +16,7 @@ from headwater.client.cluster import Cluster
 from headwater.client.consumer_coordinator import (
     ConsumerCoordinator,
     RebalanceListener,
+    make_coordinator,
     no_commits,
 )
 from headwater.client.consumer_guard import ConsumerGuard
@@ -23,7 +24,7 @@ from headwater.client.consumer_options import ConsumerOptions
 from headwater.client.consumer_positions import ConsumerPositions
 from headwater.client.consumer_reading import ConsumerReading
 from headwater.client.consumer_statistics import consumer_statistics
-from headwater.client.core.fetching import PartitionFetchState
+from headwater.client.core.partition_fetch_state import PartitionFetchState
 from headwater.client.engine_host import EngineHost
 from headwater.client.errors import (
     ClosedError,
@@ -31,7 +32,6 @@ from headwater.client.errors import (
     UnknownTopicOrPartitionError,
 )
 from headwater.client.fetcher import Fetcher
-from headwater.client.group_protocols import make_coordinator
 from headwater.client.interceptors import chain_of
 from headwater.client.option_rules import function, positive
 from headwater.client.outages import OutageLog

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from headwater.client.consumer_coordinator import ConsumerCoordinator
 from headwater.client.consumer_guard import ConsumerGuard
 from headwater.client.consumer_positions import EARLIEST, WAIT_SLICE_S, ConsumerPositions
-from headwater.client.core.fetching import PartitionFetchState
+from headwater.client.core.partition_fetch_state import PartitionFetchState
 from headwater.client.errors import ClosedError, IllegalStateError
 from headwater.client.steps import Pause, Steps, Whole
 from headwater.client.subscription_state import SubscriptionState, SubscriptionType

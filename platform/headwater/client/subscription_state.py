@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from enum import Enum
 from itertools import islice
 
-from headwater.client.core.fetching import PartitionFetchState
+from headwater.client.core.partition_fetch_state import PartitionFetchState
 from headwater.client.errors import IllegalStateError
 from headwater.client.news import News
 from headwater.client.values import ConsumerRecord, OffsetAndMetadata, TopicPartition

@@ -187,8 +187,9 @@ def wire(
 
 Write = Callable[[bytearray, Any], None]
 Read = Callable[[memoryview, int], tuple[Any, int]]
-WriterRun = tuple[Callable[..., bytes] | None, Callable[[Any], Any], list[tuple[str, Write]]]
-"""Fields: how several are packed at once (None: they are not), from what, and each by itself."""
+WriterRun = tuple[Callable[[bytearray, Any], bool] | None, list[tuple[str, Write]]]
+"""Fields: how several are packed at once (None, or it returns False: they are not), and each."""
+_NOT_WRITTEN = (TypeError, AttributeError, struct.error, OverflowError)
 M = TypeVar("M", bound="Message")
 
 _STRUCT_WRITERS: dict[tuple[type[Struct], int, bool], Write] = {}
@@ -259,35 +260,44 @@ def _compile_writer(cls: type[Struct], version: int, flexible: bool) -> Write:
             tagged.append((cast(int, spec.tag), name, spec.default, write_tag))
         else:
             plain.append((name, _value_writer(name, spec, version, flexible)))
-    tagged.sort(key=lambda row: row[0])
     struct_name = cls.__name__
     runs = _writer_runs(cls, plain)
+    write_tags = _tags_writer(tagged) if flexible else None
 
     def write(out: bytearray, value: Any) -> None:
-        for name, default in absent:
-            if getattr(value, name) != default:
-                raise SchemaError(f"{struct_name}.{name} cannot be sent in version {version}")
-        for pack, get, fields in runs:
-            if pack is not None:
-                try:
-                    out += pack(*get(value))
-                except (TypeError, AttributeError, struct.error, OverflowError):
-                    pass  # the fields one by one tell which of them it is
-                else:
-                    continue
+        if absent:
+            _check_absent(value, absent, version)
+        for write_run, fields in runs:
+            if write_run is not None and write_run(out, value):
+                continue
             for name, write_one in fields:
                 try:
                     write_one(out, getattr(value, name))
-                except (TypeError, AttributeError, struct.error, OverflowError) as e:
+                except _NOT_WRITTEN as e:
                     raise SchemaError(f"{struct_name}.{name} v{version}: {e}") from e
-        if not tagged:
-            if flexible:
-                out.append(0)
-        elif flexible:
-            rows = [row for row in tagged if getattr(value, row[1]) != row[2]]
-            p.write_tagged(out, [(tag, w, getattr(value, name)) for tag, name, _, w in rows])
+        if write_tags is not None:
+            write_tags(out, value)
 
     return write
+
+
+def _check_absent(value: Any, absent: list[tuple[str, Any]], version: int) -> None:
+    for name, default in absent:
+        if getattr(value, name) != default:
+            raise SchemaError(f"{type(value).__name__}.{name} cannot be sent in version {version}")
+
+
+def _tags_writer(tagged: list[tuple[int, str, Any, Write]]) -> Write:
+    tagged.sort(key=lambda row: row[0])
+
+    def write(out: bytearray, value: Any) -> None:
+        rows = [row for row in tagged if getattr(value, row[1]) != row[2]]
+        p.write_tagged(out, [(tag, w, getattr(value, name)) for tag, name, _, w in rows])
+
+    def write_none(out: bytearray, value: Any) -> None:
+        out.append(0)
+
+    return write if tagged else write_none
 
 
 def _fixed_runs(cls: type[Struct], names: Iterable[str]) -> list[tuple[str, list[str]]]:
@@ -310,11 +320,26 @@ def _fixed_runs(cls: type[Struct], names: Iterable[str]) -> list[tuple[str, list
 
 def _writer_runs(cls: type[Struct], plain: list[tuple[str, Write]]) -> list[WriterRun]:
     writes = dict(plain)
-    runs: list[WriterRun] = []
-    for code, names in _fixed_runs(cls, writes):
-        pack = struct.Struct(">" + code).pack if len(names) > 1 else None
-        runs.append((pack, attrgetter(*names), [(name, writes[name]) for name in names]))
-    return runs
+    return [
+        (
+            _run_writer(struct.Struct(">" + code), names) if len(names) > 1 else None,
+            [(name, writes[name]) for name in names],
+        )
+        for code, names in _fixed_runs(cls, writes)
+    ]
+
+
+def _run_writer(fixed: struct.Struct, names: list[str]) -> Callable[[bytearray, Any], bool]:
+    pack, get = fixed.pack, attrgetter(*names)
+
+    def write_run(out: bytearray, value: Any) -> bool:
+        try:
+            out += pack(*get(value))
+        except _NOT_WRITTEN:
+            return False  # the fields one by one tell which of them it is
+        return True
+
+    return write_run
 
 
 def _struct_reader(cls: type[Struct], version: int, flexible: bool) -> Read:

@@ -18,8 +18,9 @@ from headwater_spark.source.columns import checked_schema
 from headwater_spark.source.micro_batches import Split
 from headwater_tier.data_files import write_file
 from headwater_tier.delta import LiveFile
-from headwater_tier.plan import TASK_OFFSETS_MIN, TableLocation, TierRange, task_ranges
+from headwater_tier.offset_ranges import TASK_OFFSETS_MIN, TierRange, task_ranges
 from headwater_tier.reader import RowGroup
+from headwater_tier.table_names import TableLocation
 
 # Kafka's own vectors (UtilsTest.testMurmur2), as Java's signed ints.
 MURMUR2 = {

@@ -26,7 +26,7 @@ from headwater_spark.source.positions import Position
 from headwater_spark.source.pushdown import Comparison, read_window
 from headwater_spark.source.source_options import source_options
 from headwater_tier.live_files import LiveFile
-from headwater_tier.plan import TableLocation
+from headwater_tier.table_names import TableLocation
 
 A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
 SERVERS = {"bootstrap.servers": "h:1"}

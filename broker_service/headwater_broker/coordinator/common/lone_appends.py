@@ -21,6 +21,7 @@ from headwater_broker.coordinator.common.shard import (
     NO_PRODUCER_ID,
     Decision,
     S,
+    Token,
 )
 from headwater_broker.log.results import AppendOrigin
 from headwater_broker.replica.partition import ACKS_ALL
@@ -28,6 +29,8 @@ from headwater_broker.replica.partition import ACKS_ALL
 UNKNOWN_OUTCOME = LEADERSHIP_LOST | {ErrorCode.KAFKA_STORAGE_ERROR}
 """After these errors the shard is dropped, or loaded again; any other one leaves the log as it is.
 """
+
+NO_PRODUCER = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 logger = logging.getLogger(__name__)
 
@@ -52,22 +55,10 @@ class LoneAppends(Generic[S]):
         self, hosted: HostedShard[S], log: LoneLog, decision: Decision, now_ms: int
     ) -> bool:
         """Append, replay, reply. False: nothing is done, as the log rejects the batch."""
-        records, producer = decision.records, decision.producer
-        builder = BatchBuilder()
-        for key, value in records:
-            builder.append(now_ms, key, value)
-        if producer is None:
-            producer_id, producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
-            batch = builder.build()
-        else:
-            producer_id, producer_epoch = producer
-            batch = builder.build(
-                producer_id=producer_id, producer_epoch=producer_epoch, transactional=True
-            )
+        batch = _batch_of(decision, now_ms)
         replies = decision.confirmations
         if decision.replies:
             replies = replies + decision.replies
-        waiting = hosted.waiting
         try:
             first = log.append(
                 memoryview(batch), ACKS_ALL, now_ms, AppendOrigin.COORDINATOR
@@ -75,28 +66,41 @@ class LoneAppends(Generic[S]):
         except KafkaError as error:
             if error.code not in UNKNOWN_OUTCOME:
                 return False
-            for token, _ in replies:
-                waiter = waiting.pop(token, None)
-                if waiter is not None and not waiter.done():
-                    waiter.set_exception(client_error(error))
+            answer = client_error(error)
+            _give(hosted, [(token, answer) for token, _ in replies])
             self._failed(hosted, error, hosted.last_replayed + 1)
             return True
-        offset = first
+        offset, replay = first, hosted.shard.replay
+        producer_id, producer_epoch = decision.producer or NO_PRODUCER
         try:
-            for offset, (key, value) in enumerate(records, first):
-                hosted.shard.replay(offset, producer_id, producer_epoch, key, value)
+            for offset, (key, value) in enumerate(decision.records, first):
+                replay(offset, producer_id, producer_epoch, key, value)
         except Exception:
             logger.exception("%s: a replay failed", hosted.name)
             self._reload(hosted, "a replay failed")
             return True
         hosted.last_replayed = offset
-        for token, reply in replies:
-            waiter = waiting.pop(token, None)
-            if waiter is None or waiter.done():
-                continue
-            if isinstance(reply, KafkaError):
-                waiter.set_exception(reply)
-            else:
-                waiter.set_result(reply)
+        _give(hosted, replies)
         self._committed(hosted, offset + 1)
         return True
+
+
+def _batch_of(decision: Decision, now_ms: int) -> bytearray:
+    builder, producer = BatchBuilder(), decision.producer
+    for key, value in decision.records:
+        builder.append(now_ms, key, value)
+    if producer is None:
+        return builder.build()
+    producer_id, producer_epoch = producer
+    return builder.build(producer_id=producer_id, producer_epoch=producer_epoch, transactional=True)
+
+
+def _give(hosted: HostedShard[S], replies: list[tuple[Token, object]]) -> None:
+    for token, reply in replies:
+        waiter = hosted.waiting.pop(token, None)
+        if waiter is None or waiter.done():
+            continue
+        if isinstance(reply, KafkaError):
+            waiter.set_exception(reply)
+        else:
+            waiter.set_result(reply)

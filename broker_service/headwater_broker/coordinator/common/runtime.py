@@ -30,6 +30,7 @@ from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.records.control import ControlType, build_marker
 from headwater_broker.coordinator.common.appender import Appender
 from headwater_broker.coordinator.common.client_errors import LEADERSHIP_LOST, client_error
+from headwater_broker.coordinator.common.commit_waits import CommitWaits
 from headwater_broker.coordinator.common.hosted_shard import HostedShard, Waiter
 from headwater_broker.coordinator.common.leadership_proof import LeadershipProver
 from headwater_broker.coordinator.common.loader import Load, load_shard
@@ -39,8 +40,6 @@ from headwater_broker.coordinator.common.shard import Command, Decision, Now, S,
 
 WRITE_TIMEOUT_MS = 5_000
 """Kafka: offsets.commit.timeout.ms."""
-COMMIT_WAIT_MS = 500
-"""One wait for the high watermark without a reply that is due: a reply may become due meanwhile."""
 LOAD_RETRY_S = 0.5
 
 logger = logging.getLogger(__name__)
@@ -77,9 +76,10 @@ class CoordinatorRuntime(Generic[S]):
         self._prover: LeadershipProver[S] = LeadershipProver(
             appender, clock, self._answer, self._release, self._drop
         )
-        self._lone: LoneAppends[S] = LoneAppends(
-            self._committed, self._append_failed, self._reload
+        self._waits: CommitWaits[S] = CommitWaits(
+            appender, clock, self._is_waiting, self._release, self._drop, self._reload
         )
+        self._lone: LoneAppends[S] = LoneAppends(self._committed, self._append_failed, self._reload)
         self._in_turn: list[HostedShard[S]] = []
         """Shards with a command of this turn of the loop; one handle ends the turn for all."""
 
@@ -236,15 +236,9 @@ class CoordinatorRuntime(Generic[S]):
         decide: Callable[[Now], Decision | Sequence[Decision]],
         token: Token | None,
     ) -> None:
-        try:
-            decisions: Sequence[Decision] = each(decide(now := self._now()))
-            if len(decisions) == 1 and self._is_lone(hosted, decisions[0], now):
-                return
-        except KafkaError as error:
-            decisions = () if token is None else (Decision().reply(token, error),)
-        except Exception:
-            logger.exception("%s: a command failed; reloading", hosted.name)
-            self._reload(hosted, "a command failed")
+        now = self._now()
+        decisions = self._decide(hosted, decide, token, now)
+        if decisions is None or (len(decisions) == 1 and self._is_lone(hosted, decisions[0], now)):
             return
         is_first = not hosted.is_in_turn
         for decision in decisions:
@@ -266,6 +260,23 @@ class CoordinatorRuntime(Generic[S]):
         if self._is_current(hosted):
             self._release(hosted)
             self._arm(hosted)
+
+    def _decide(
+        self,
+        hosted: HostedShard[S],
+        decide: Callable[[Now], Decision | Sequence[Decision]],
+        token: Token | None,
+        now: Now,
+    ) -> Sequence[Decision] | None:
+        """None: an unforeseen error has reloaded the shard."""
+        try:
+            return each(decide(now))
+        except KafkaError as error:
+            return () if token is None else (Decision().reply(token, error),)
+        except Exception:
+            logger.exception("%s: a command failed; reloading", hosted.name)
+            self._reload(hosted, "a command failed")
+            return None
 
     def _is_lone(self, hosted: HostedShard[S], decided: Decision, now: Now) -> bool:
         """True once the decision is appended and committed: this broker has the only replica."""
@@ -378,8 +389,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def _release(self, hosted: HostedShard[S]) -> None:
         """Give the replies that are committed; wait for the high watermark if others remain."""
-        due = hosted.due
-        if not self._is_current(hosted) or not (due or self._awaits_commit(hosted)):
+        if not self._is_waiting(hosted):
             return
         try:
             end = self._appender.committed_end(hosted.partition, hosted.epoch)
@@ -390,11 +400,8 @@ class CoordinatorRuntime(Generic[S]):
         if self._on_committed is not None and end > hosted.notified_end:
             hosted.notified_end = end
             self._on_committed(hosted.partition, hosted.epoch, hosted.shard, end)
-        is_waiting = due or self._awaits_commit(hosted)
-        if is_waiting and hosted.replies is None and hosted.turn.is_empty:
-            hosted.replies = asyncio.get_running_loop().create_task(
-                self._reply_when_committed(hosted)
-            )
+        if self._is_waiting(hosted) and hosted.replies is None and hosted.turn.is_empty:
+            hosted.replies = asyncio.get_running_loop().create_task(self._waits.wait(hosted))
 
     def _committed(self, hosted: HostedShard[S], end: int) -> None:
         """All that is replayed is committed, and nobody waits."""
@@ -403,52 +410,10 @@ class CoordinatorRuntime(Generic[S]):
             self._on_committed(hosted.partition, hosted.epoch, hosted.shard, end)
         self._arm(hosted)
 
-    def _awaits_commit(self, hosted: HostedShard[S]) -> bool:
-        """True while `on_committed` is to hear of records that are replayed."""
-        return self._on_committed is not None and hosted.notified_end <= hosted.last_replayed
-
-    async def _reply_when_committed(self, hosted: HostedShard[S]) -> None:
-        """`_await_commits`; an unforeseen error reloads the shard, or no reply would be given."""
-        try:
-            await self._await_commits(hosted)
-        except Exception:
-            logger.exception("%s: replies failed; reloading", hosted.name)
-            hosted.replies = None
-            if self._is_current(hosted):
-                self._reload(hosted, "replies failed")
-
-    async def _await_commits(self, hosted: HostedShard[S]) -> None:
-        """Wait for the high watermark while replies are due, or `on_committed` is."""
-        due = hosted.due
-        while self._is_current(hosted) and (due or self._awaits_commit(hosted)):
-            head = due[0] if due else None
-            offset, left_ms = hosted.last_replayed, float(COMMIT_WAIT_MS)
-            if head is not None:
-                offset = head.offset
-                left_ms = head.deadline_ms - self._clock.monotonic() * 1000
-            try:
-                if left_ms <= 0:
-                    raise KafkaError(
-                        ErrorCode.REQUEST_TIMED_OUT,
-                        f"{hosted.name}: offset {offset} was not replicated within "
-                        f"{self._write_timeout_ms} ms",
-                    )
-                await self._appender.committed(
-                    hosted.partition, hosted.epoch, offset, int(left_ms) + 1
-                )
-            except KafkaError as error:
-                if error.code is not ErrorCode.REQUEST_TIMED_OUT:
-                    hosted.replies = None
-                    self._drop(hosted, str(error))
-                    return
-                if head is not None and due and due[0] is head:
-                    due.popleft()
-                    if not head.future.done():
-                        head.future.set_exception(client_error(error))
-                continue
-            if self._is_current(hosted):
-                self._release(hosted)
-        hosted.replies = None
+    def _is_waiting(self, hosted: HostedShard[S]) -> bool:
+        """True while replies are due, or `on_committed` is to hear of records that are replayed."""
+        is_told = self._on_committed is None or hosted.notified_end > hosted.last_replayed
+        return self._is_current(hosted) and (bool(hosted.due) or not is_told)
 
     # -- timers
 
@@ -514,8 +479,9 @@ class CoordinatorRuntime(Generic[S]):
             self._on_loaded(hosted.partition)
 
     def _reload(self, hosted: HostedShard[S], reason: str) -> None:
-        self._drop(hosted, reason)
-        self.on_leader(hosted.partition, hosted.epoch)
+        if self._is_current(hosted):
+            self._drop(hosted, reason)
+            self.on_leader(hosted.partition, hosted.epoch)
 
     def _drop(self, hosted: HostedShard[S], reason: str) -> None:
         if not self._is_current(hosted):

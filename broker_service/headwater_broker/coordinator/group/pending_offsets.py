@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headwater_broker.coordinator.common.shard import Producer
-from headwater_broker.coordinator.group.classic_group import TopicPartition
+from headwater_broker.coordinator.group.classic.group import TopicPartition
 from headwater_broker.coordinator.group.records import OffsetCommitValue
 
 OffsetKey = tuple[str, TopicPartition]

@@ -15,8 +15,8 @@ from headwater.wire.apis.k15_describe_groups import DescribedGroup
 from headwater.wire.apis.k16_list_groups import ListedGroup
 from headwater_broker.coordinator.common.service import CoordinatorParts, CoordinatorService
 from headwater_broker.coordinator.common.shard import Command
-from headwater_broker.coordinator.group.classic_group import TopicPartition
-from headwater_broker.coordinator.group.classic_rebalance import MemberJoin
+from headwater_broker.coordinator.group.classic.group import TopicPartition
+from headwater_broker.coordinator.group.classic.rebalance import MemberJoin
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.consumer_service import ConsumerGroupService
 from headwater_broker.coordinator.group.offset_commands import OffsetCommit, TransactionalCommit

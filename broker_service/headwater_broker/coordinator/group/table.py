@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from headwater_broker.coordinator.common.shard import Decision, Now, StoredRecord
 from headwater_broker.coordinator.common.timers import Deadlines
-from headwater_broker.coordinator.group.classic_group import TopicPartition
+from headwater_broker.coordinator.group.classic.group import TopicPartition
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.group_kind import GroupKind
 from headwater_broker.coordinator.group.pending_offsets import PendingOffsets

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.coordinator.common.shard import Now
-from headwater_broker.coordinator.group.classic_group import TopicPartition
+from headwater_broker.coordinator.group.classic.group import TopicPartition
 from headwater_broker.coordinator.group.consumer.group import ConsumerGroup
 from headwater_broker.coordinator.group.consumer.member import ConsumerMember
 from headwater_broker.coordinator.group.consumer.subscriptions import Topics

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import inf
 from uuid import UUID
 
-from headwater_broker.coordinator.group.classic_group import CONSUMER, TopicPartition
+from headwater_broker.coordinator.group.classic.group import CONSUMER, TopicPartition
 from headwater_broker.coordinator.group.consumer.member import ConsumerMember, Named, Owned
 from headwater_broker.coordinator.group.consumer.states import ConsumerGroupState
 from headwater_broker.coordinator.group.consumer.subscriptions import ResolvedRegex, topics_of

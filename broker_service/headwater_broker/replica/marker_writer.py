@@ -23,8 +23,8 @@ from headwater.records.control import ControlType, build_marker
 from headwater_broker.log.producer_state_manager import EPOCH_PER_TRANSACTION
 from headwater_broker.log.results import AppendOrigin
 from headwater_broker.replica.append_service import AppendService
-from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
+from headwater_broker.replica.replica_manager import ReplicaManager
 
 COMMIT_TIMEOUT_MS = 30_000
 """Kafka: request.timeout.ms. The coordinator sends a marker again that is not replicated by then.

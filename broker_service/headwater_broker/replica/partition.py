@@ -30,7 +30,7 @@ from headwater_broker.replica.caught_up_followers import CaughtUpFollowers
 from headwater_broker.replica.high_watermark import follower_high_watermark, loaded_high_watermark
 from headwater_broker.replica.isr import FollowerProgress
 from headwater_broker.replica.leader_state import LeaderState, ResultAction
-from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.replica.replication_config import ReplicationConfig
 from headwater_broker.replica.truncation import EpochEnd, divergence
 
 Notify = Callable[["Partition"], None]
@@ -64,7 +64,7 @@ class Partition:
         log: UnifiedLog,
         broker_id: int,
         clock: Clock,
-        limits: ReplicationLimits,
+        limits: ReplicationConfig,
         *,
         high_watermark: int,
         propose: Callable[[Partition], None],

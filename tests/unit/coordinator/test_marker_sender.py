@@ -12,9 +12,7 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.system import SystemClock
 from headwater_broker.coordinator.common.runtime import CoordinatorRuntime
 from headwater_broker.coordinator.transaction.config import TransactionConfig
-from headwater_broker.coordinator.transaction.decisions import (
-    ProducerInit,
-)
+from headwater_broker.coordinator.transaction.init_producer_id import ProducerInit
 from headwater_broker.coordinator.transaction.marker_sender import MarkerSender, backoff_ms
 from headwater_broker.coordinator.transaction.shard import TransactionShard
 from headwater_broker.coordinator.transaction.states import TransactionState

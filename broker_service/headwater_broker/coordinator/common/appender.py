@@ -10,8 +10,8 @@ from headwater_broker.coordinator.common.shard import Producer
 from headwater_broker.log.producer_state_manager import NO_EPOCH
 from headwater_broker.log.results import AppendOrigin
 from headwater_broker.replica.append_service import AppendService, check_led
-from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.read_service import log_bytes
+from headwater_broker.replica.replica_manager import ReplicaManager
 
 LOAD_BYTES = 128 * 1024
 """Read at once when a shard is loaded: some 1,000 offset commits, 3 ms of the loop."""

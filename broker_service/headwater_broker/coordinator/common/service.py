@@ -20,15 +20,14 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.ordered import OrderedSet
 from headwater_broker.coordinator.common.appender import Appender, Leads, ReplicaAppender
 from headwater_broker.coordinator.common.loader import Load, load_shard
-from headwater_broker.coordinator.common.partitioning import partition_of
-from headwater_broker.coordinator.common.placement import MetadataPlacement, Placement
+from headwater_broker.coordinator.common.placement import MetadataPlacement, Placement, partition_of
 from headwater_broker.coordinator.common.runtime import WRITE_TIMEOUT_MS, CoordinatorRuntime
 from headwater_broker.coordinator.common.shard import Command, S
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.replica.append_service import AppendService
-from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.ports import OffLoop, at_once
+from headwater_broker.replica.replica_manager import ReplicaManager
 
 ARRIVAL_WAIT_S = 1.0
 """How long a request may wait for a shard that is about to be ready."""

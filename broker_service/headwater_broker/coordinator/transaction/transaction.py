@@ -11,7 +11,11 @@ from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
-from headwater_broker.coordinator.transaction.states import TransactionState
+from headwater_broker.coordinator.transaction.states import (
+    TransactionEvent,
+    TransactionState,
+    next_state,
+)
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
@@ -131,3 +135,7 @@ class Transaction(NamedTuple):
         if self.state is not TransactionState.ONGOING or self.is_two_phase or self.membership:
             return None
         return self.start_ms + self.timeout_ms
+
+    def state_after(self, event: TransactionEvent) -> TransactionState:
+        """The state that `event` leads to. Raises TransactionTransitionError."""
+        return next_state(self.transactional_id, self.state, event)

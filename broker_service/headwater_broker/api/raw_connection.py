@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from headwater_broker.api.context import Services
-from headwater_broker.api.produce.rejected_batches import RejectedBatches
+from headwater_broker.api.rejected_batches import RejectedBatches
 from headwater_broker.api.replies import ParkedReply
 from headwater_broker.api.request_meters import ApiMeter
 from headwater_broker.security.session import Session

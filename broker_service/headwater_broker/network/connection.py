@@ -18,8 +18,8 @@ from typing import Any, ClassVar, cast
 from headwater.sockets import tune
 from headwater.wire.schema import Message
 from headwater_broker.api.context import RequestContext, Services
-from headwater_broker.api.produce.rejected_batches import RejectedBatches
 from headwater_broker.api.registry import ApiRow
+from headwater_broker.api.rejected_batches import RejectedBatches
 from headwater_broker.api.replies import CloseConnectionError, ParkedReply, Part
 from headwater_broker.api.request_meters import ApiMeter, RequestTiming
 from headwater_broker.network import hold_reasons as hold

@@ -80,12 +80,13 @@ class ConsumerReading:
 
         They are yielded one by one: what a `break` leaves behind is neither lost nor committed.
         """
-        state, guard = self._state, self._guard
+        pending, guard = self._state.pending, self._guard
+        take = pending.popleft
         last = self._clock.monotonic()
         while not guard.is_closed:
-            if state.pending:
-                while state.pending and not guard.is_closed:
-                    yield state.pending.popleft()
+            if pending:
+                while pending and not guard.is_closed:
+                    yield take()
                 last = self._clock.monotonic()
             if guard.is_closed:
                 return
@@ -94,7 +95,7 @@ class ConsumerReading:
             except ClosedError:  # in this moment, by another thread
                 return
             for rows in polled.values():
-                state.pending.extend(rows)
+                pending.extend(rows)
             is_late = timeout_ms is not None and (
                 (self._clock.monotonic() - last) * 1000 >= timeout_ms
             )

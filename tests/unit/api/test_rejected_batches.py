@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headwater.errors import ErrorCode
 from headwater.records.builder import BatchBuilder
-from headwater_broker.api.produce.rejected_batches import PLACES_MAX, STALE_MS, RejectedBatches
+from headwater_broker.api.rejected_batches import PLACES_MAX, STALE_MS, RejectedBatches
 from headwater_broker.log.producer_state_manager import SEQUENCE_MAX, Producers
 
 CODE = ErrorCode.NOT_LEADER_OR_FOLLOWER

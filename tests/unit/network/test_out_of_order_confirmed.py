@@ -10,7 +10,7 @@ import pytest
 from headwater.client.connection import Connection, open_connection
 from headwater.errors import ErrorCode
 from headwater.records.builder import BatchBuilder
-from headwater_broker.api.produce.rejected_batches import FORMER_LEADER_S
+from headwater_broker.api.rejected_batches import FORMER_LEADER_S
 from solo_broker import SoloBroker
 from unit.network.test_data_plane import produce, serve
 

@@ -17,9 +17,10 @@ from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.testing.clocks import ManualClock
 from headwater_spark.options import EARLIEST, LATEST
 from headwater_spark.source import batch_planner, positions
-from headwater_spark.source.batch_planner import DataLossError, Planner
+from headwater_spark.source.batch_planner import Planner
 from headwater_spark.source.broker_metadata import Brokers, Topic
 from headwater_spark.source.cold_files import ColdFiles
+from headwater_spark.source.data_loss import DataLossError
 from headwater_spark.source.data_source import HELD_S, StreamReader
 from headwater_spark.source.history import History
 from headwater_spark.source.positions import Position

@@ -6,9 +6,9 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater.records.batch import codec_of
 from headwater.topic_names import INTERNAL_TOPICS
-from headwater_broker.api.produce.rejected_batches import RejectedBatches, is_new_here
 from headwater_broker.api.produce.response_codec import Row
 from headwater_broker.api.raw_connection import Peer
+from headwater_broker.api.rejected_batches import RejectedBatches, is_new_here
 from headwater_broker.log.log_validator import RecordValidationError
 from headwater_broker.replica.partition import Partition
 

@@ -12,10 +12,8 @@ COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR, which clients retry.
   append (leadership, min.insync.replicas, size) before its records are replayed; an append that is
   rejected all the same drops the shard and loads it again from the log.
 - Every reply, of reads too, waits until the high watermark has passed the last record replayed when
-  it was decided: no client learns what a failover may take back. A reply that a deposed leader must
-  not give waits for a commit after it (`leadership_proof`).
-- A reply that waits longer than the write timeout fails; the records stay replayed, because they
-  are in this leader's log: they commit later, or the leadership ends and the shard with it.
+  it was decided (`committed_replies`): no client learns what a failover may take back. A reply
+  that a deposed leader must not give waits for a commit after it (`leadership_proof`).
 """
 
 from __future__ import annotations
@@ -30,13 +28,22 @@ from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.records.control import ControlType, build_marker
 from headwater_broker.coordinator.common.appender import Appender
 from headwater_broker.coordinator.common.client_errors import LEADERSHIP_LOST, client_error
-from headwater_broker.coordinator.common.commit_waits import CommitWaits
+from headwater_broker.coordinator.common.committed_replies import CommittedReplies, OnCommitted
 from headwater_broker.coordinator.common.hosted_shard import HostedShard, Waiter
 from headwater_broker.coordinator.common.leadership_proof import LeadershipProver
 from headwater_broker.coordinator.common.loader import Load, load_shard
 from headwater_broker.coordinator.common.lone_appends import LoneAppends
 from headwater_broker.coordinator.common.reply import Reply
-from headwater_broker.coordinator.common.shard import Command, Decision, Now, S, Token, each
+from headwater_broker.coordinator.common.shard import (
+    Command,
+    Decision,
+    Decisions,
+    Now,
+    S,
+    Token,
+    each,
+)
+from headwater_broker.coordinator.common.shard_timers import ShardTimers
 
 WRITE_TIMEOUT_MS = 5_000
 """Kafka: offsets.commit.timeout.ms."""
@@ -57,7 +64,7 @@ class CoordinatorRuntime(Generic[S]):
         *,
         write_timeout_ms: int = WRITE_TIMEOUT_MS,
         on_loaded: Callable[[int], None] | None = None,
-        on_committed: Callable[[int, int, S, int], None] | None = None,
+        on_committed: OnCommitted[S] | None = None,
         load: Load = load_shard,
     ) -> None:
         """`make_shard(partition)` returns an empty shard, which `load` fills; `on_loaded` is called
@@ -68,17 +75,17 @@ class CoordinatorRuntime(Generic[S]):
         self._make_shard = make_shard
         self._appender = appender
         self._clock = clock
-        self._write_timeout_ms = write_timeout_ms
         self._on_loaded = on_loaded
-        self._on_committed = on_committed
         self._load_shard = load
         self._hosted: dict[int, HostedShard[S]] = {}
+        self._replies: CommittedReplies[S] = CommittedReplies(
+            appender, clock, write_timeout_ms, on_committed, self._is_current, self._drop,
+            self._reload,
+        )  # fmt: skip
         self._prover: LeadershipProver[S] = LeadershipProver(
-            appender, clock, self._answer, self._release, self._drop
+            appender, clock, self._replies.answer, self._replies.release, self._drop
         )
-        self._waits: CommitWaits[S] = CommitWaits(
-            appender, clock, self._is_waiting, self._release, self._drop, self._reload
-        )
+        self._timers: ShardTimers[S] = ShardTimers(clock, self._is_current, self._tick)
         self._lone: LoneAppends[S] = LoneAppends(self._committed, self._append_failed, self._reload)
         self._in_turn: list[HostedShard[S]] = []
         """Shards with a command of this turn of the loop; one handle ends the turn for all."""
@@ -181,7 +188,7 @@ class CoordinatorRuntime(Generic[S]):
     def note(self, partition: int, work: Callable[[S, Now], bool]) -> bool:
         """Let a shard take in what needs no record and no reply. Raises as `start`."""
         is_taken = work((hosted := self._ready(partition)).shard, self._now())
-        self._arm(hosted)
+        self._timers.arm(hosted)
         return is_taken
 
     async def end_transaction(
@@ -205,9 +212,9 @@ class CoordinatorRuntime(Generic[S]):
             if self._is_current(hosted):
                 self._append_marker(hosted, producer_id, producer_epoch, coordinator_epoch, commit)
             if self._is_current(hosted):
-                self._answer(hosted, [(token, None)])
-                self._release(hosted)
-                self._arm(hosted)
+                self._replies.answer(hosted, [(token, None)])
+                self._replies.release(hosted)
+                self._timers.arm(hosted)
             if reply.is_given:
                 reply.take()
             else:
@@ -233,7 +240,7 @@ class CoordinatorRuntime(Generic[S]):
     def _perform(
         self,
         hosted: HostedShard[S],
-        decide: Callable[[Now], Decision | Sequence[Decision]],
+        decide: Callable[[Now], Decisions],
         token: Token | None,
     ) -> None:
         now = self._now()
@@ -246,25 +253,25 @@ class CoordinatorRuntime(Generic[S]):
             if not self._is_current(hosted):
                 return
             if rejected is None and decision.confirmations:
-                self._answer(hosted, decision.confirmations)
+                self._replies.answer(hosted, decision.confirmations)
             if decision.replies:
-                self._answer(hosted, decision.replies)
+                self._replies.answer(hosted, decision.replies)
             if rejected is not None:
                 if token is not None:
-                    self._answer(hosted, [(token, client_error(rejected))])
+                    self._replies.answer(hosted, [(token, client_error(rejected))])
                 break
             if decision.leader_replies:
                 self._prover.add(hosted, decision.leader_replies)
         if is_first:
             self._append(hosted)
         if self._is_current(hosted):
-            self._release(hosted)
-            self._arm(hosted)
+            self._replies.release(hosted)
+            self._timers.arm(hosted)
 
     def _decide(
         self,
         hosted: HostedShard[S],
-        decide: Callable[[Now], Decision | Sequence[Decision]],
+        decide: Callable[[Now], Decisions],
         token: Token | None,
         now: Now,
     ) -> Sequence[Decision] | None:
@@ -285,12 +292,9 @@ class CoordinatorRuntime(Generic[S]):
         log = self._appender.lone_log(hosted.partition, hosted.epoch, decided.producer)
         return log is not None and self._lone.perform(hosted, log, decided, now.wall_ms)
 
-    def _answer(
-        self, hosted: HostedShard[S], replies: list[tuple[Token, object]], after: int | None = None
-    ) -> None:
-        """Give the replies when `after`, or all that is replayed by now, is committed."""
-        deadline = self._clock.monotonic() * 1000 + self._write_timeout_ms
-        hosted.answer(replies, deadline, hosted.last_replayed if after is None else after)
+    def _committed(self, hosted: HostedShard[S], end: int) -> None:
+        self._replies.committed(hosted, end)
+        self._timers.arm(hosted)
 
     # -- append
 
@@ -328,7 +332,7 @@ class CoordinatorRuntime(Generic[S]):
                 continue
             try:
                 self._append(hosted)
-                self._release(hosted)
+                self._replies.release(hosted)
             except Exception:  # the other shards' turns end, too
                 logger.exception("%s: an append failed; reloading", hosted.name)
                 self._reload(hosted, "an append failed")
@@ -385,54 +389,7 @@ class CoordinatorRuntime(Generic[S]):
         else:
             self._reload(hosted, "an append failed")
 
-    # -- replies
-
-    def _release(self, hosted: HostedShard[S]) -> None:
-        """Give the replies that are committed; wait for the high watermark if others remain."""
-        if not self._is_waiting(hosted):
-            return
-        try:
-            end = self._appender.committed_end(hosted.partition, hosted.epoch)
-        except KafkaError as error:
-            self._drop(hosted, str(error))
-            return
-        hosted.give_below(end)
-        if self._on_committed is not None and end > hosted.notified_end:
-            hosted.notified_end = end
-            self._on_committed(hosted.partition, hosted.epoch, hosted.shard, end)
-        if self._is_waiting(hosted) and hosted.replies is None and hosted.turn.is_empty:
-            hosted.replies = asyncio.get_running_loop().create_task(self._waits.wait(hosted))
-
-    def _committed(self, hosted: HostedShard[S], end: int) -> None:
-        """All that is replayed is committed, and nobody waits."""
-        if self._on_committed is not None and end > hosted.notified_end:
-            hosted.notified_end = end
-            self._on_committed(hosted.partition, hosted.epoch, hosted.shard, end)
-        self._arm(hosted)
-
-    def _is_waiting(self, hosted: HostedShard[S]) -> bool:
-        """True while replies are due, or `on_committed` is to hear of records that are replayed."""
-        is_told = self._on_committed is None or hosted.notified_end > hosted.last_replayed
-        return self._is_current(hosted) and (bool(hosted.due) or not is_told)
-
-    # -- timers
-
-    def _arm(self, hosted: HostedShard[S]) -> None:
-        if not self._is_current(hosted) or not hosted.is_active:
-            return
-        at_ms = hosted.shard.next_deadline_ms()
-        if hosted.timer is not None:
-            if at_ms is not None and hosted.timer_at_ms <= at_ms:
-                return  # it fires early enough, and arms itself again
-            hosted.timer.cancel()
-            hosted.timer = None
-        if at_ms is not None:
-            delay_s = max(at_ms / 1000 - self._clock.monotonic(), 0.0)
-            hosted.timer_at_ms = at_ms
-            hosted.timer = asyncio.get_running_loop().call_later(delay_s, self._tick, hosted)
-
     def _tick(self, hosted: HostedShard[S]) -> None:
-        hosted.timer = None
         if self._is_current(hosted) and hosted.is_active:
             self._perform(hosted, hosted.shard.tick, None)
 
@@ -471,17 +428,16 @@ class CoordinatorRuntime(Generic[S]):
         hosted.loader = None
         hosted.is_active = True
         hosted.shard.loaded(self._now())
-        self._arm(hosted)
-        self._release(hosted)
+        self._timers.arm(hosted)
+        self._replies.release(hosted)
         took_ms = (self._clock.monotonic() - started) * 1000
         logger.info("%s: loaded %d records in %.0f ms", hosted.name, records, took_ms)
         if self._on_loaded is not None:
             self._on_loaded(hosted.partition)
 
     def _reload(self, hosted: HostedShard[S], reason: str) -> None:
-        if self._is_current(hosted):
-            self._drop(hosted, reason)
-            self.on_leader(hosted.partition, hosted.epoch)
+        self._drop(hosted, reason)
+        self.on_leader(hosted.partition, hosted.epoch)
 
     def _drop(self, hosted: HostedShard[S], reason: str) -> None:
         if not self._is_current(hosted):

@@ -9,7 +9,7 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.coordinator.common.expiration_sweep import ExpirationSweep
 from headwater_broker.coordinator.common.shard import Decision, Decisions, Now, Producer, Token
 from headwater_broker.coordinator.group import offsets
-from headwater_broker.coordinator.group.classic.group import Group, TopicPartition
+from headwater_broker.coordinator.group.classic.group import Group
 from headwater_broker.coordinator.group.classic.groups import ClassicGroups
 from headwater_broker.coordinator.group.config import EXPIRY_GROUPS_PER_TICK
 from headwater_broker.coordinator.group.consumer.commits import EpochChecks
@@ -17,7 +17,7 @@ from headwater_broker.coordinator.group.consumer.group import ConsumerGroup
 from headwater_broker.coordinator.group.group_kind import GroupKind
 from headwater_broker.coordinator.group.offset_expiration import expired
 from headwater_broker.coordinator.group.offsets import Commit
-from headwater_broker.coordinator.group.records import offset_record
+from headwater_broker.coordinator.group.records import TopicPartition, offset_record
 from headwater_broker.coordinator.group.table import AnyGroup, GroupRules, GroupTable
 from headwater_broker.coordinator.group.transaction_verification import Verification, Verifications
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Container
 
 from headwater_broker.coordinator.common.shard import Now
-from headwater_broker.coordinator.group.classic.group import Group, TopicPartition
+from headwater_broker.coordinator.group.classic.group import Group
 from headwater_broker.coordinator.group.classic.states import GroupState
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.consumer.group import ConsumerGroup
+from headwater_broker.coordinator.group.records import TopicPartition
 from headwater_broker.coordinator.group.table import AnyGroup
 
 

@@ -7,9 +7,13 @@ from typing import NamedTuple
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.coordinator.common.shard import Now, StoredRecord
-from headwater_broker.coordinator.group.classic.group import CONSUMER, TopicPartition
+from headwater_broker.coordinator.group.classic.group import CONSUMER
 from headwater_broker.coordinator.group.config import GroupConfig
-from headwater_broker.coordinator.group.records import OffsetCommitValue, offset_record
+from headwater_broker.coordinator.group.records import (
+    OffsetCommitValue,
+    TopicPartition,
+    offset_record,
+)
 from headwater_broker.coordinator.group.table import AnyGroup
 
 NO_OFFSET = -1

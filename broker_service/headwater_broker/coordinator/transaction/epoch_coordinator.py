@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from headwater.wire.epoch_values import EpochState, EpochStatus, SinkKind
 from headwater.wire.sink_names import sink_and_slot
+from headwater_broker.coordinator.common.deadlines import Deadlines
 from headwater_broker.coordinator.common.shard import Decision, Now, StoredRecord, Token
-from headwater_broker.coordinator.common.timers import Deadlines
 from headwater_broker.coordinator.transaction.config import TransactionConfig
 from headwater_broker.coordinator.transaction.epoch_admission import (
     check_capacity,

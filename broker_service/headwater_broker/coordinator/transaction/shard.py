@@ -15,6 +15,7 @@ from uuid import UUID
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.schema import SchemaError
 from headwater.wire.sink_names import SINK_ID_PREFIX
+from headwater_broker.coordinator.common.deadlines import Deadlines
 from headwater_broker.coordinator.common.shard import (
     Decision,
     Decisions,
@@ -22,7 +23,6 @@ from headwater_broker.coordinator.common.shard import (
     StoredRecord,
     Token,
 )
-from headwater_broker.coordinator.common.timers import Deadlines
 from headwater_broker.coordinator.transaction.add_partitions import (
     add_partitions,
     verify_partitions,

@@ -19,9 +19,15 @@ from headwater.client.core.completed_fetch import AbortedFilter, CompletedFetch
 from headwater.client.errors import kafka_error
 from headwater.client.values import ConsumerRecord
 from headwater.errors import HeadwaterError, KafkaError
-from headwater.records.batch import iter_headers
+from headwater.records.batch import BatchHeader, iter_headers
 from headwater.records.control import control_type
-from headwater.records.record import batch_columns, check_batch, decode_batch
+from headwater.records.record import (
+    ColumnsDecoder,
+    batch_columns,
+    check_batch,
+    decode_batch,
+    decode_columns,
+)
 
 T = TypeVar("T")
 NO_REPLICA = -1
@@ -156,15 +162,19 @@ class PartitionFetchState:
         """True while records may be buffered."""
         return self._row_at < len(self._rows) or self._current is not None or bool(self.fetches)
 
-    def next_records(self, limit: int, *, check_crcs: bool) -> list[ConsumerRecord]:
+    def next_records(
+        self, limit: int, *, check_crcs: bool, decode: ColumnsDecoder = decode_columns
+    ) -> list[ConsumerRecord]:
         """Up to `limit` records; the position moves after them. Raises KafkaError for a batch that
         cannot be read."""
         try:
-            return self._next_records(limit, check_crcs=check_crcs)
+            return self._next_records(limit, check_crcs, decode)
         except KafkaError as e:
             raise kafka_error(e.code, f"{self.topic}-{self.partition}: {e.detail}") from e
 
-    def _next_records(self, limit: int, *, check_crcs: bool) -> list[ConsumerRecord]:
+    def _next_records(
+        self, limit: int, check_crcs: bool, decode: ColumnsDecoder
+    ) -> list[ConsumerRecord]:
         while True:
             rows, at = self._rows, self._row_at
             if at < len(rows):
@@ -173,10 +183,10 @@ class PartitionFetchState:
                 self.position = out[-1].offset + 1
                 self._read_epoch(out[-1].leader_epoch)
                 return out
-            if not self._next_batch(check_crcs=check_crcs):
+            if not self._next_batch(check_crcs, decode):
                 return []
 
-    def _next_batch(self, *, check_crcs: bool) -> bool:
+    def _next_batch(self, check_crcs: bool, decode: ColumnsDecoder) -> bool:
         """Decode the next visible batch; False when nothing is buffered.
 
         A batch that cannot be read raises at every call: only a seek passes it, as with Java's
@@ -201,7 +211,7 @@ class PartitionFetchState:
                 if rows:
                     self._filter.on_marker(header.producer_id, control_type(rows[0].key))
             elif not hidden:
-                self._decode(fetch, at)
+                self._decode(fetch, at, header, decode)
                 self._at = at + header.size_bytes
                 return True
             self._at = at + header.size_bytes
@@ -220,12 +230,15 @@ class PartitionFetchState:
         if leader_epoch >= 0:  # old batches have none
             self.leader_epoch = leader_epoch
 
-    def _decode(self, fetch: CompletedFetch, at: int) -> None:
-        header = next(iter_headers(fetch.records, at))[1]
+    def _decode(
+        self, fetch: CompletedFetch, at: int, header: BatchHeader, decode: ColumnsDecoder
+    ) -> None:
         start = max(fetch.start_offset, self.position or 0)
         kind = 1 if header.is_log_append_time else 0
         epoch = header.leader_epoch
-        offsets, timestamps, keys, values, headers = batch_columns(fetch.records, at, header, start)
+        offsets, timestamps, keys, values, headers = batch_columns(
+            fetch.records, at, header, start, decode=decode
+        )
         rows = zip(
             repeat(self.topic),
             repeat(self.partition),

@@ -22,12 +22,12 @@ from headwater_broker.coordinator.group.records import (
     GroupMetadataValue,
     MemberMetadata,
     OffsetCommitValue,
+    TopicPartition,
 )
 
 CONSUMER = "consumer"
 Protocols = tuple[tuple[str, bytes], ...]
 """(name, metadata) in the member's order of preference."""
-TopicPartition = tuple[str, int]
 
 
 @dataclass(slots=True)

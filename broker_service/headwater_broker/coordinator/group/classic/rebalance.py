@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k11_join_group import JoinGroupResponse
 from headwater.wire.apis.k14_sync_group import SyncGroupRequest, SyncGroupResponse
+from headwater_broker.coordinator.common.deadlines import Deadlines
 from headwater_broker.coordinator.common.shard import Decision, Now, Token
-from headwater_broker.coordinator.common.timers import Deadlines
 from headwater_broker.coordinator.group.classic.group import (
     Group,
     Member,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from headwater_broker.coordinator.common.deadlines import Deadlines
 from headwater_broker.coordinator.common.shard import Decision, Now
-from headwater_broker.coordinator.common.timers import Deadlines
 from headwater_broker.coordinator.group.classic.group import Group
 from headwater_broker.coordinator.group.classic.rebalance import ClassicProtocol
 from headwater_broker.coordinator.group.classic.states import GroupState

@@ -6,22 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater_spark.source.micro_batches import (
-    COLD_OFFSETS_MIN,
-    Boundary,
-    CurrentOffsets,
-    byte_shares,
-    gone_topics,
-    is_too_small,
-    limit_ends,
-    limit_offsets,
-    plan_again,
-    plan_first_batch,
-    plan_next_batch,
-    splits,
-    truncated_partitions,
-)
-from headwater_spark.source.positions import Position
+from headwater_spark.source.batch_limits import byte_shares, is_too_small, limit_ends, limit_offsets
+from headwater_spark.source.batch_offsets import plan_again, plan_first_batch, plan_next_batch
+from headwater_spark.source.data_loss import gone_topics, truncated_partitions
+from headwater_spark.source.offset_range_calculator import COLD_OFFSETS_MIN, Boundary, splits
+from headwater_spark.source.positions import CurrentOffsets, Position
 
 A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
 IDS = {"a": "id-a"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater_broker.coordinator.common.timers import Deadlines
+from headwater_broker.coordinator.common.deadlines import Deadlines
 
 KEYS = st.integers(0, 4)
 STEPS = st.lists(

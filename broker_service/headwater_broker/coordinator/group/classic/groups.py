@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from headwater.errors import ErrorCode, KafkaError
+from headwater.errors import ErrorCode
 from headwater.wire.apis.k13_leave_group import MemberIdentity, MemberResponse
 from headwater.wire.apis.k14_sync_group import SyncGroupRequest
 from headwater_broker.coordinator.common.shard import Decision, Now, StoredRecord, Token

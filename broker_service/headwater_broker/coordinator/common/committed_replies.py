@@ -68,14 +68,18 @@ class CommittedReplies(Generic[S]):
             self._drop(hosted, str(error))
             return
         hosted.give_below(end)
-        if self._on_committed is not None and end > hosted.notified_end:
-            hosted.notified_end = end
-            self._on_committed(hosted.partition, hosted.epoch, hosted.shard, end)
+        self.committed(hosted, end)
         is_waiting = due or self._awaits_commit(hosted)
         if is_waiting and hosted.replies is None and hosted.turn.is_empty:
             hosted.replies = asyncio.get_running_loop().create_task(
                 self._reply_when_committed(hosted)
             )
+
+    def committed(self, hosted: HostedShard[S], end: int) -> None:
+        """Tell `on_committed` of the high watermark, if it has risen."""
+        if self._on_committed is not None and end > hosted.notified_end:
+            hosted.notified_end = end
+            self._on_committed(hosted.partition, hosted.epoch, hosted.shard, end)
 
     def _awaits_commit(self, hosted: HostedShard[S]) -> bool:
         """True while `on_committed` is to hear of records that are replayed."""

@@ -32,6 +32,8 @@ from headwater_broker.coordinator.common.committed_replies import CommittedRepli
 from headwater_broker.coordinator.common.hosted_shard import HostedShard, Waiter
 from headwater_broker.coordinator.common.leadership_proof import LeadershipProver
 from headwater_broker.coordinator.common.loader import Load, load_shard
+from headwater_broker.coordinator.common.lone_appends import LoneAppends
+from headwater_broker.coordinator.common.reply import Reply
 from headwater_broker.coordinator.common.shard import (
     Command,
     Decision,
@@ -84,6 +86,7 @@ class CoordinatorRuntime(Generic[S]):
             appender, clock, self._replies.answer, self._replies.release, self._drop
         )
         self._timers: ShardTimers[S] = ShardTimers(clock, self._is_current, self._tick)
+        self._lone: LoneAppends[S] = LoneAppends(self._committed, self._append_failed, self._reload)
         self._in_turn: list[HostedShard[S]] = []
         """Shards with a command of this turn of the loop; one handle ends the turn for all."""
 
@@ -165,7 +168,9 @@ class CoordinatorRuntime(Generic[S]):
 
         Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, what the command raised,
         or the error of its append."""
-        return await self.start(partition, command)
+        reply = Reply()
+        self.begin(partition, command, reply)
+        return reply.take() if reply.is_given else await reply.wait()
 
     def start(self, partition: int, command: Command[S]) -> asyncio.Future[object]:
         """Run `command`; the reply to come. Raises NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
@@ -200,8 +205,8 @@ class CoordinatorRuntime(Generic[S]):
         Raises KafkaError as `run`, and what the log rejects a marker with.
         """
         hosted = self._ready(partition)
-        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        token = hosted.expect(future)
+        reply = Reply()
+        token = hosted.expect(reply)
         try:
             self._append(hosted)
             if self._is_current(hosted):
@@ -210,7 +215,10 @@ class CoordinatorRuntime(Generic[S]):
                 self._replies.answer(hosted, [(token, None)])
                 self._replies.release(hosted)
                 self._timers.arm(hosted)
-            await future
+            if reply.is_given:
+                reply.take()
+            else:
+                await reply.wait()
         finally:
             hosted.waiting.pop(token, None)
 
@@ -235,13 +243,9 @@ class CoordinatorRuntime(Generic[S]):
         decide: Callable[[Now], Decisions],
         token: Token | None,
     ) -> None:
-        try:
-            decisions: Sequence[Decision] = each(decide(self._now()))
-        except KafkaError as error:
-            decisions = () if token is None else (Decision().reply(token, error),)
-        except Exception:
-            logger.exception("%s: a command failed; reloading", hosted.name)
-            self._reload(hosted, "a command failed")
+        now = self._now()
+        decisions = self._decide(hosted, decide, token, now)
+        if decisions is None or (len(decisions) == 1 and self._is_lone(hosted, decisions[0], now)):
             return
         is_first = not hosted.is_in_turn
         for decision in decisions:
@@ -263,6 +267,34 @@ class CoordinatorRuntime(Generic[S]):
         if self._is_current(hosted):
             self._replies.release(hosted)
             self._timers.arm(hosted)
+
+    def _decide(
+        self,
+        hosted: HostedShard[S],
+        decide: Callable[[Now], Decisions],
+        token: Token | None,
+        now: Now,
+    ) -> Sequence[Decision] | None:
+        """None: an unforeseen error has reloaded the shard."""
+        try:
+            return each(decide(now))
+        except KafkaError as error:
+            return () if token is None else (Decision().reply(token, error),)
+        except Exception:
+            logger.exception("%s: a command failed; reloading", hosted.name)
+            self._reload(hosted, "a command failed")
+            return None
+
+    def _is_lone(self, hosted: HostedShard[S], decided: Decision, now: Now) -> bool:
+        """True once the decision is appended and committed: this broker has the only replica."""
+        if not decided.records or decided.leader_replies or hosted.due or not hosted.turn.is_empty:
+            return False
+        log = self._appender.lone_log(hosted.partition, hosted.epoch, decided.producer)
+        return log is not None and self._lone.perform(hosted, log, decided, now.wall_ms)
+
+    def _committed(self, hosted: HostedShard[S], end: int) -> None:
+        self._replies.committed(hosted, end)
+        self._timers.arm(hosted)
 
     # -- append
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from headwater.errors import ErrorCode
 from headwater_broker.coordinator.transaction.transaction import (
@@ -41,8 +42,7 @@ class InitializedProducer:
     """The producer of the prepared transaction that stays open (KIP-939)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(NamedTuple):
     """`after` is to be written; the reply carries `identity` once it is durable.
 
     `then_retry`: the request is decided again when the transaction is complete.

@@ -10,7 +10,6 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
@@ -28,6 +27,7 @@ from headwater_broker.coordinator.transaction.add_partitions import (
     add_partitions,
     verify_partitions,
 )
+from headwater_broker.coordinator.transaction.completions import Completions
 from headwater_broker.coordinator.transaction.config import TransactionConfig
 from headwater_broker.coordinator.transaction.end_transaction import complete, end_transaction
 from headwater_broker.coordinator.transaction.epoch_coordinator import EpochCoordinator
@@ -88,10 +88,7 @@ class TransactionShard:
         self._left: dict[str, deque[Request]] = {}
         """Requests that still wait once the record that was just decided is in the log."""
         self._expiration = IdExpiration(self.transactions, config)
-        self._completed: dict[str, Transaction] = {}
-        """States since all markers are written, by transactional id, that have no record yet. The
-        record of the next transaction says the same, else COMPLETIONS writes them. Who loads the
-        log before that sends the markers again."""
+        self._completions = Completions(config.completion_wait_ms)
         self._prepared_at: dict[str, int] = {}
         """Transactional id -> log offset of its outcome, while its markers are on their way."""
         self._shared = SharedValues()
@@ -138,7 +135,7 @@ class TransactionShard:
             self._begun_on.pop(transactional_id, None)
         else:
             self.transactions[transactional_id] = made
-        self._completed.pop(transactional_id, None)
+        self._completions.discard(transactional_id)
         of_epoch = made or before
         if of_epoch is not None and of_epoch.membership is not None:
             self.epochs.replay_participant(before, made)
@@ -299,7 +296,7 @@ class TransactionShard:
             or transactional_id in self._left
         ):
             return False
-        self._completed[transactional_id] = complete(known, now.wall_ms)
+        self._completions.add(complete(known, now.wall_ms), now)
         if not self._deadlines.is_set(COMPLETIONS):
             self._deadlines.set(COMPLETIONS, now.steady_ms + self._config.completion_wait_ms)
         return True
@@ -327,7 +324,7 @@ class TransactionShard:
     # -- deciding
 
     def _known(self, transactional_id: str) -> Transaction | None:
-        completed = self._completed.get(transactional_id)
+        completed = self._completions.get(transactional_id)
         return self.transactions.get(transactional_id) if completed is None else completed
 
     def _run(self, transactional_id: str, request: Request, now: Now) -> Decision:
@@ -372,7 +369,7 @@ class TransactionShard:
                 known, is_stored = outcome.after, False
                 if outcome.then_retry and request.retry is not None:
                     retried = request.retry(outcome.after.identity)
-                    queue.appendleft(replace(request, decide=retried))
+                    queue.appendleft(request._replace(decide=retried))
                     break
             if not is_stored:
                 decision.confirm(request.token, reply_of(outcome))
@@ -432,9 +429,10 @@ class TransactionShard:
         decision.reply(token, KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, detail))
 
     def _record_completions(self, decision: Decision, now: Now) -> None:
-        decision.records += map(self._record, islice(self._completed.values(), DECIDED_PER_TICK))
-        if self._completed:  # more of them, or refused
-            self._deadlines.set(COMPLETIONS, now.steady_ms + self._config.completion_wait_ms)
+        decision.records += map(self._record, self._completions.take_due(now))
+        next_ms = self._completions.next_ms(now)
+        if next_ms is not None:
+            self._deadlines.set(COMPLETIONS, next_ms)
 
     def _time_out(self, transactional_id: str, decision: Decision, now: Now) -> None:
         known = self.transactions.get(transactional_id)
@@ -471,7 +469,7 @@ class TransactionShard:
     ) -> Iterable[Transaction]:
         """Transactional ids that match every filter; empty sets and -1 match all (KIP-664)."""
         for transactional_id, stored in self.transactions.items():
-            known = self._completed.get(transactional_id, stored)
+            known = self._completions.get(transactional_id) or stored
             if states and known.state not in states:
                 continue
             if producer_ids and known.producer_id not in producer_ids:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from headwater.errors import KafkaError
@@ -28,8 +27,7 @@ class Unrecorded(NamedTuple):
     identity: ProducerIdentity
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """A request that is decided now, or once markers are written."""
 
     token: Token
@@ -40,6 +38,8 @@ class Request:
 
 def reply_of(outcome: Outcome) -> object:
     """What the request is answered."""
+    if isinstance(outcome, Changed) and outcome.ongoing is None:  # as nearly always
+        return outcome.identity
     if isinstance(outcome, Refused):
         return KafkaError(outcome.code, outcome.code.name)
     if isinstance(outcome, Verified):

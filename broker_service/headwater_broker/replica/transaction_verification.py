@@ -248,13 +248,13 @@ class TransactionVerifier:
         self.verifications_total += len(question.answers)
         for key, (partition, answer) in question.answers.items():
             code = codes.get(key, missing)
-            error = None
+            refusal = None
             if code is not ErrorCode.NONE:
                 question.failed += 1
                 self.failures_total[code.name] += 1
-                error = _error(transaction, partition, code)
+                refusal = _error(transaction, partition, code)
             if answer is not None:
-                answer.give(error)
+                answer.give(refusal)
 
     async def close(self) -> None:
         """End the questions that are under way; they get no answer."""

@@ -41,8 +41,10 @@ QUIET_S = 3.0
 """A group is settled when nothing has changed for so long; that time is not counted."""
 GROUPS = 10_000
 PER_GROUP = 10
-JOINING = 50
+JOINING = 200
 """Groups that join at a time."""
+UNSETTLED_S = 0.25
+"""How often members heartbeat that have nothing to tell while their group settles."""
 STEADY_S = 20.0
 INTERVAL_S = 5.0
 FAILOVER_BAR_S = 2.0
@@ -221,8 +223,10 @@ class Crowd:
             members = self.groups[group]
             end = time.monotonic() + 300.0
             while not _has_all(members):
-                codes = await asyncio.gather(*(member.beat(connection) for member in members))
-                await asyncio.sleep(0.02 if {*codes} == {ErrorCode.NONE} else AGAIN_S)
+                due = [member for member in members if member.must_tell] or members
+                await asyncio.gather(*(member.beat(connection) for member in due))
+                is_told = not any(member.must_tell for member in members)
+                await asyncio.sleep(UNSETTLED_S if is_told else AGAIN_S)
                 if time.monotonic() > end:
                     raise RuntimeError(f"{group}: {[(m.epoch, len(m.owned)) for m in members]}")
             for member in members:

@@ -43,6 +43,8 @@ GROUPS = 10_000
 PER_GROUP = 10
 JOINING = 200
 """Groups that join at a time."""
+CONNECTIONS = 64
+"""To each broker: one answers in order, and a change waits for the replicas."""
 UNSETTLED_S = 0.25
 """How often members heartbeat that have nothing to tell while their group settles."""
 STEADY_S = 20.0
@@ -188,7 +190,7 @@ class Crowd:
 
     def __init__(self, trio: LocalCluster, groups: int) -> None:
         self.trio = trio
-        self.addresses = Addresses(trio.bootstrap, 8)
+        self.addresses = Addresses(trio.bootstrap, CONNECTIONS)
         self.groups = {
             f"group-{n:05d}": [
                 Modern(f"group-{n:05d}", f"member-{i}", TOPIC) for i in range(PER_GROUP)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import statistics
 import sys
 import time
@@ -20,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from bench_scale import show
-from lean_members import Addresses, Classic, Modern, commit, committed
+from lean_members import AGAIN_S, Addresses, Classic, Modern, commit, committed
 from peers import KafkaPeer, bench_folder, cpu_seconds, rss_megabytes
 from scale_cluster import Reading, cluster
 
@@ -37,7 +38,7 @@ QUIET_S = 3.0
 """A group is settled when nothing has changed for so long; that time is not counted."""
 GROUPS = 10_000
 PER_GROUP = 10
-JOINING = 200
+JOINING = 50
 """Groups that join at a time."""
 STEADY_S = 20.0
 INTERVAL_S = 5.0
@@ -191,45 +192,63 @@ class Crowd:
         }
 
     async def join(self) -> None:
-        """All join and settle; each commits an offset for what it owns."""
+        """All join and settle; each commits an offset for what it owns. Who has joined heartbeats
+        while others still join: that takes longer than a session lasts."""
         await self.addresses.find(list(self.groups))
-        turn = asyncio.Semaphore(JOINING)
-        await asyncio.gather(
-            *(self._join(number, group, turn) for number, group in enumerate(self.groups))
+        turn, joined = asyncio.Semaphore(JOINING), list[Modern]()
+        beats = asyncio.create_task(self._beat(joined, None))
+        joins = asyncio.gather(
+            *(self._join(number, group, turn, joined) for number, group in enumerate(self.groups))
         )
+        try:
+            await asyncio.wait([joins, beats], return_when=asyncio.FIRST_COMPLETED)
+            if beats.done():
+                beats.result()
+            await joins
+        finally:
+            joins.cancel()
+            beats.cancel()
 
-    async def _join(self, number: int, group: str, turn: asyncio.Semaphore) -> None:
+    async def _join(
+        self, number: int, group: str, turn: asyncio.Semaphore, joined: list[Modern]
+    ) -> None:
         async with turn:
             connection = await self.addresses.connection(self.addresses.of_group[group], number)
             members = self.groups[group]
             end = time.monotonic() + 300.0
             while not _has_all(members):
-                for member in members:
-                    if await member.beat(connection) is not ErrorCode.NONE:
-                        await asyncio.sleep(0.05)
-                await asyncio.sleep(0.02)
+                codes = await asyncio.gather(*(member.beat(connection) for member in members))
+                await asyncio.sleep(0.02 if {*codes} == {ErrorCode.NONE} else AGAIN_S)
                 if time.monotonic() > end:
                     raise RuntimeError(f"{group}: {[(m.epoch, len(m.owned)) for m in members]}")
             for member in members:
                 await commit(connection, member, TOPIC, OFFSET)
+            joined += members
 
     async def beat_for(self, seconds: float) -> list[float]:
         """Every member heartbeats each INTERVAL_S, spread evenly; the latencies."""
         members = [m for rows in self.groups.values() for m in rows]
         for member in members:
             member.latencies.clear()
-        slots, began = 250, time.monotonic()
-        waiting: set[asyncio.Task[ErrorCode]] = set()
-        for slot in range(int(seconds / INTERVAL_S * slots)):
-            await asyncio.sleep(max(0.0, began + slot * INTERVAL_S / slots - time.monotonic()))
-            for number, member in enumerate(members[slot % slots :: slots]):
-                at = self.addresses.of_group[member.group]
-                connection = await self.addresses.connection(at, number)
-                task = asyncio.create_task(member.beat(connection))
-                waiting.add(task)
-                task.add_done_callback(waiting.discard)
-        await asyncio.gather(*waiting)
+        await self._beat(members, seconds)
         return [latency for member in members for latency in member.latencies]
+
+    async def _beat(self, members: Sequence[Modern], seconds: float | None) -> None:
+        """Heartbeats of these members, which may become more, for so long, or until cancelled.
+        Raises RuntimeError for one that is refused."""
+        slots, began = 250, time.monotonic()
+        pause_s = INTERVAL_S / slots
+        async with asyncio.TaskGroup() as waiting:
+            for slot in itertools.count() if seconds is None else range(int(seconds / pause_s)):
+                await asyncio.sleep(max(0.0, began + slot * pause_s - time.monotonic()))
+                for number, member in enumerate(members[slot % slots :: slots]):
+                    at = self.addresses.of_group[member.group]
+                    connection = await self.addresses.connection(at, number)
+                    waiting.create_task(member.beat(connection))
+
+    def fences(self) -> int:
+        """How often members were fenced, and joined again."""
+        return sum(member.fences for rows in self.groups.values() for member in rows)
 
     async def take_over(self, dead: str) -> tuple[float, int]:
         """From now until every group of a dead broker has its offsets; how many those are."""
@@ -294,7 +313,7 @@ async def _many(crowd: Crowd) -> list[Reading]:
     what = f"steady, a heartbeat each {INTERVAL_S:g} s: the busiest broker"
     rows.append(Reading(what, max(shares), "% of a core", None, beside))
     p99 = latencies[len(latencies) * 99 // 100] * 1e3
-    beside = f"p99 {p99:.1f} ms, of {len(latencies):,}"
+    beside = f"p99 {p99:.1f} ms, of {len(latencies):,}; {crowd.fences():,} members fenced so far"
     rows.append(Reading("... latency, p50", statistics.median(latencies) * 1e3, "ms", None, beside))
     victim = 0
     dead = f"127.0.0.1:{trio.spec.slot(victim).port}"

@@ -34,7 +34,7 @@ from tiering_union import bench_union
 
 from headwater import Admin, Producer
 from headwater.client.values import NewTopic
-from headwater_tier.locate import locate
+from headwater_tier.table_location import locate
 from headwater_tier.typed.names import Kind, derived
 
 RATE = 20_000

@@ -29,10 +29,12 @@ SESSION_MS = 45_000
 REBALANCE_MS = 60_000
 OFFSETS_VERSION = 9
 LOOKUP_KEYS = 500
+AGAIN_S = 0.05
 LATER = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE,
      ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )  # fmt: skip
+FENCED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH})
 PROTOCOL = k11.JoinGroupRequestProtocol(name="bench", metadata=b"")
 
 
@@ -103,6 +105,8 @@ class Modern:
     changed_s: float = 0.0
     """When its epoch or its partitions changed last."""
     latencies: list[float] = field(default_factory=list)
+    fences: int = 0
+    """How often it had to join again."""
 
     async def beat(self, connection: Connection) -> ErrorCode:
         """One heartbeat."""
@@ -122,6 +126,10 @@ class Modern:
         now = time.monotonic()
         self.latencies.append(now - began)
         code = ErrorCode(reply.error_code)
+        if code in FENCED:
+            self.epoch, self.owned, self.must_tell = 0, frozenset(), True
+            self.fences += 1
+            return code
         if code is not ErrorCode.NONE:
             if code not in LATER:
                 raise RuntimeError(f"{self.name} of {self.group}: heartbeat got {code.name}")
@@ -142,7 +150,7 @@ class Modern:
         """Join and heartbeat, at once when there is something to tell."""
         while not until.is_set():
             code = await self.beat(connection)
-            pause_s = 0.05 if code is not ErrorCode.NONE else self.interval_s
+            pause_s = AGAIN_S if code is not ErrorCode.NONE else self.interval_s
             if not self.must_tell:
                 await asyncio.sleep(pause_s)
 
@@ -237,12 +245,16 @@ async def commit(connection: Connection, member: Modern, topic: str, offset: int
         member_id=member.name,
         topics=(k08.OffsetCommitRequestTopic(name=topic, partitions=rows),),
     )
-    reply = await connection.call(
-        request, k08.OffsetCommitResponse, version=OFFSETS_VERSION, timeout_s=CALL_S
-    )
-    codes = {ErrorCode(p.error_code) for t in reply.topics for p in t.partitions} - {ErrorCode.NONE}
-    if codes:
-        raise RuntimeError(f"{member.name} of {member.group}: commit got {codes}")
+    while True:
+        reply = await connection.call(
+            request, k08.OffsetCommitResponse, version=OFFSETS_VERSION, timeout_s=CALL_S
+        )
+        codes = {ErrorCode(p.error_code) for t in reply.topics for p in t.partitions}
+        if codes == {ErrorCode.NONE}:
+            return
+        if not codes <= LATER | {ErrorCode.NONE}:
+            raise RuntimeError(f"{member.name} of {member.group}: commit got {codes}")
+        await asyncio.sleep(AGAIN_S)
 
 
 async def committed(

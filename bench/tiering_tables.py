@@ -12,13 +12,12 @@ from deltalake import DeltaTable
 
 from headwater.system import SystemEntropy
 from headwater.testing.clocks import ManualClock
+from headwater_tier.commit_check import ColumnStats, FileFacts
+from headwater_tier.compaction import DAY_MS, L1_BYTES_TARGET, plan_fold
 from headwater_tier.delta import Change, LogTable
-from headwater_tier.fold import plan_fold
 from headwater_tier.live_files import LiveFile
-from headwater_tier.plan import ColumnStats, FileFacts, TableLocation
 from headwater_tier.reader import TableReader
-from headwater_tier.table_maintenance import DAY_MS, L1_BYTES_TARGET
-from headwater_tier.table_names import data_file, table_uri
+from headwater_tier.table_names import TableLocation, data_file, table_uri
 
 FILES = 20_000
 FILES_A_COMMIT = 1_000

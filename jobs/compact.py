@@ -26,9 +26,9 @@ from headwater_spark.scheduled_job import (
     settings,
 )
 from headwater_spark.tiering.table_maintenance import TableMaintenance
+from headwater_tier.compaction import COMPACT_FILES_MIN, plan_compaction
 from headwater_tier.delta import LogTable
-from headwater_tier.locate import locate_table
-from headwater_tier.table_maintenance import COMPACT_FILES_MIN, plan_compaction
+from headwater_tier.table_location import locate_table
 
 
 @click.command("compact")

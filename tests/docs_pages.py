@@ -31,7 +31,7 @@ from headwater_broker.coordinator.group.consumer.meters import ConsumerGroupMete
 from headwater_broker.coordinator.transaction.marker_sender import MarkerTotals
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.replica.share.led_partition import ShareParts
-from headwater_broker.replica.share.manager import ShareManager
+from headwater_broker.replica.share.share_partition_manager import ShareManager
 from headwater_broker.runtime.histogram import Histogram
 from headwater_broker.runtime.loop_lag import LagProbe
 from headwater_broker.telemetry.end_offsets import LeaderEndOffsets

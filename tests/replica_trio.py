@@ -42,7 +42,7 @@ from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.network.page_cache import PageCache
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.ports import ReplicationPorts
-from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.replica.replication_config import ReplicationConfig
 
 CLUSTER_ID = "trio"
 BROKERS = (1, 2, 3)
@@ -138,8 +138,8 @@ class TrioBroker:
 class Trio:
     """Brokers 1, 2 and 3, and their controller."""
 
-    def __init__(self, folder: Path, limits: ReplicationLimits | None = None) -> None:
-        self.limits = limits or ReplicationLimits()
+    def __init__(self, folder: Path, limits: ReplicationConfig | None = None) -> None:
+        self.limits = limits or ReplicationConfig()
         self.brokers = {b: TrioBroker(b, folder / f"broker-{b}", self) for b in BROKERS}
         self.states: dict[tuple[UUID, int], PartitionState] = {}
         self.topics: dict[UUID, TopicState] = {}

@@ -47,7 +47,7 @@ from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.group_settings import GroupSettings, GroupSettingsOf
 from headwater_broker.network.page_cache import PageCache
 from headwater_broker.replica.ports import ReplicationPorts, already
-from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.replica.replication_config import ReplicationConfig
 
 CLUSTER_ID = "solo-cluster"
 BROKER_EPOCH = 7
@@ -107,7 +107,7 @@ class SoloBroker:
                 dynamic=self.dynamic,
                 view=self.view,
                 logs=self.logs,
-                limits=ReplicationLimits(),
+                limits=ReplicationConfig(),
                 replication=self._replication_ports(clock, entropy),
                 controller=self,  # type: ignore[arg-type]
                 authorizer=self.authorizer,

@@ -10,8 +10,8 @@ from uuid import UUID
 from headwater.records.batch import iter_headers, patch_base_offset
 from headwater.records.builder import BatchBuilder
 from headwater_tier.data_files import Fetched
-from headwater_tier.plan import PartitionBounds, TableLocation
-from headwater_tier.table_names import table_uri
+from headwater_tier.offset_ranges import PartitionBounds
+from headwater_tier.table_names import TableLocation, table_uri
 
 TOPIC_ID = UUID("99bee4b5-4c90-44ba-843a-cb88c0a1dadf")
 

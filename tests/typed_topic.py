@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from headwater_tier.commit import commit_facts, ensure_table
 from headwater_tier.data_files import tier_range
-from headwater_tier.plan import TableLocation, plan_ranges
+from headwater_tier.offset_ranges import plan_ranges
+from headwater_tier.table_names import TableLocation
 from headwater_tier.typed.decoding import (
     DeclaredFormat,
     Decoded,

@@ -48,7 +48,7 @@ from headwater_broker.metadata.topic_lookup import TopicLookup
 from headwater_broker.metadata.znodes import BrokerRegistration
 from headwater_broker.network.page_cache import PageCache
 from headwater_broker.replica.ports import ReplicationPorts
-from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.replica.replication_config import ReplicationConfig
 
 TICK_S = 0.1
 WAIT_S = 20.0
@@ -184,7 +184,7 @@ class WholeBroker:
     def _parts(self, loop: asyncio.AbstractEventLoop) -> DataPlaneParts:
         return DataPlaneParts(
             loop=loop, dynamic=self.dynamic, view=self.view, logs=self.logs,
-            limits=ReplicationLimits(fetch_backoff_ms=100), replication=self._replication_ports(),
+            limits=ReplicationConfig(fetch_backoff_ms=100), replication=self._replication_ports(),
             controller=self.calls, authorizer=self.authorizer,
             acls=self.acls, warmer=PageCache(loop, self.pool),
             leads=LeaderLookup(self._store, self.id).is_leader,

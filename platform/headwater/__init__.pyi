@@ -47,7 +47,7 @@ from headwater.client.futures import SendFuture as SendFuture
 from headwater.client.futures import TableFuture as TableFuture
 from headwater.client.interceptors import Interceptor as Interceptor
 from headwater.client.interceptors import SendRecord as SendRecord
-from headwater.client.prepared import PreparedTransaction as PreparedTransaction
+from headwater.client.prepared_transaction import PreparedTransaction as PreparedTransaction
 from headwater.client.producer import Producer as Producer
 from headwater.client.serializers.values import Topic as Topic
 from headwater.client.share_consumer import ShareConsumer as ShareConsumer

@@ -11,7 +11,7 @@ _MODULES = {
     "headwater.client.checkpoint_state": ("CheckpointState",),
     "headwater.client.checkpointed_producer": ("CheckpointedProducer",),
     "headwater.client.consumer": ("Consumer",),
-    "headwater.client.prepared": ("PreparedTransaction",),
+    "headwater.client.prepared_transaction": ("PreparedTransaction",),
     "headwater.client.producer": ("Producer",),
     "headwater.client.futures": ("SendFuture", "TableFuture"),
     "headwater.client.values": (

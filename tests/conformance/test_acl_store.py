@@ -21,9 +21,12 @@ from headwater_broker.controller.zk.acl_writer import add_acls, remove_acls
 from headwater_broker.metadata import acl_znodes
 from headwater_broker.metadata.acl_store import AclStore
 from headwater_broker.metadata.store_zk import ZooKeeperStore
-from headwater_broker.security.acl_matcher import ResourcePattern, pattern_of
 from headwater_broker.security.audit_log import AuditLog
-from headwater_broker.security.standard_authorizer import StandardAuthorizer
+from headwater_broker.security.standard_authorizer import (
+    ResourcePattern,
+    StandardAuthorizer,
+    pattern_of,
+)
 
 Tell = Callable[[MetadataStore, MetadataStore, Check], Awaitable[None]]
 FENCE = "/fence"

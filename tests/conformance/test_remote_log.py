@@ -19,7 +19,7 @@ from headwater.records.record import read_records
 from headwater.testing.memory_remote_log import MemoryRemoteLog
 from headwater_tier.commit import commit_facts, ensure_table
 from headwater_tier.data_files import tier_range
-from headwater_tier.plan import plan_ranges
+from headwater_tier.offset_ranges import plan_ranges
 from headwater_tier.remote_log import DeltaRemoteLog
 from tier_log import TOPIC_ID, CountingEntropy, FixedClock, MemoryLog, location_at
 

@@ -20,11 +20,12 @@ from headwater.client.values import NewTopic
 from headwater.system import SystemClock, SystemEntropy
 from headwater_tier.commit import commit_facts, ensure_table
 from headwater_tier.data_files import tier_range
-from headwater_tier.locate import locate, locate_table
-from headwater_tier.plan import PartitionBounds, TableLocation, plan_ranges
+from headwater_tier.offset_ranges import PartitionBounds, plan_ranges
 from headwater_tier.service.engine import Engine, build
 from headwater_tier.service.options import ServiceOptions
 from headwater_tier.stream_fetch import StreamFetch
+from headwater_tier.table_location import locate, locate_table
+from headwater_tier.table_names import TableLocation
 from integration.cluster import LocalCluster
 
 PROPERTIES = {

@@ -21,7 +21,7 @@ from kafka import KafkaConsumer
 from headwater import Consumer
 from headwater.client.values import TopicPartition
 from headwater.topic_names import OFFSETS_TOPIC
-from headwater_broker.coordinator.common.partitioning import partition_of
+from headwater_broker.coordinator.common.placement import partition_of
 from integration.cluster import LocalCluster
 from integration.conftest import next_base_port
 from integration.jvm_tools import kafka_tool

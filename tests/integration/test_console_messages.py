@@ -17,7 +17,7 @@ from headwater import Admin, NewTopic, Producer
 from headwater.system import SystemClock
 from headwater_tier.commit import commit_facts, ensure_table
 from headwater_tier.data_files import tier_range
-from headwater_tier.plan import plan_ranges
+from headwater_tier.offset_ranges import plan_ranges
 from integration.browser_page import BrowserPage, open_page
 from integration.cluster import LocalCluster
 from integration.console_process import serving_console

@@ -6,7 +6,7 @@ import pytest
 
 from headwater import ConsumerGroupMetadata, OffsetAndMetadata, Producer, TopicPartition
 from headwater.topic_names import OFFSETS_TOPIC
-from headwater_broker.coordinator.common.partitioning import partition_of
+from headwater_broker.coordinator.common.placement import partition_of
 from integration.cluster import LocalCluster
 from integration.conftest import Start
 

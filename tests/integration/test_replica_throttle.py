@@ -13,7 +13,7 @@ from headwater.client.connection import open_connection
 from headwater.errors import ErrorCode
 from headwater.system import SystemClock
 from headwater_broker.quota.rate import Windows
-from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.replica.replication_config import ReplicationConfig
 from headwater_broker.replica.replication_quota import UNLIMITED
 from integration.test_replica_trio import produce, same, until
 from replica_trio import BROKERS, Trio
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.integration
 VALUE = b"v" * 50_000
 FILLED_BYTES = 3_000_000
 RATE = 1_000_000
-LIMITS = ReplicationLimits(
+LIMITS = ReplicationConfig(
     quota_windows=Windows(2, 0.25), fetch_max_bytes=100_000, fetch_wait_max_ms=50
 )
 LATENCY_P50_MS = 25.0

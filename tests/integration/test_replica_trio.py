@@ -21,7 +21,7 @@ from headwater.wire.apis.k00_produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.replica.replication_config import ReplicationConfig
 from replica_trio import BROKERS, Trio
 
 pytestmark = pytest.mark.integration
@@ -32,7 +32,7 @@ LATENCY_P50_MS = 5.0
 
 def run(folder: Path, story: Callable[[Trio], Awaitable[None]], **limits: int) -> None:
     async def main() -> None:
-        async with Trio(folder, ReplicationLimits(**limits)) as trio:
+        async with Trio(folder, ReplicationConfig(**limits)) as trio:
             await asyncio.wait_for(story(trio), 60)
 
     asyncio.run(main())

@@ -18,7 +18,7 @@ import pytest
 
 from headwater.client.blocking.record_client import RecordClient
 from headwater.client.values import OffsetAndMetadata
-from headwater_tier.locate import locate
+from headwater_tier.table_location import locate
 from headwater_tier.verify_command import verify_topic
 from integration.cluster import LocalCluster
 from integration.conftest import next_base_port

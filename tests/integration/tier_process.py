@@ -22,7 +22,7 @@ from headwater.system import SystemClock, SystemEntropy
 from headwater_tier.commit import commit_facts, ensure_table
 from headwater_tier.data_files import tier_range
 from headwater_tier.delta import LogTable
-from headwater_tier.plan import plan_ranges
+from headwater_tier.offset_ranges import plan_ranges
 from tier_log import MemoryLog, location_at
 
 ROWS = {0: 700, 1: 450, 2: 60}

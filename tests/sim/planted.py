@@ -20,11 +20,11 @@ from headwater_broker.log import retention, unified_log
 from headwater_broker.log.retention import DeletionScope, SegmentAge
 from headwater_broker.log.unified_log import UnifiedLog
 from headwater_broker.metadata import znodes
-from headwater_broker.replica import manager
+from headwater_broker.replica import replica_manager as manager
 from headwater_broker.replica.control_fence import ControlFence
-from headwater_broker.replica.manager import ReplicaManager
+from headwater_broker.replica.leader_and_isr import HostedReplica, RoleTransition, decide
 from headwater_broker.replica.partition import Partition
-from headwater_broker.replica.role_transitions import HostedReplica, RoleTransition, decide
+from headwater_broker.replica.replica_manager import ReplicaManager
 from sim.log_operations import Deleting
 from sim.plan import Plan, administer, group, share, transact, write_epochs
 from sim.scripted import Scripted

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 from headwater.security.acl import AclBinding
-from headwater_broker.security.acl_matcher import ResourcePattern
-from headwater_broker.security.standard_authorizer import StandardAuthorizer
+from headwater_broker.security.standard_authorizer import ResourcePattern, StandardAuthorizer
 from sim.planted import Planted
 from sim.rights import FAULTS, RIGHTS, TOPIC, Guarded
 

@@ -13,7 +13,6 @@ from headwater_broker.coordinator.share_state.service import ShareStateService
 from headwater_broker.coordinator.share_state.stored_state import StoredState
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.share.led_partition import LedSharePartition
-from headwater_broker.replica.share.manager import ShareManager
 from headwater_broker.replica.share.ports import SharePartitionKey, ShareState
 from headwater_broker.replica.share.runs import Change, RecordState
 from headwater_broker.replica.share.share_partition import (
@@ -22,6 +21,7 @@ from headwater_broker.replica.share.share_partition import (
     Limits,
     SharePartition,
 )
+from headwater_broker.replica.share.share_partition_manager import ShareManager
 from sim.planted import Planted
 
 ENDED = frozenset({"WhatIsEndedIsNotDelivered", "NoRecordIsEndedTwice"})

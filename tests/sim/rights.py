@@ -23,7 +23,7 @@ from headwater.wire.apis.k00_produce import (
     TopicProduceData,
 )
 from headwater_broker.metadata import acl_znodes
-from headwater_broker.security.acl_matcher import ResourcePattern
+from headwater_broker.security.standard_authorizer import ResourcePattern
 from sim.broker import Broker
 from sim.clients import LOST, PRODUCE_TIMEOUT_MS, RETRIED, Client
 from sim.invariants import Invariant, ViolationError

@@ -13,6 +13,7 @@ from sim.invariants import Seen, ViolationError
 from sim.ledger import Key
 from sim.plan import COPIED, TRANSACTED, Plan, transact
 from sim.transaction_ledger import Fate, Initialisation, committed_of, decided
+from sim.transaction_rules import unmarked
 from sim.world import World
 
 MARKER_KEY, MARKER_VALUE = struct.Struct(">hh"), struct.Struct(">hi")
@@ -223,3 +224,17 @@ def test_an_instance_is_fenced_by_a_later_one_only(world: World) -> None:
     assert ledger.must_be_fenced("id", first, sent_s=5.0)
     assert not ledger.must_be_fenced("id", first, sent_s=3.5)
     assert not ledger.was_fenced("id", second)
+
+
+def test_a_cluster_is_not_whole_while_a_marker_is_on_its_way() -> None:
+    world: Any = SimpleNamespace(brokers=[SimpleNamespace(node=None)])
+    assert unmarked(world) == ""
+    pending = SimpleNamespace(
+        missing={SOURCE: None}, transaction=SimpleNamespace(transactional_id="t")
+    )
+    markers = SimpleNamespace(pending=[pending])
+    services = SimpleNamespace(transactions=SimpleNamespace(markers=markers))
+    world.brokers.append(SimpleNamespace(node=SimpleNamespace(services=services)))
+    assert "markers of 't'" in unmarked(world) and TRANSACTED in unmarked(world)
+    pending.missing = {}
+    assert unmarked(world) == ""

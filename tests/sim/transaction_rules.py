@@ -75,6 +75,18 @@ class TransactionsAreWhole(Invariant):
                 self.fail(f"{transaction}: its records are committed {found_of} times")
 
 
+def unmarked(world: World) -> str:
+    """Markers that are on their way still: one that failed comes after a pause of up to a second,
+    whether its client waits for it or is done."""
+    for broker in world.brokers:
+        services = None if broker.node is None else broker.node.services
+        for pending in () if services is None else services.transactions.markers.pending:
+            if pending.missing:
+                name = pending.transaction.transactional_id
+                return f"{broker}: markers of {name!r} for {sorted(pending.missing)}"
+    return ""
+
+
 class NoTransactionStaysOpen(Invariant):
     """After healing every transaction ends, and the last stable offset is the log's end."""
 

@@ -41,7 +41,7 @@ from sim.share_rules import NoSharedRecordIsLost, ShareCreator, left_to_share, s
 from sim.spark_queries import spark_queries
 from sim.store import Ensemble
 from sim.transaction_ledger import TransactionLedger
-from sim.transaction_rules import TRANSACTIONAL
+from sim.transaction_rules import TRANSACTIONAL, unmarked
 from sim.transactional import transactional_clients
 
 START_S = 30.0
@@ -391,6 +391,7 @@ class World:
         if busy:
             return f"{busy} wait for their replies"
         missing = unsettled(self) or left_to_share(self) or self.not_joined() or self._not_equal()
+        missing = missing or unmarked(self)
         return missing or (unfinished(self) if self.plan.is_administered else "")
 
     def not_joined(self) -> str:

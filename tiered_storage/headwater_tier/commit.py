@@ -6,20 +6,20 @@ from collections.abc import Sequence
 
 from headwater.clock import Clock
 from headwater.errors import UsageError
-from headwater_tier.data_files import check_file
-from headwater_tier.delta import Change, CommitUnknownError, LogTable, TableAccessError
-from headwater_tier.plan import (
+from headwater_tier.commit_check import (
     CommitResult,
     FileFacts,
     Outcome,
-    TableLocation,
-    TierRange,
     Verdict,
     facts_problem,
     judge,
     moved_starts,
 )
+from headwater_tier.data_files import check_file
+from headwater_tier.delta import Change, CommitUnknownError, LogTable, TableAccessError
+from headwater_tier.offset_ranges import TierRange
 from headwater_tier.schema import FILE_AGE_MAX_MS
+from headwater_tier.table_names import TableLocation
 
 ATTEMPTS_MAX = 5
 

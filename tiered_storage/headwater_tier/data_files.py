@@ -18,10 +18,11 @@ from headwater.columnar.decode import decode_batches
 from headwater.columnar.schema import LOG_TABLE_COLUMNS, LOG_TABLE_SCHEMA
 from headwater.entropy import Entropy
 from headwater.errors import HeadwaterError
+from headwater_tier.commit_check import ColumnStats, FileFacts
 from headwater_tier.delta import TableAccessError, filesystem, local_path
-from headwater_tier.plan import ColumnStats, FileFacts, TableLocation, TierRange
+from headwater_tier.offset_ranges import TierRange
 from headwater_tier.schema import STATS_COLUMNS
-from headwater_tier.table_names import data_file
+from headwater_tier.table_names import TableLocation, data_file
 
 ROW_GROUP_ROWS_MAX = 65_536
 ROW_GROUP_BYTES_MAX = 8 << 20

@@ -25,10 +25,10 @@ from pyarrow import fs
 
 from headwater.errors import HeadwaterError
 from headwater_tier import schema
+from headwater_tier.commit_check import FileFacts
 from headwater_tier.live_files import LiveFile as LiveFile
 from headwater_tier.live_files import LiveFiles
-from headwater_tier.plan import FileFacts, TableLocation
-from headwater_tier.table_names import end_txn, rows_txn, start_txn
+from headwater_tier.table_names import TableLocation, end_txn, rows_txn, start_txn
 
 COMMIT_KIND = "headwater"
 """Key of commitInfo that marks a commit of Headwater; its value is the kind of change."""

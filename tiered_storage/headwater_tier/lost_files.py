@@ -10,7 +10,7 @@ from pyarrow import fs
 
 from headwater_tier.delta import TableAccessError, filesystem
 from headwater_tier.live_files import LiveFile
-from headwater_tier.plan import TableLocation
+from headwater_tier.table_names import TableLocation
 
 SHOWN_MAX = 3
 

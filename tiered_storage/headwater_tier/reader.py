@@ -22,8 +22,7 @@ from headwater.columnar.schema import LOG_TABLE_COLUMNS, LOG_TABLE_SCHEMA
 from headwater_tier.delta import LiveFile, LogTable, Snapshot, TableAccessError, filesystem
 from headwater_tier.file_index import FileIndex
 from headwater_tier.live_files import LiveFiles
-from headwater_tier.plan import TableLocation
-from headwater_tier.table_names import is_own_file
+from headwater_tier.table_names import TableLocation, is_own_file
 
 FOOTERS_MAX = 4096
 """Files whose row-group index is cached; about 1 KB each."""

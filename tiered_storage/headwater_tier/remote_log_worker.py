@@ -22,8 +22,8 @@ from headwater.columnar import encode
 from headwater.columnar.encode import arrow_to_batches
 from headwater.errors import HeadwaterError
 from headwater_tier.delta import TableAccessError, table_exists
-from headwater_tier.plan import TableLocation
 from headwater_tier.reader import OffsetNotTieredError, RowRange, TableReader
+from headwater_tier.table_names import TableLocation
 
 NICENESS = 10
 """Reads of old offsets must not slow the broker down."""

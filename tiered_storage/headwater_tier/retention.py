@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headwater_tier.delta import LiveFile, Snapshot, TableAccessError, filesystem
-from headwater_tier.plan import NO_LIMIT, Limits, TableLocation
 from headwater_tier.reader import index_groups
+from headwater_tier.table_names import TableLocation
 
 NEVER_EXPIRES_MS = 1 << 62
 """The time of a range whose largest timestamp is unknown."""
@@ -110,3 +110,19 @@ def _newest_ms(statistics: Any, written_ms: int) -> int:
         return NEVER_EXPIRES_MS
     newest = int(statistics.max_raw) // 1000  # max_raw: datetime does not hold all timestamps
     return newest if newest >= 0 else written_ms
+
+
+NO_LIMIT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A topic's retention limits; -1 is no limit."""
+
+    retention_ms: int = NO_LIMIT
+    retention_bytes: int = NO_LIMIT
+
+    @property
+    def unlimited(self) -> bool:
+        """True when retention removes nothing."""
+        return self.retention_ms == NO_LIMIT and self.retention_bytes == NO_LIMIT

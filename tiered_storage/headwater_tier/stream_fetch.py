@@ -8,7 +8,7 @@ from uuid import UUID
 from headwater.client.blocking.fetch import NO_TOPIC_ID
 from headwater.client.blocking.record_client import READ_COMMITTED, FetchedBatches, RecordClient
 from headwater_tier.data_files import Fetched
-from headwater_tier.plan import TierRange
+from headwater_tier.offset_ranges import TierRange
 
 FETCH_BYTES = 4 * 1024 * 1024
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from uuid import UUID
 
 from headwater.ids import id_text
@@ -42,3 +43,13 @@ _DATA_FILE = re.compile(r"l\d+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.parque
 def is_own_file(path: str) -> bool:
     """True for Headwater's files, which are sorted and have row groups of one partition each."""
     return _DATA_FILE.fullmatch(path) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class TableLocation:
+    """A topic's log table and the options of its storage. Picklable; travels to tasks."""
+
+    uri: str
+    topic: str
+    topic_id: UUID
+    storage_options: tuple[tuple[str, str], ...] = ()

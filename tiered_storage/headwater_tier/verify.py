@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from headwater.columnar.row_hash import row_hashes
 from headwater.columnar.schema import LOG_TABLE_COLUMNS, LOG_TABLE_SCHEMA
 from headwater_tier.delta import LogTable, TableAccessError, filesystem
-from headwater_tier.plan import TableLocation
 from headwater_tier.reader import index_groups, next_in_group
+from headwater_tier.table_names import TableLocation
 
 NAMED_MAX = 20
 """Offsets listed per kind of difference; the counts are complete."""

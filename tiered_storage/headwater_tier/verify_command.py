@@ -24,8 +24,8 @@ from headwater.columnar.decode import decode_batches
 from headwater.columnar.schema import LOG_TABLE_COLUMNS
 from headwater_tier.cli.storage_options import storage_options
 from headwater_tier.delta import LogTable, TableStateError
-from headwater_tier.locate import locate
-from headwater_tier.plan import TableLocation
+from headwater_tier.table_location import locate
+from headwater_tier.table_names import TableLocation
 from headwater_tier.typed.verify_derived import DerivedVerification, verify_derived
 from headwater_tier.verify import PartitionReport, TableScan, compare, describe
 

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from headwater.errors import UsageError
 from headwater_tier.delta import LogHistory, LogTable, TableAccessError, table_exists
-from headwater_tier.plan import TableLocation
+from headwater_tier.table_names import TableLocation
 
 LOG_RETENTION = "2 days"
 """`delta.logRetentionDuration` of log tables."""

@@ -34,12 +34,12 @@ from headwater_broker.quota.client_quotas import ClientQuotas
 from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
 from headwater_broker.replica.append_service import AppendService
 from headwater_broker.replica.delayed_operations import Purgatories
-from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.marker_writer import MarkerWriter
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.read_service import ReadService
-from headwater_broker.replica.share.manager import ShareManager
+from headwater_broker.replica.replica_manager import ReplicaManager
 from headwater_broker.replica.share.ports import Persister
+from headwater_broker.replica.share.share_partition_manager import ShareManager
 from headwater_broker.replica.transaction_verification import Enlistment, TransactionVerifier
 from headwater_broker.runtime.broker_loggers import BrokerLoggers
 from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable

@@ -13,7 +13,7 @@ from headwater.records.batch import codec_of
 from headwater.topic_names import INTERNAL_TOPICS
 from headwater.wire.apis.k00_produce import ProduceRequest, ProduceResponse
 from headwater_broker.api.produce.answer import ACKS_ALL, answer
-from headwater_broker.api.produce.rejection import (
+from headwater_broker.api.produce.batch_checks import (
     ZSTD,
     ZSTD_SINCE,
     check_predecessor,

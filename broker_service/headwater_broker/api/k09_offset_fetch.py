@@ -31,8 +31,8 @@ from headwater_broker.api.group_authorization import (
     topic_name,
 )
 from headwater_broker.api.registry import handles
-from headwater_broker.coordinator.group.classic_group import TopicPartition
 from headwater_broker.coordinator.group.offsets import Committed
+from headwater_broker.coordinator.group.records import TopicPartition
 from headwater_broker.coordinator.group.service import GroupOffsets
 
 GROUPS_SINCE = 8

@@ -14,7 +14,7 @@ from headwater.wire.apis.k11_join_group import JoinGroupRequest, JoinGroupRespon
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.group_authorization import require_group
 from headwater_broker.api.registry import handles
-from headwater_broker.coordinator.group.classic_rebalance import MemberJoin, failed_join
+from headwater_broker.coordinator.group.classic.rebalance import MemberJoin, failed_join
 
 KNOWN_ID_SINCE = 4
 NULL_PROTOCOL_SINCE = 7

@@ -11,7 +11,7 @@ from headwater.wire.apis.k76_share_group_heartbeat import (
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.group_authorization import require_group
 from headwater_broker.api.registry import handles
-from headwater_broker.coordinator.group.share.protocol import ShareHeartbeat
+from headwater_broker.coordinator.group.share.heartbeat import ShareHeartbeat
 
 
 @handles(ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse, begins_at_once=True)

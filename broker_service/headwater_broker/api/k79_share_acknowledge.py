@@ -24,8 +24,8 @@ from headwater_broker.api.listener_endpoints import endpoints
 from headwater_broker.api.registry import handles
 from headwater_broker.api.share.acknowledgements import Acknowledger, Outcomes
 from headwater_broker.api.share.response_codec import LEADER_MOVED, leader_hint
-from headwater_broker.replica.share.manager import ShareManager
 from headwater_broker.replica.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSession
+from headwater_broker.replica.share.share_partition_manager import ShareManager
 
 RENEW_SINCE = 2
 

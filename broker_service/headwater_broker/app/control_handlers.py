@@ -22,7 +22,7 @@ from headwater.wire.control import (
 )
 from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.combined_update import split
-from headwater_broker.replica.manager import ReplicaManager
+from headwater_broker.replica.replica_manager import ReplicaManager
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,14 +66,14 @@ from headwater_broker.quota.rate import Windows
 from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
 from headwater_broker.replica.append_service import AppendService
 from headwater_broker.replica.delayed_operations import Purgatories
-from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.marker_writer import EndTransaction, MarkerWriter
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.read_service import ReadService
-from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.replica.replica_manager import ReplicaManager
+from headwater_broker.replica.replication_config import ReplicationConfig
 from headwater_broker.replica.share.led_partition import ShareParts
-from headwater_broker.replica.share.manager import ShareManager, first_offset
 from headwater_broker.replica.share.ports import Persister
+from headwater_broker.replica.share.share_partition_manager import ShareManager, first_offset
 from headwater_broker.replica.transaction_verification import TransactionVerifier
 from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
 
@@ -89,7 +89,7 @@ class DataPlaneParts:
     dynamic: DynamicConfigs
     view: MetadataCache
     logs: LogManager
-    limits: ReplicationLimits
+    limits: ReplicationConfig
     replication: ReplicationPorts
     controller: ControllerChannel
     authorizer: Authorizer

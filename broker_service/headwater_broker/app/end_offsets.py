@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from headwater.ports.network import Connect
 from headwater_broker.metadata.cache import MetadataCache
-from headwater_broker.replica.manager import ReplicaManager
+from headwater_broker.replica.replica_manager import ReplicaManager
 from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
 
 TopicPartition = tuple[str, int]

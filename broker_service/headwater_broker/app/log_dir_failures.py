@@ -8,7 +8,7 @@ from headwater_broker.api.background_calls import Background
 from headwater_broker.log.log_manager import LogManager
 from headwater_broker.log.unified_log import UnifiedLog
 from headwater_broker.metadata.registration import RegistrationManager
-from headwater_broker.replica.manager import ReplicaManager
+from headwater_broker.replica.replica_manager import ReplicaManager
 
 
 class LogDirFailures:

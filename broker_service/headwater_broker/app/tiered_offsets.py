@@ -12,8 +12,8 @@ from uuid import UUID
 
 from headwater.ports.remote_log import RemoteLog, RemoteLogError, TieredRange, TieredTopic
 from headwater_broker.log.unified_log import UnifiedLog
-from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
+from headwater_broker.replica.replica_manager import ReplicaManager
 
 logger = logging.getLogger(__name__)
 

@@ -50,7 +50,7 @@ from headwater_broker.network.listener import Listener
 from headwater_broker.network.page_cache import PageCache
 from headwater_broker.quota.rate import Windows
 from headwater_broker.replica.ports import ReplicationPorts
-from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.replica.replication_config import ReplicationConfig
 from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
 from headwater_broker.security.failure_delays import FailureDelays
 from headwater_broker.security.standard_authorizer import StandardAuthorizer
@@ -266,7 +266,7 @@ class BrokerServer:
             dynamic=self.dynamic,
             view=self.view,
             logs=self.logs,
-            limits=replication_limits(self.config),
+            limits=replication_config(self.config),
             replication=replication,
             controller=self.controller_channel,
             authorizer=self.authorizer,
@@ -373,10 +373,10 @@ def _build_controller(
     )
 
 
-def replication_limits(config: NodeConfig) -> ReplicationLimits:
+def replication_config(config: NodeConfig) -> ReplicationConfig:
     """Replication's settings, out of a broker's."""
     v = config.values
-    return ReplicationLimits(
+    return ReplicationConfig(
         replica_lag_time_max_ms=v.integer("replica.lag.time.max.ms"),
         fetch_wait_max_ms=v.integer("replica.fetch.wait.max.ms"),
         fetch_min_bytes=v.integer("replica.fetch.min.bytes"),

@@ -35,10 +35,7 @@ from headwater_broker.log.local_log import LocalLog
 from headwater_broker.log.log_config import LogConfig
 from headwater_broker.log.log_context import LogContext, RenamedFiles
 from headwater_broker.log.log_loader import LoadedLog
-from headwater_broker.log.producer_snapshot_format import decode_snapshot, encode_snapshot
-from headwater_broker.log.producer_snapshots import apply_header
-from headwater_broker.log.producer_state_manager import Marker, ProducerBatch, Producers
-from headwater_broker.log.record_validation import (
+from headwater_broker.log.log_validator import (
     check_magic,
     check_timestamps,
     correct_max_timestamp,
@@ -46,6 +43,9 @@ from headwater_broker.log.record_validation import (
     invalid,
     too_large,
 )
+from headwater_broker.log.producer_snapshot_format import decode_snapshot, encode_snapshot
+from headwater_broker.log.producer_snapshots import apply_header
+from headwater_broker.log.producer_state_manager import Marker, ProducerBatch, Producers
 from headwater_broker.log.results import (
     AppendOrigin,
     AppendResult,

@@ -22,8 +22,7 @@ from headwater.security.acl import AclBinding
 from headwater_broker.metadata import acl_znodes
 from headwater_broker.metadata.change_follower import ChangeFollower
 from headwater_broker.metadata.znodes import ZnodeError
-from headwater_broker.security.acl_matcher import ResourcePattern
-from headwater_broker.security.standard_authorizer import StandardAuthorizer
+from headwater_broker.security.standard_authorizer import ResourcePattern, StandardAuthorizer
 
 RETRY_S = 0.2
 

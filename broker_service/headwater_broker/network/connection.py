@@ -358,7 +358,11 @@ class Connection(asyncio.BufferedProtocol):
             if timing is not None:
                 timing.handled()
                 timer.written.append(timing)
-            self._append_ready([self._framed(row, version, correlation_id, response, timing)])
+            data = self._framed(row, version, correlation_id, response, timing)
+            if self._order or self._hold:
+                self._append_ready([data])
+            else:
+                self._out.append(data)
             return
         timing = timer.awaited(meter, timing, began)
         timing.handled()

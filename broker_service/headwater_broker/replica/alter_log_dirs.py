@@ -22,8 +22,8 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.log.log_creation import Key
 from headwater_broker.log.log_manager import LogManager
 from headwater_broker.replica.log_dir_copy import SLICE_BYTES, LogDirCopy
-from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
+from headwater_broker.replica.replica_manager import ReplicaManager
 
 FINAL_BYTES = 256 * 1024
 """Bytes that may be read and appended in the one turn of the loop that ends a move."""

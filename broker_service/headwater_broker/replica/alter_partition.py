@@ -16,7 +16,7 @@ from headwater.wire.control import (
     AlterPartitionResult,
 )
 from headwater_broker.replica.partition import Partition
-from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.replica.replication_config import ReplicationConfig
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class AlterPartitionManager:
         broker_id: int,
         broker_epoch: Callable[[], int],
         clock: Clock,
-        limits: ReplicationLimits,
+        limits: ReplicationConfig,
         call: Call,
     ) -> None:
         self._broker_id = broker_id

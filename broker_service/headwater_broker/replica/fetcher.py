@@ -46,7 +46,7 @@ from headwater_broker.replica.follower_fetch_codec import (
     parse_fetch,
 )
 from headwater_broker.replica.partition import Partition
-from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.replica.replication_config import ReplicationConfig
 from headwater_broker.replica.replication_quota import ReplicationQuota
 from headwater_broker.replica.truncation import truncation
 
@@ -134,7 +134,7 @@ class PartitionFetchState:
 class Fetcher:
     """Follows one leader broker for all partitions that it leads and this broker hosts."""
 
-    def __init__(self, leader_id: int, limits: ReplicationLimits, ports: FetcherPorts) -> None:
+    def __init__(self, leader_id: int, limits: ReplicationConfig, ports: FetcherPorts) -> None:
         self.leader_id = leader_id
         self._limits = limits
         self._ports = ports

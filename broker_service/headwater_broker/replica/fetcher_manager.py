@@ -12,7 +12,7 @@ from headwater_broker.replica.fetcher import Fetcher, FetcherPorts
 from headwater_broker.replica.out_of_range_recovery import OutOfRangeRecovery
 from headwater_broker.replica.partition import NO_LEADER, Partition
 from headwater_broker.replica.ports import ReplicationPorts
-from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.replica.replication_config import ReplicationConfig
 from headwater_broker.replica.replication_quota import ReplicationQuota
 
 
@@ -22,7 +22,7 @@ class FetcherManager:
     def __init__(
         self,
         broker_id: int,
-        limits: ReplicationLimits,
+        limits: ReplicationConfig,
         ports: ReplicationPorts,
         live_broker: Callable[[int], LiveBroker | None],
         quota: ReplicationQuota,

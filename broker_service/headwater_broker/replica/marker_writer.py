@@ -12,9 +12,9 @@ is answered after the shard has replayed it, so that whoever then asks for the o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from headwater.clock import Clock
@@ -23,8 +23,9 @@ from headwater.records.control import ControlType, build_marker
 from headwater_broker.log.producer_state_manager import EPOCH_PER_TRANSACTION
 from headwater_broker.log.results import AppendOrigin
 from headwater_broker.replica.append_service import AppendService
-from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
+from headwater_broker.replica.replica_manager import ReplicaManager
+from headwater_broker.runtime.first_step import Finished, first_step
 
 COMMIT_TIMEOUT_MS = 30_000
 """Kafka: request.timeout.ms. The coordinator sends a marker again that is not replicated by then.
@@ -126,7 +127,7 @@ class MarkerWriter:
         waits: list[Awaitable[None]] = []
         for key, rows in by_partition.items():
             if key[0] in self._coordinators:
-                waits.append(self._replay_all(key, rows, results))
+                _begin(self._replay_all(key, rows, results), waits)
             elif (wait := self._append(key, rows, results)) is not None:
                 waits.append(wait)
         if len(waits) == 1:
@@ -237,11 +238,12 @@ class MarkerWriter:
     # -- partitions of coordinators
 
     async def _replay_all(self, key: TopicPartition, rows: _Rows, results: Results) -> None:
-        for group in _by_producer(rows):
-            if len(group) == 1:
-                await self._replay(key, group[0], results)
-            else:
-                await asyncio.gather(*(self._replay(key, row, results) for row in group))
+        for group in [rows] if len(rows) == 1 else _by_producer(rows):
+            waits: list[Awaitable[None]] = []
+            for row in group:
+                _begin(self._replay(key, row, results), waits)
+            if waits:
+                await asyncio.gather(*waits)
 
     async def _replay(
         self, key: TopicPartition, row: tuple[int, TransactionMarker], results: Results
@@ -284,6 +286,13 @@ class MarkerWriter:
             f"{partition.topic}-{partition.partition}",
             transaction_version=marker.transaction_version,
         )
+
+
+def _begin(work: Coroutine[Any, Any, None], waits: list[Awaitable[None]]) -> None:
+    """Run `work` until it waits, and add the rest of it to `waits`."""
+    begun = first_step(work)
+    if not isinstance(begun, Finished):
+        waits.append(begun)
 
 
 def _by_producer(rows: _Rows) -> list[_Rows]:

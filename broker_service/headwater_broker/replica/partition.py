@@ -30,7 +30,7 @@ from headwater_broker.replica.caught_up_followers import CaughtUpFollowers
 from headwater_broker.replica.high_watermark import follower_high_watermark, loaded_high_watermark
 from headwater_broker.replica.isr import FollowerProgress
 from headwater_broker.replica.leader_state import LeaderState, ResultAction
-from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.replica.replication_config import ReplicationConfig
 from headwater_broker.replica.truncation import EpochEnd, divergence
 
 Notify = Callable[["Partition"], None]
@@ -51,9 +51,9 @@ class Partition:
     """
 
     __slots__ = (
-        "_broker_id", "_cannot_commit", "_clock", "_is_sole_replica", "_lag_max_s", "_limits",
-        "_propose", "adding_replicas", "awaits_tiered_end", "caught_up_followers", "high_watermark",
-        "is_leader", "isr", "leader_epoch", "leader_id", "leader_state", "log",
+        "_broker_id", "_clock", "_lag_max_s", "_limits", "_propose", "adding_replicas",
+        "awaits_tiered_end", "cannot_commit", "caught_up_followers", "high_watermark", "is_leader",
+        "is_sole_replica", "isr", "leader_epoch", "leader_id", "leader_state", "log",
         "min_insync_replicas", "offline_reason", "on_append", "on_hw", "on_leadership",
         "on_low_watermark", "partition", "partition_epoch", "replicas", "storage_error", "topic",
         "topic_id",
@@ -64,7 +64,7 @@ class Partition:
         log: UnifiedLog,
         broker_id: int,
         clock: Clock,
-        limits: ReplicationLimits,
+        limits: ReplicationConfig,
         *,
         high_watermark: int,
         propose: Callable[[Partition], None],
@@ -98,8 +98,8 @@ class Partition:
         self._lag_max_s = limits.replica_lag_time_max_ms / 1000
         self._propose = propose
         self.leader_state: LeaderState | None = None
-        self._is_sole_replica = False
-        self._cannot_commit = False
+        self.is_sole_replica = False
+        self.cannot_commit = False
         self.awaits_tiered_end = False
 
     def __repr__(self) -> str:
@@ -117,7 +117,7 @@ class Partition:
     ) -> AppendResult:
         """Append as leader. Raises NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks=all; nothing
         is written), KAFKA_STORAGE_ERROR, and the errors of `UnifiedLog.append_as_leader`."""
-        if self._cannot_commit or not self.is_leader:
+        if self.cannot_commit or not self.is_leader:
             self.check_append(acks)
         log = self.log
         try:
@@ -125,7 +125,7 @@ class Partition:
         except KafkaError as error:
             self.check_storage(error)
             raise
-        if self._is_sole_replica:
+        if self.is_sole_replica:
             self.high_watermark = log.log_end_offset
             if self.on_hw is not None:
                 self.on_hw(self)
@@ -142,7 +142,7 @@ class Partition:
         """Raises what leadership, ISR or an unknown end of the table reject an append with now."""
         if not self.is_leader:
             raise errors.not_leader(self, self._broker_id)
-        if self._cannot_commit and (acks == ACKS_ALL or self.awaits_tiered_end):
+        if self.cannot_commit and (acks == ACKS_ALL or self.awaits_tiered_end):
             raise errors.cannot_commit(self)
 
     def outcome(self, last_offset: int, leader_epoch: int) -> ErrorCode | None:
@@ -155,9 +155,7 @@ class Partition:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.high_watermark > last_offset:
             return (
-                ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-                if self._cannot_commit
-                else ErrorCode.NONE
+                ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if self.cannot_commit else ErrorCode.NONE
             )
         return None
 
@@ -410,7 +408,7 @@ class Partition:
     def _stop_leading(self) -> None:
         self.is_leader = False
         self.leader_state = None
-        self._is_sole_replica = self._cannot_commit = self.awaits_tiered_end = False
+        self.is_sole_replica = self.cannot_commit = self.awaits_tiered_end = False
 
     def _install(
         self,
@@ -430,8 +428,8 @@ class Partition:
         self._advance()
 
     def _install_bounds(self, role: LeaderState) -> None:
-        self._is_sole_replica = role.is_sole_replica
-        self._cannot_commit = self.awaits_tiered_end or rules.below_min_isr(
+        self.is_sole_replica = role.is_sole_replica
+        self.cannot_commit = self.awaits_tiered_end or rules.below_min_isr(
             len(self.isr), self.min_insync_replicas, len(self.replicas)
         )
 
@@ -480,7 +478,7 @@ class Partition:
 
     def _advance(self) -> None:
         role = self.leader_state
-        if role is None or self._cannot_commit:
+        if role is None or self.cannot_commit:
             return  # KIP-966: below min.insync.replicas nothing commits
         end = self.log.log_end_offset
         now = self._clock.monotonic() if role.other_followers else 0.0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from headwater_broker.coordinator.group.table import AnyGroup
-from headwater_broker.replica.manager import ReplicaManager
+from headwater_broker.replica.replica_manager import ReplicaManager
 
 GROUP_OFFSETS_MAX = 2_000
 """Committed offsets in one document; groups beyond are counted and left out."""

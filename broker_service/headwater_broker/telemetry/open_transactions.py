@@ -11,8 +11,8 @@ from heapq import nsmallest
 from typing import Any
 
 from headwater_broker.coordinator.transaction.transaction import Transaction
-from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
+from headwater_broker.replica.replica_manager import ReplicaManager
 
 ROWS_MAX = 300
 """Blocked partitions, and open transactions, in one document; the oldest ones."""

@@ -13,7 +13,7 @@ from prometheus_client.core import (
 
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.replica.isr import below_min_isr
-from headwater_broker.replica.manager import ReplicaManager
+from headwater_broker.replica.replica_manager import ReplicaManager
 from headwater_broker.runtime.histogram import Histogram
 from headwater_broker.telemetry.request_metrics import buckets
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from headwater_broker.replica.share.manager import ShareManager
 from headwater_broker.replica.share.share_partition import AcknowledgeType
+from headwater_broker.replica.share.share_partition_manager import ShareManager
 
 
 def share_metrics(shares: ShareManager) -> Iterator[Metric]:

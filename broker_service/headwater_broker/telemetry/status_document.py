@@ -16,9 +16,9 @@ from typing import Any
 from headwater.clock import Clock
 from headwater_broker.api.context import Services
 from headwater_broker.metadata.cache import TopicMetadata
-from headwater_broker.replica.manager import describe_partition
 from headwater_broker.replica.partition import Partition
-from headwater_broker.replica.share.manager import describe_share_partition
+from headwater_broker.replica.replica_manager import describe_partition
+from headwater_broker.replica.share.share_partition_manager import describe_share_partition
 from headwater_broker.runtime.loop_lag import LagProbe
 from headwater_broker.telemetry.broker_events import BrokerEvents
 from headwater_broker.telemetry.consumer_lag import describe_group, shown_groups

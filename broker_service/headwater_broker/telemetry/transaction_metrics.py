@@ -11,8 +11,8 @@ from headwater_broker.coordinator.transaction.marker_sender import MarkerTotals
 from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.transaction import Transaction
 from headwater_broker.coordinator.transaction.transaction_counts import TransactionCounts
-from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
+from headwater_broker.replica.replica_manager import ReplicaManager
 from headwater_broker.replica.transaction_verification import TransactionVerifier
 from headwater_broker.telemetry.open_transactions import blocked_partitions
 

@@ -140,7 +140,11 @@ def describe(
     """Show the members, committed offsets and lag of groups. The exit code is 1 when one does not
     exist."""
     with open_admin(bootstrap_server, directory, timeout_ms) as admin:
-        documents = [_document(admin, group) for group in admin.describe_groups(names).values()]
+        committed = admin.list_offsets_of_groups(names)
+        documents = [
+            _document(admin, group, committed[name])
+            for name, group in admin.describe_groups(names).items()
+        ]
     return show_described(documents, "group", _print, as_json=as_json)
 
 
@@ -306,8 +310,10 @@ def _offsets(admin: Admin, rows: list[TopicPartition], timestamp: int) -> Offset
     return {tp: found[tp].offset for tp in rows}
 
 
-def _document(admin: Admin, group: GroupDescription) -> dict[str, Any]:
-    committed = {tp: at.offset for tp, at in admin.list_group_offsets(group.group_id).items()}
+def _document(
+    admin: Admin, group: GroupDescription, offsets: dict[TopicPartition, OffsetAndMetadata]
+) -> dict[str, Any]:
+    committed = {tp: at.offset for tp, at in offsets.items()}
     holders: dict[TopicPartition, MemberDescription] = {
         tp: member for member in group.members for tp in member.assignment
     }

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 
 from headwater.client.errors import OptionError
-from headwater.client.prepared import FORMAT, PreparedTransaction, check_format
+from headwater.client.prepared_transaction import FORMAT, PreparedTransaction, check_format
 from headwater.errors import UsageError
 
 

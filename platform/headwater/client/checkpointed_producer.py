@@ -35,7 +35,7 @@ from headwater.client.errors import (
 from headwater.client.futures import SendFuture, TableFuture
 from headwater.client.loop_thread import LoopThread
 from headwater.client.option_rules import as_integer, checked, integer, name_text, unknown_option
-from headwater.client.prepared import PreparedTransaction, end_prepared
+from headwater.client.prepared_transaction import PreparedTransaction, end_prepared
 from headwater.client.producer import Blob, HeaderList, Producer
 from headwater.client.producer_options import ProducerOptions
 from headwater.client.security_options import SECURITY_OPTIONS

@@ -29,6 +29,7 @@ from headwater.sockets import SYSTEM_BUFFER
 from headwater.system import SystemClock, SystemEntropy
 from headwater.wire.apis.k03_metadata import MetadataResponse
 from headwater.wire.apis.k10_find_coordinator import (
+    Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
@@ -337,23 +338,33 @@ class Cluster:
 
     async def coordinator(self, key: str, key_type: int = KEY_TYPE_GROUP) -> int:
         """The coordinator's node id, of a group or transactional id. Raises OSError, KafkaError."""
-        node = await self.any_node()
-        connection = await self.connection(node)
+        return (await self.coordinators((key,), key_type))[key]
+
+    async def coordinators(
+        self, keys: tuple[str, ...], key_type: int = KEY_TYPE_GROUP
+    ) -> dict[str, int]:
+        """Key -> its coordinator's node id, by one request (KIP-699) where the broker serves it.
+        Raises OSError, KafkaError."""
+        connection = await self.connection(await self.any_node())
         version = connection.version_for(FindCoordinatorRequest)
-        by_list = version > COORDINATOR_NAMES_VERSION
-        request = FindCoordinatorRequest(
-            key="" if by_list else key,
-            key_type=key_type,
-            coordinator_keys=(key,) if by_list else (),
-        )
-        reply = await self.call_on(connection, request, FindCoordinatorResponse, version=version)
-        answer = reply.coordinators[0] if by_list else reply
-        if answer.error_code:
-            detail = answer.error_message or f"coordinator of {key}"
-            raise kafka_error(answer.error_code, detail)
-        if answer.node_id not in self.cache.brokers:
+        requests = [FindCoordinatorRequest(key_type=key_type, coordinator_keys=keys)]
+        if version <= COORDINATOR_NAMES_VERSION:
+            requests = [FindCoordinatorRequest(key=key, key_type=key_type) for key in keys]
+        found: dict[str, int] = {}
+        for request in requests:
+            reply = await self.call_on(
+                connection, request, FindCoordinatorResponse, version=version
+            )
+            answers: dict[str, Coordinator | FindCoordinatorResponse]
+            answers = {row.key: row for row in reply.coordinators} or {request.key: reply}
+            for key, answer in answers.items():
+                if answer.error_code:
+                    detail = answer.error_message or f"coordinator of {key}"
+                    raise kafka_error(answer.error_code, detail)
+                found[key] = answer.node_id
+        if not self.cache.brokers.keys() >= {*found.values()}:
             await self.refresh(())
-        return answer.node_id
+        return found
 
     async def leader(self, topic: str, partition: int) -> int:
         """The node id of a partition's leader, refreshed if it is not known. Raises KafkaError."""

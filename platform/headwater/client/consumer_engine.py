@@ -16,6 +16,7 @@ from headwater.client.cluster import Cluster
 from headwater.client.consumer_coordinator import (
     ConsumerCoordinator,
     RebalanceListener,
+    make_coordinator,
     no_commits,
 )
 from headwater.client.consumer_guard import ConsumerGuard
@@ -23,7 +24,7 @@ from headwater.client.consumer_options import ConsumerOptions
 from headwater.client.consumer_positions import ConsumerPositions
 from headwater.client.consumer_reading import ConsumerReading
 from headwater.client.consumer_statistics import consumer_statistics
-from headwater.client.core.fetching import PartitionFetchState
+from headwater.client.core.partition_fetch_state import PartitionFetchState
 from headwater.client.engine_host import EngineHost
 from headwater.client.errors import (
     ClosedError,
@@ -31,11 +32,11 @@ from headwater.client.errors import (
     UnknownTopicOrPartitionError,
 )
 from headwater.client.fetcher import Fetcher
-from headwater.client.group_protocols import make_coordinator
 from headwater.client.interceptors import chain_of
 from headwater.client.option_rules import function, positive
 from headwater.client.outages import OutageLog
 from headwater.client.partition_names import PartitionName, named_partitions
+from headwater.client.record_decoding import RecordDecoding
 from headwater.client.serializers.values import Topic
 from headwater.client.steps import Steps, Whole
 from headwater.client.subscription_state import SubscriptionState, SubscriptionType
@@ -61,6 +62,7 @@ class ConsumerEngine:
         self.guard = ConsumerGuard()
         self.state = SubscriptionState()
         self._chain = chain_of(options.interceptors)
+        self._decoding = RecordDecoding()
         self.cluster = Cluster(
             options.bootstrap_servers,
             options.for_cluster(),
@@ -191,14 +193,17 @@ class ConsumerEngine:
         else:
             limit = positive("max_records", max_records)
         out: dict[TopicPartition, list[ConsumerRecord]] = {}
+        left, check_crcs, decode = limit, self.options.check_crcs, self._decoding
 
         def read(entry: PartitionFetchState) -> int:
-            rows = entry.next_records(limit, check_crcs=self.options.check_crcs)
+            nonlocal left
+            rows = entry.next_records(left, check_crcs=check_crcs, decode=decode)
             if rows:
                 out.setdefault(TopicPartition(entry.topic, entry.partition), []).extend(rows)
+                left -= len(rows)
             return len(rows)
 
-        yield from self.reading.poll(timeout_ms, read, lambda: sum(map(len, out.values())) >= limit)
+        yield from self.reading.poll(timeout_ms, read, lambda: left <= 0)
         if self._chain is not None:
             heard = {tp: self._chain.on_records(rows) for tp, rows in out.items()}
             return {tp: rows for tp, rows in heard.items() if rows}

@@ -7,7 +7,9 @@ that no partition is revoked while its records are being processed, and acknowle
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 from headwater.client.cluster import Cluster
@@ -15,6 +17,7 @@ from headwater.client.consumer_options import ConsumerOptions
 from headwater.client.core.consumer_group import Beat, ConsumerMember, Terms, by_topic
 from headwater.client.errors import CommitFailedError, kafka_error
 from headwater.client.group_link import GROUP_LANE, LEAVE_TIMEOUT_S, GroupLink
+from headwater.client.group_offsets import GroupOffsets
 from headwater.client.topic_watch import TopicWatch
 from headwater.client.values import OffsetAndMetadata, TopicPartition
 from headwater.errors import ErrorCode, KafkaError
@@ -27,7 +30,11 @@ from headwater.wire.schema import SchemaError
 PATTERN_VERSION = 1
 """The first ConsumerGroupHeartbeat version with patterns."""
 FIRST_INTERVAL_S = 5.0
-STALE_COMMIT_TRIES = 20
+STALE_TRIES = 20
+_STALE = frozenset({ErrorCode.STALE_MEMBER_EPOCH})
+_UNKNOWN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID})
+"""The heartbeats find out that the membership is lost, and join again."""
+T = TypeVar("T")
 
 
 class ConsumerMembership(GroupLink):
@@ -194,6 +201,7 @@ class ConsumerMembership(GroupLink):
         """The partitions are others' already."""
         self._known, self.offered = None, None
         self.is_lost = True
+        self._beaten.set()
         self._on_change()
 
     def _end(self, error: KafkaError) -> None:
@@ -239,25 +247,47 @@ class ConsumerMembership(GroupLink):
 
         Raises CommitFailedError after a rebalance, KafkaTimeoutError.
         """
-        for _ in range(STALE_COMMIT_TRIES):
+        commit = partial(super().commit, offsets, timeout_ms)
+        try:
+            await self._in_an_epoch(commit, _STALE, timeout_ms)
+        except KafkaError as e:
+            if e.code is not ErrorCode.STALE_MEMBER_EPOCH:
+                raise
+            text = f"commit for group {self.member.group_id}: the coordinator has a newer epoch"
+            raise CommitFailedError(text) from None
+
+    async def committed(self, partitions: list[TopicPartition], timeout_ms: float) -> GroupOffsets:
+        """See GroupLink; once more after the next heartbeat, if the epoch has just changed."""
+        read = partial(super().committed, partitions, timeout_ms)
+        return await self._in_an_epoch(read, _STALE | _UNKNOWN, timeout_ms)
+
+    def _asking_member(self) -> tuple[str, int] | None:
+        member = self.member
+        return (member.member_id, member.generation) if member.generation >= 0 else None
+
+    async def _in_an_epoch(
+        self, call: Callable[[], Awaitable[T]], stale: frozenset[ErrorCode], timeout_ms: float
+    ) -> T:
+        """The result of `call`, which is refused with a `stale` error in an epoch that is over."""
+        for left in reversed(range(STALE_TRIES)):
             epoch = self.member.generation
             self._beaten.clear()
             try:
-                await super().commit(offsets, timeout_ms)
-                return
+                return await call()
             except KafkaError as e:
-                if e.code is not ErrorCode.STALE_MEMBER_EPOCH:
+                if e.code not in stale or not left:
                     raise
                 if self.member.generation == epoch:
                     self._wake.set()
-                    await self._wait_for_a_beat(timeout_ms)
-        text = f"commit for group {self.member.group_id}: the member's epoch keeps changing"
-        raise CommitFailedError(text)
+                    if not await self._heard(timeout_ms):
+                        raise
+        raise AssertionError("the last try returns or raises")
 
-    async def _wait_for_a_beat(self, timeout_ms: float) -> None:
+    async def _heard(self, timeout_ms: float) -> bool:
+        """Wait until a heartbeat may have changed the epoch; False when the time is up."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._beaten.wait()
         except TimeoutError:
-            text = f"commit for group {self.member.group_id}: the coordinator has a newer epoch"
-            raise CommitFailedError(text) from None
+            return False
+        return True

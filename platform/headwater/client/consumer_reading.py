@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from headwater.client.consumer_coordinator import ConsumerCoordinator
 from headwater.client.consumer_guard import ConsumerGuard
 from headwater.client.consumer_positions import EARLIEST, WAIT_SLICE_S, ConsumerPositions
-from headwater.client.core.fetching import PartitionFetchState
+from headwater.client.core.partition_fetch_state import PartitionFetchState
 from headwater.client.errors import ClosedError, IllegalStateError
 from headwater.client.steps import Pause, Steps, Whole
 from headwater.client.subscription_state import SubscriptionState, SubscriptionType
@@ -80,12 +80,13 @@ class ConsumerReading:
 
         They are yielded one by one: what a `break` leaves behind is neither lost nor committed.
         """
-        state, guard = self._state, self._guard
+        pending, guard = self._state.pending, self._guard
+        take = pending.popleft
         last = self._clock.monotonic()
         while not guard.is_closed:
-            if state.pending:
-                while state.pending and not guard.is_closed:
-                    yield state.pending.popleft()
+            if pending:
+                while pending and not guard.is_closed:
+                    yield take()
                 last = self._clock.monotonic()
             if guard.is_closed:
                 return
@@ -94,7 +95,7 @@ class ConsumerReading:
             except ClosedError:  # in this moment, by another thread
                 return
             for rows in polled.values():
-                state.pending.extend(rows)
+                pending.extend(rows)
             is_late = timeout_ms is not None and (
                 (self._clock.monotonic() - last) * 1000 >= timeout_ms
             )

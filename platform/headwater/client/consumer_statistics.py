@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.client.consumer_options import ISOLATION_LEVELS, ConsumerOptions
-from headwater.client.core.fetching import PartitionFetchState
+from headwater.client.core.partition_fetch_state import PartitionFetchState
 from headwater.client.fetcher import FetchCounters
 from headwater.client.group_link import GroupLink
 from headwater.client.outages import OutageLog

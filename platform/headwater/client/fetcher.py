@@ -12,8 +12,9 @@ from uuid import UUID
 from headwater.client.blocking.fetch import next_offset_after
 from headwater.client.cluster import Cluster
 from headwater.client.consumer_options import ConsumerOptions
-from headwater.client.core.fetching import NO_REPLICA, CompletedFetch, PartitionFetchState
+from headwater.client.core.completed_fetch import CompletedFetch
 from headwater.client.core.metadata import NO_LEADER, StaleMetadata
+from headwater.client.core.partition_fetch_state import NO_REPLICA, PartitionFetchState
 from headwater.client.errors import OffsetOutOfRangeError, UnknownServerError, kafka_error
 from headwater.client.offset_fetcher import LoadCommitted, OffsetFetcher
 from headwater.client.outages import OutageLog

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from headwater.client.admin.groups import fetch_group_offsets
 from headwater.client.cluster import Cluster
 from headwater.client.errors import CommitFailedError, KafkaTimeoutError, error_code, kafka_error
+from headwater.client.group_offsets import GroupOffsets, fetch_group_offsets
 from headwater.client.outages import OutageLog
 from headwater.client.values import OffsetAndMetadata, TopicPartition
 from headwater.errors import ErrorCode, KafkaError
@@ -148,16 +148,19 @@ class GroupLink:
             raise CommitFailedError(f"{where}: {code.name}, the group has rebalanced")
         raise kafka_error(code_value, where)
 
-    async def committed(
-        self, partitions: list[TopicPartition], timeout_ms: float
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
+    def _asking_member(self) -> tuple[str, int] | None:
+        """Id and epoch with which committed offsets are asked for; None in the classic protocol,
+        in which the coordinator does not check who reads them."""
+        return None
+
+    async def committed(self, partitions: list[TopicPartition], timeout_ms: float) -> GroupOffsets:
         """The committed offsets of the partitions that have one. Raises KafkaTimeoutError."""
 
-        async def attempt() -> dict[TopicPartition, OffsetAndMetadata]:
+        async def attempt() -> GroupOffsets:
             node = await self.coordinator()
             try:
                 return await fetch_group_offsets(
-                    self._cluster, node, self.identity.group_id, partitions
+                    self._cluster, node, self.identity.group_id, partitions, self._asking_member()
                 )
             except KafkaError as e:
                 if e.code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):

@@ -24,7 +24,7 @@ from headwater.client.interceptors import Interceptor
 from headwater.client.loop_thread import LoopThread
 from headwater.client.option_rules import checked
 from headwater.client.partition_names import Offsets
-from headwater.client.prepared import PreparedTransaction
+from headwater.client.prepared_transaction import PreparedTransaction
 from headwater.client.producer_engine import ProducerEngine
 from headwater.client.producer_options import (
     Acks,

@@ -21,7 +21,7 @@ from headwater.client.core.partition_queue import (
     PartitionQueue,
     ProducerBatch,
 )
-from headwater.client.delivery_watch import DeliveryWatch, no_coordinator
+from headwater.client.delivery_timeout import DeliveryWatch, no_coordinator
 from headwater.client.errors import kafka_error
 from headwater.client.futures import BatchCompletion
 from headwater.client.outages import OutageLog

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from enum import Enum
 from itertools import islice
 
-from headwater.client.core.fetching import PartitionFetchState
+from headwater.client.core.partition_fetch_state import PartitionFetchState
 from headwater.client.errors import IllegalStateError
 from headwater.client.news import News
 from headwater.client.values import ConsumerRecord, OffsetAndMetadata, TopicPartition
@@ -56,7 +56,7 @@ class SubscriptionState(News):
             known = self.partitions
             self.partitions = {tp: known.get(tp) or PartitionFetchState(*tp) for tp in wanted}
             self.order = wanted
-            self.pending = deque(r for r in self.pending if r[:2] in self.partitions)
+            self._keep_pending(r for r in self.pending if r[:2] in self.partitions)
             self.committed = {tp: o for tp, o in self.committed.items() if tp in self.partitions}
 
     def entry(self, partition: TopicPartition | tuple[str, int]) -> PartitionFetchState:
@@ -69,7 +69,13 @@ class SubscriptionState(News):
 
     def drop_pending(self, partitions: list[TopicPartition]) -> None:
         """Forget the records of these partitions that iteration has not yielded."""
-        self.pending = deque(r for r in self.pending if r[:2] not in partitions)
+        self._keep_pending(r for r in self.pending if r[:2] not in partitions)
+
+    def _keep_pending(self, rows: Iterable[ConsumerRecord]) -> None:
+        """In place: an iteration has this deque."""
+        kept = list(rows)
+        self.pending.clear()
+        self.pending.extend(kept)
 
     def peek(self, limit: int) -> list[ConsumerRecord]:
         """The first pending records; they stay pending."""

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.client.core.fetching import CompletedFetch
+from headwater.client.core.completed_fetch import CompletedFetch
 from headwater.client.key_partitions import key_partitions
 from headwater.columnar.produce import produced_batches
 from headwater.columnar.schema import HEADERS, KAFKA_COLUMNS, arrow_schema

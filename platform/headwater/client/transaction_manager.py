@@ -29,7 +29,7 @@ from headwater.client.errors import (
     kafka_error,
 )
 from headwater.client.outages import OutageLog
-from headwater.client.prepared import PreparedTransaction
+from headwater.client.prepared_transaction import PreparedTransaction
 from headwater.client.produce_requests import V1_TRANSACTION_PRODUCE_VERSION
 from headwater.client.producer_options import ProducerOptions
 from headwater.client.record_accumulator import RecordAccumulator

@@ -16,7 +16,7 @@ from headwater.client.errors import (
 )
 from headwater.client.loop_thread import LoopThread
 from headwater.client.partition_names import Offsets, offset_rows
-from headwater.client.prepared import PreparedTransaction
+from headwater.client.prepared_transaction import PreparedTransaction
 from headwater.client.producer_options import ProducerOptions
 from headwater.client.record_accumulator import RecordAccumulator
 from headwater.client.transaction_manager import TransactionManager

@@ -54,7 +54,7 @@ class GroupSync:
 
     async def source_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """A group's offsets in the source."""
-        return await self._source.offsets(group, None)
+        return (await self._source.offsets([group]))[group]
 
     async def sync(self, buckets: Mapping[int, Bucket]) -> None:
         """One round over all groups. Raises KafkaError when a cluster does not answer."""
@@ -98,7 +98,7 @@ class GroupSync:
         era: int,
     ) -> GroupPlan:
         """What to write for a group, as the target is now."""
-        now = await self._target.offsets(group, None)
+        now = (await self._target.offsets([group]))[group]
         is_empty = (await self._target.describe([group]))[group].state in EMPTY
         made = plan(offsets, now, known, translate, is_empty=is_empty, era=era)
         if made.foreign and made.foreign != self.foreign.get(group):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 
+from headwater.client.classic_membership import ClassicMembership
 from headwater.client.cluster import Cluster
 from headwater.client.consumer import Consumer
 from headwater.client.consumer_options import ConsumerOptions
 from headwater.client.core.classic_group import ClassicMember
-from headwater.client.group_membership import GroupMembership
 from headwater.client.option_rules import checked
 from headwater.client.topic_watch import TopicWatch
 from headwater.client.values import TopicPartition
@@ -22,7 +22,7 @@ HEARTBEAT_MS = 2_000
 MAX_POLL_MS = 60_000
 
 
-def group_membership(cluster: Cluster, config: MirrorConfig, topic: str) -> GroupMembership:
+def group_membership(cluster: Cluster, config: MirrorConfig, topic: str) -> ClassicMembership:
     """A member of the mirror's group, subscribed to the topic of positions."""
     options = _options(config)
     watch = TopicWatch(cluster, options)
@@ -34,7 +34,7 @@ def group_membership(cluster: Cluster, config: MirrorConfig, topic: str) -> Grou
         rebalance_timeout_ms=options.max_poll_interval_ms,
         group_instance_id=config.instance_id,
     )
-    return GroupMembership(cluster, options, member, watch, lambda: None)
+    return ClassicMembership(cluster, options, member, watch, lambda: None)
 
 
 def buckets_of(partitions: list[TopicPartition]) -> list[int]:

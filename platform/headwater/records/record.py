@@ -7,7 +7,7 @@ never null; header order and duplicates are kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import compress, repeat
 from typing import NamedTuple
 
@@ -104,9 +104,11 @@ RecordColumns = tuple[
     list[list[tuple[str, bytes | None]]],
 ]
 """Offsets, timestamps, keys, values, headers of records: a list each, of the same length."""
+ColumnsDecoder = Callable[[bytes, BatchHeader, int], RecordColumns]
+"""`decode_columns`, or another implementation of it."""
 
 
-def _longer(data: bytes, at: int, first: int) -> tuple[int, int]:
+def longer(data: bytes, at: int, first: int) -> tuple[int, int]:
     """(zigzag number, next position) of a varint whose `first` byte is not its last."""
     byte = data[at]
     if byte < 0x80:
@@ -137,11 +139,11 @@ def decode_columns(  # noqa: C901 - varints are read in place: a call per field 
             if byte < 0x80:
                 size, at = size & 0x7F | byte << 7, at + 1
             else:
-                size, at = _longer(data, at, size)
+                size, at = longer(data, at, size)
         begin = at
         delta, at = data[at + 1], at + 2  # after the attributes: unused
         if delta >= 0x80:
-            delta, at = _longer(data, at, delta)
+            delta, at = longer(data, at, delta)
         deltas.append(delta)
         place, at = data[at], at + 1
         if place >= 0x80:
@@ -149,7 +151,7 @@ def decode_columns(  # noqa: C901 - varints are read in place: a call per field 
             if byte < 0x80:
                 place, at = place & 0x7F | byte << 7, at + 1
             else:
-                place, at = _longer(data, at, place)
+                place, at = longer(data, at, place)
         places.append(place)
         if data[at] == NULL_BYTE:
             at += 1
@@ -164,7 +166,7 @@ def decode_columns(  # noqa: C901 - varints are read in place: a call per field 
             if byte < 0x80:
                 length, at = length & 0x7F | byte << 7, at + 1
             else:
-                length, at = _longer(data, at, length)
+                length, at = longer(data, at, length)
         if length & 1:
             values.append(None)
         else:
@@ -181,7 +183,7 @@ def decode_columns(  # noqa: C901 - varints are read in place: a call per field 
     if at != len(data):
         raise ValueError(f"{len(data) - at} bytes behind the last record")
     columns = (_offsets(places, header), _times(deltas, header), keys, values, headers)
-    return columns if start_offset <= header.base_offset else _from(columns, start_offset)
+    return columns if start_offset <= header.base_offset else columns_from(columns, start_offset)
 
 
 def _checked_count(data: bytes, header: BatchHeader) -> int:
@@ -209,7 +211,7 @@ def _times(deltas: list[int], header: BatchHeader) -> list[int]:
     return list(map(times.__getitem__, deltas))
 
 
-def _from(columns: RecordColumns, start_offset: int) -> RecordColumns:
+def columns_from(columns: RecordColumns, start_offset: int) -> RecordColumns:
     """The rows at and behind `start_offset`: a consumer may begin within a batch."""
     chosen = [offset >= start_offset for offset in columns[0]]
     offsets, times, keys, values, headers = (list(compress(c, chosen)) for c in columns)
@@ -268,11 +270,12 @@ def batch_columns(
     header: BatchHeader,
     start_offset: int = 0,
     unpacked_bytes_max: int | None = None,
+    decode: ColumnsDecoder = decode_columns,
 ) -> RecordColumns:
-    """The same as columns."""
+    """The same as columns, by `decode`."""
     payload = unpack_batch(view, at, header, unpacked_bytes_max)
     try:
-        return decode_columns(payload, header, start_offset)
+        return decode(payload, header, start_offset)
     except (ValueError, IndexError) as e:
         raise KafkaError(
             ErrorCode.CORRUPT_MESSAGE, f"batch at offset {header.base_offset}: {e}"

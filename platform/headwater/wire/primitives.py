@@ -150,7 +150,11 @@ def _blob_writer(kind: str, compact: bool, nullable: bool) -> Write:
             write_length(out, -1)
             return
         data = value.encode() if is_text else value
-        write_length(out, len(data))
+        size = len(data)
+        if compact and size < 0x7F:
+            out.append(size + 1)
+        else:
+            write_length(out, size)
         out += data
 
     return write
@@ -170,7 +174,14 @@ def _blob_reader(kind: str, compact: bool, nullable: bool) -> Read:
         data, at = _take(view, at, size)
         return (str(data, "utf-8") if is_text else data), at
 
-    return read
+    def read_short(view: memoryview, at: int) -> tuple[Any, int]:
+        end = at + view[at]
+        if not at < end < at + 0x80 or end > len(view):  # null, long, or an error
+            return read(view, at)
+        data = view[at + 1 : end]
+        return (str(data, "utf-8") if is_text else data), end
+
+    return read_short if compact else read
 
 
 def writer(kind: str, *, compact: bool, nullable: bool) -> Write:
@@ -195,6 +206,11 @@ def reader(kind: str, *, compact: bool, nullable: bool) -> Read:
     return _blob_reader(kind, compact, nullable)
 
 
+def fixed_code(kind: str) -> str | None:
+    """The `struct` code of a kind that always takes the same bytes; None for other kinds."""
+    return "?" if kind == "bool" else _FIXED.get(kind, "").removeprefix(">") or None
+
+
 def array_writer(item: Write, *, compact: bool, nullable: bool) -> Write:
     """The writer of an array of `item`; null has the count -1."""
     write_length = _length_writer(_INT32, compact)
@@ -205,7 +221,11 @@ def array_writer(item: Write, *, compact: bool, nullable: bool) -> Write:
                 raise TypeError("null is not allowed here")
             write_length(out, -1)
             return
-        write_length(out, len(value))
+        size = len(value)
+        if compact and size < 0x7F:
+            out.append(size + 1)
+        else:
+            write_length(out, size)
         for one in value:
             item(out, one)
 
@@ -217,7 +237,10 @@ def array_reader(item: Read, *, compact: bool, nullable: bool) -> Read:
     read_length = _length_reader(_INT32, compact)
 
     def read(view: memoryview, at: int) -> tuple[Any, int]:
-        count, at = read_length(view, at)
+        if compact and 0 < view[at] < 0x80:
+            count, at = view[at] - 1, at + 1
+        else:
+            count, at = read_length(view, at)
         if count < 0:
             if not nullable:
                 raise ValueError(f"null array at byte {at}")
@@ -259,6 +282,9 @@ def nullable_struct_reader(inner: Read) -> Read:
 
 def write_tagged(out: bytearray, rows: Sequence[tuple[int, Write, Any]]) -> None:
     """Write the tagged fields: their count, then (tag, size, value) by rising tag (KIP-482)."""
+    if not rows:
+        out.append(0)
+        return
     write_uvarint(out, len(rows))
     for tag, write_one, value in rows:
         body = bytearray()
@@ -272,6 +298,8 @@ def read_tagged(
     view: memoryview, at: int, known: Mapping[int, tuple[str, Read]], values: dict[str, Any]
 ) -> int:
     """Read the tagged fields into `values`. Unknown tags are skipped."""
+    if not view[at]:
+        return at + 1
     count, at = read_uvarint(view, at)
     for _ in range(count):
         tag, at = read_uvarint(view, at)

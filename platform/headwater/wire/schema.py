@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 
 from headwater.wire import primitives as p
@@ -186,6 +187,9 @@ def wire(
 
 Write = Callable[[bytearray, Any], None]
 Read = Callable[[memoryview, int], tuple[Any, int]]
+WriterRun = tuple[Callable[[bytearray, Any], bool] | None, list[tuple[str, Write]]]
+"""Fields: how several are packed at once (None, or it returns False: they are not), and each."""
+_NOT_WRITTEN = (TypeError, AttributeError, struct.error, OverflowError)
 M = TypeVar("M", bound="Message")
 
 _STRUCT_WRITERS: dict[tuple[type[Struct], int, bool], Write] = {}
@@ -256,23 +260,86 @@ def _compile_writer(cls: type[Struct], version: int, flexible: bool) -> Write:
             tagged.append((cast(int, spec.tag), name, spec.default, write_tag))
         else:
             plain.append((name, _value_writer(name, spec, version, flexible)))
-    tagged.sort(key=lambda row: row[0])
     struct_name = cls.__name__
+    runs = _writer_runs(cls, plain)
+    write_tags = _tags_writer(tagged) if flexible else None
 
     def write(out: bytearray, value: Any) -> None:
-        for name, default in absent:
-            if getattr(value, name) != default:
-                raise SchemaError(f"{struct_name}.{name} cannot be sent in version {version}")
-        for name, write_one in plain:
-            try:
-                write_one(out, getattr(value, name))
-            except (TypeError, AttributeError, struct.error, OverflowError) as e:
-                raise SchemaError(f"{struct_name}.{name} v{version}: {e}") from e
-        if flexible:
-            rows = [row for row in tagged if getattr(value, row[1]) != row[2]]
-            p.write_tagged(out, [(tag, w, getattr(value, name)) for tag, name, _, w in rows])
+        if absent:
+            _check_absent(value, absent, version)
+        for write_run, fields in runs:
+            if write_run is not None and write_run(out, value):
+                continue
+            for name, write_one in fields:
+                try:
+                    write_one(out, getattr(value, name))
+                except _NOT_WRITTEN as e:
+                    raise SchemaError(f"{struct_name}.{name} v{version}: {e}") from e
+        if write_tags is not None:
+            write_tags(out, value)
 
     return write
+
+
+def _check_absent(value: Any, absent: list[tuple[str, Any]], version: int) -> None:
+    for name, default in absent:
+        if getattr(value, name) != default:
+            raise SchemaError(f"{type(value).__name__}.{name} cannot be sent in version {version}")
+
+
+def _tags_writer(tagged: list[tuple[int, str, Any, Write]]) -> Write:
+    tagged.sort(key=lambda row: row[0])
+
+    def write(out: bytearray, value: Any) -> None:
+        rows = [row for row in tagged if getattr(value, row[1]) != row[2]]
+        p.write_tagged(out, [(tag, w, getattr(value, name)) for tag, name, _, w in rows])
+
+    def write_none(out: bytearray, value: Any) -> None:
+        out.append(0)
+
+    return write if tagged else write_none
+
+
+def _fixed_runs(cls: type[Struct], names: Iterable[str]) -> list[tuple[str, list[str]]]:
+    """Fields in their order: (`struct` code, names) of fixed ones that follow each other, which are
+    packed at once; ("", one name) of any other."""
+    specs = dict(_specs(cls))
+    runs: list[tuple[str, list[str]]] = []
+    for name in names:
+        kind = specs[name].kind
+        is_simple = isinstance(kind, str) and not specs[name].is_array
+        code = p.fixed_code(kind) if is_simple and isinstance(kind, str) else None
+        if code is None:
+            runs.append(("", [name]))
+        elif runs and runs[-1][0]:
+            runs[-1] = (runs[-1][0] + code, [*runs[-1][1], name])
+        else:
+            runs.append((code, [name]))
+    return runs
+
+
+def _writer_runs(cls: type[Struct], plain: list[tuple[str, Write]]) -> list[WriterRun]:
+    writes = dict(plain)
+    return [
+        (
+            _run_writer(struct.Struct(">" + code), names) if len(names) > 1 else None,
+            [(name, writes[name]) for name in names],
+        )
+        for code, names in _fixed_runs(cls, writes)
+    ]
+
+
+def _run_writer(fixed: struct.Struct, names: list[str]) -> Callable[[bytearray, Any], bool]:
+    pack, get = fixed.pack, attrgetter(*names)
+
+    def write_run(out: bytearray, value: Any) -> bool:
+        try:
+            out += pack(*get(value))
+        except _NOT_WRITTEN:
+            return False  # the fields one by one tell which of them it is
+        return True
+
+    return write_run
 
 
 def _struct_reader(cls: type[Struct], version: int, flexible: bool) -> Read:
@@ -294,13 +361,25 @@ def _compile_reader(cls: type[Struct], version: int, flexible: bool) -> Read:
         else:
             plain.append((name, read_one))
     make = cast(Callable[..., Any], cls)
+    reads = dict(plain)
+    runs: list[tuple[tuple[str, ...], struct.Struct | None, Read]] = [
+        (tuple(names), struct.Struct(">" + code) if len(names) > 1 else None, reads[names[0]])
+        for code, names in _fixed_runs(cls, reads)
+    ]
 
     def read(view: memoryview, at: int) -> tuple[Any, int]:
         values: dict[str, Any] = {}
-        for name, read_one in plain:
-            values[name], at = read_one(view, at)
+        for names, fixed, read_one in runs:
+            if fixed is None:
+                values[names[0]], at = read_one(view, at)
+            else:
+                values.update(zip(names, fixed.unpack_from(view, at), strict=True))
+                at += fixed.size
         if flexible:
-            at = p.read_tagged(view, at, tagged, values)
+            if view[at]:
+                at = p.read_tagged(view, at, tagged, values)
+            else:
+                at += 1
         return make(**values), at
 
     return read

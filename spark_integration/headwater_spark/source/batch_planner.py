@@ -1,11 +1,10 @@
-"""Requests the offsets that a plan needs; `micro_batches` makes plans and keeps limits.
+"""Requests the offsets that a plan needs; `batch_offsets` plans, `batch_limits` keeps limits.
 
 No pyspark. The batch reader and the stream reader plan through it.
 """
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,33 +12,19 @@ from dataclasses import dataclass, replace
 from headwater.client.blocking.cluster import VANISHED_TOPIC_S, MissingTopicError
 from headwater.client.blocking.record_client import ReplacedTopicError
 from headwater.clock import Clock
-from headwater.errors import HeadwaterError, UsageError
+from headwater.errors import UsageError
 from headwater_spark.options import EARLIEST, LATEST
+from headwater_spark.source.batch_limits import byte_shares, limit_ends, limit_offsets
+from headwater_spark.source.batch_offsets import plan_again, plan_first_batch, plan_next_batch
 from headwater_spark.source.bounds import Bounds
 from headwater_spark.source.broker_metadata import CLIENT_ID, Brokers, Topic
 from headwater_spark.source.cold_files import ColdFiles
+from headwater_spark.source.data_loss import LossReport, gone_topics, truncated_partitions
 from headwater_spark.source.history import History
-from headwater_spark.source.micro_batches import (
-    COLD_OFFSETS_MIN,
-    Boundary,
-    CurrentOffsets,
-    PartitionId,
-    Split,
-    byte_shares,
-    gone_topics,
-    limit_ends,
-    limit_offsets,
-    plan_again,
-    plan_first_batch,
-    plan_next_batch,
-    splits,
-    truncated_partitions,
-)
-from headwater_spark.source.positions import Position
+from headwater_spark.source.offset_range_calculator import COLD_OFFSETS_MIN, Boundary, Split, splits
+from headwater_spark.source.positions import CurrentOffsets, PartitionId, Position
 from headwater_spark.source.pushdown import ReadWindow, from_starts, inside
 from headwater_spark.source.source_options import SourceOptions
-
-logger = logging.getLogger(__name__)
 
 LEADER_CATCH_UP_S = 30.0
 """How long a new leader may report a log end below an offset that was already read (KIP-207)."""
@@ -51,10 +36,6 @@ GAP_OFFSETS_MIN = 5_000_000
 """With a smaller backlog no gap is looked for in the table."""
 SETTLE_PAUSE_S = 0.2
 """Between requests while a leader or a broker's metadata may lag."""
-
-
-class DataLossError(HeadwaterError):
-    """Offsets of the query are no longer available, and `failOnDataLoss` is true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +77,7 @@ class Planner:
         self._was_idle = False
         self._known_gone: tuple[str, ...] = ()
         """Topics that were waited for in vain."""
-        self._warned: set[str] = set()
+        self._losses = LossReport(options.fail_on_data_loss)
 
     def close(self) -> None:
         """Close the connections."""
@@ -106,7 +87,7 @@ class Planner:
         """The bounds of a batch read, resolved now; `window` is what the query's filters pass."""
         current = self._current_offsets()
         plan = plan_first_batch(self._bounds.starts(current), current)
-        self._report_loss(plan.losses)
+        self._losses.report(plan.losses)
         assert plan.position is not None
         ends = self._bounds.ends(current)
         beyond = [
@@ -114,7 +95,7 @@ class Planner:
             for (t, p), end in sorted(ends.items())
             if end > current.latest[t, p]
         ]
-        self._report_loss(tuple(beyond))
+        self._losses.report(tuple(beyond))
         position = limit_ends(plan.position, ends)
         return position if window is None else self._inside(position, window)
 
@@ -122,7 +103,7 @@ class Planner:
         """Batch 0 of a stream, without limits."""
         current = self._current_offsets()
         plan = plan_first_batch(self._bounds.starts(current), current)
-        self._report_loss(plan.losses)
+        self._losses.report(plan.losses)
         assert plan.position is not None
         return plan.position
 
@@ -151,7 +132,7 @@ class Planner:
             return None
         self._check_truncated(previous, current)
         plan = plan_next_batch(previous, current, self.options.subscription.reads)
-        self._report_loss(plan.losses)
+        self._losses.report(plan.losses)
         return plan.position
 
     def limited(self, position: Position) -> Position:
@@ -210,7 +191,7 @@ class Planner:
             if not plan.losses or self._clock.monotonic() - since > LEADER_CATCH_UP_S:
                 break
             self._sleep(SETTLE_PAUSE_S)  # perhaps a new leader or broker that lags
-        self._report_loss(plan.losses)
+        self._losses.report(plan.losses)
         assert plan.position is not None
         return plan.position
 
@@ -340,19 +321,7 @@ class Planner:
         if self._truncated_since is None:
             self._truncated_since = now
         if now - self._truncated_since > LEADER_CATCH_UP_S:
-            self._report_loss(truncated)
-
-    def _report_loss(self, losses: Sequence[str]) -> None:
-        """Raise on data loss, or log each as a warning, once, with `failOnDataLoss=false`."""
-        if losses and self.options.fail_on_data_loss:
-            raise DataLossError(
-                f"{'; '.join(losses)}. Set failOnDataLoss=false to continue with the offsets that"
-                " are left."
-            )
-        for loss in losses:
-            if loss not in self._warned:
-                self._warned.add(loss)
-                logger.warning("continuing, as failOnDataLoss is false: %s", loss)
+            self._losses.report(truncated)
 
     def _boundaries(
         self, position: Position

@@ -1,6 +1,6 @@
 """Resolves where reads start and end, as offsets per partition. Asks brokers and log tables.
 
-No pyspark. The planner holds the result against the log (`micro_batches.plan_first_batch`).
+No pyspark. The planner holds the result against the log (`batch_offsets.plan_first_batch`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from headwater.errors import UsageError
 from headwater_spark.options import EARLIEST, LATEST
 from headwater_spark.source.broker_metadata import Brokers
 from headwater_spark.source.history import History
-from headwater_spark.source.micro_batches import CurrentOffsets, PartitionId
+from headwater_spark.source.positions import CurrentOffsets, PartitionId
 from headwater_spark.source.source_options import Bound, SourceOptions, TableStart
 
 STRATEGY = "startingOffsetsByTimestampStrategy"

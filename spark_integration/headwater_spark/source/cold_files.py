@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headwater_spark.source.micro_batches import Split
+from headwater_spark.source.offset_range_calculator import Split
 from headwater_tier.delta import LiveFile, Snapshot
-from headwater_tier.plan import TableLocation
+from headwater_tier.table_names import TableLocation
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,9 +43,9 @@ from headwater.errors import UsageError
 from headwater.system import SystemClock
 from headwater_spark.sink.writer import StreamSink
 from headwater_spark.source import positions
+from headwater_spark.source.batch_limits import is_too_small, limit_ends
 from headwater_spark.source.batch_planner import PlannedSplit, Planner
 from headwater_spark.source.columns import checked_schema, source_ddl
-from headwater_spark.source.micro_batches import is_too_small, limit_ends
 from headwater_spark.source.positions import Position
 from headwater_spark.source.pushdown import Comparison, ReadWindow, read_window
 from headwater_spark.source.read_task import CLIENT_ID, ReadTask, read

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater.errors import UsageError
-from headwater_tier.plan import TableLocation
+from headwater_tier.table_names import TableLocation
 from headwater_tier.typed.tables_state import derived_uri
 
 

@@ -16,9 +16,9 @@ from headwater_spark.source.broker_metadata import Brokers, Topic
 from headwater_spark.source.cold_files import ColdFiles, cold_files
 from headwater_spark.source.source_options import SourceOptions
 from headwater_tier.delta import LogTable, table_exists
-from headwater_tier.locate import ENABLE_KEY, locate_table
-from headwater_tier.plan import TableLocation
 from headwater_tier.reader import TableReader
+from headwater_tier.table_location import ENABLE_KEY, locate_table
+from headwater_tier.table_names import TableLocation
 
 logger = logging.getLogger(__name__)
 

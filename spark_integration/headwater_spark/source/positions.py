@@ -125,3 +125,16 @@ def _offsets(value: Mapping[str, Mapping[str, int]]) -> dict[tuple[str, int], in
         for topic, partitions in value.items()
         for partition, offset in partitions.items()
     }
+
+
+PartitionId = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentOffsets:
+    """The brokers' current offsets of every partition of a query."""
+
+    topic_ids: Mapping[str, str]
+    earliest: Offsets
+    latest: Offsets
+    """The readable end: last stable offset (read_committed) or high watermark."""

@@ -21,7 +21,7 @@ from headwater_spark.source.derived_read import derived_table
 from headwater_spark.source.positions import offsets_to_json
 from headwater_spark.task_security import task_security
 from headwater_tier.delta import LogTable, table_exists
-from headwater_tier.locate import locate_table
+from headwater_tier.table_location import locate_table
 
 PartitionId = tuple[str, int]
 LOG = "log"

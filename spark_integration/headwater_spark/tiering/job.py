@@ -28,16 +28,10 @@ from headwater_spark.task_tokens import TOKENS
 from headwater_spark.tiering.table_maintenance import TableMaintenance
 from headwater_spark.tiering.task import FACTS_SCHEMA, TierTask, arrow_tasks, unpack
 from headwater_tier.commit import commit_facts
+from headwater_tier.commit_check import FileFacts, Outcome
 from headwater_tier.delta import LogTable
-from headwater_tier.locate import ENABLE_KEY, locate_table
-from headwater_tier.plan import (
-    FileFacts,
-    Outcome,
-    PartitionBounds,
-    TierRange,
-    plan_ranges,
-    task_ranges,
-)
+from headwater_tier.offset_ranges import PartitionBounds, TierRange, plan_ranges, task_ranges
+from headwater_tier.table_location import ENABLE_KEY, locate_table
 
 logger = logging.getLogger(__name__)
 

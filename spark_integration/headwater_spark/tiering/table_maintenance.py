@@ -18,15 +18,11 @@ from headwater.system import SystemClock, SystemEntropy
 from headwater_spark.connect_session import describe_jobs
 from headwater_spark.source.broker_metadata import Brokers, Topic
 from headwater_spark.spark_session import job_errors
+from headwater_tier.compaction import COMPACT_FILES_MIN, compact, plan_compaction
 from headwater_tier.delta import CommitUnknownError, Snapshot
-from headwater_tier.plan import NO_LIMIT, Limits, TableLocation
-from headwater_tier.retention import RangeIndex, due_starts
-from headwater_tier.table_maintenance import (
-    COMPACT_FILES_MIN,
-    compact,
-    move_starts,
-    plan_compaction,
-)
+from headwater_tier.log_starts import move_starts
+from headwater_tier.retention import NO_LIMIT, Limits, RangeIndex, due_starts
+from headwater_tier.table_names import TableLocation
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from headwater.records.builder import build_batch
 from headwater.records.compression import Compression
 from headwater.system import SystemClock
 from headwater.wire.apis.k00_produce import ProduceResponse
-from headwater_broker.log.record_validation import RECORD_ERRORS_MAX
+from headwater_broker.log.log_validator import RECORD_ERRORS_MAX
 from solo_broker import SoloBroker
 from unit.network.test_data_plane import produce_request, serve
 

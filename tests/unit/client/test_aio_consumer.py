@@ -177,6 +177,21 @@ def test_a_busy_loop_does_not_stop_an_engine_on_a_thread(c: ServedCluster) -> No
     run(work())
 
 
+def test_max_records_bounds_what_several_partitions_give(c: ServedCluster) -> None:
+    async def work() -> None:
+        await make(c, "bounded", 10, partitions=2)
+        async with reader(c, "bounded") as consumer:
+            while [p.buffered_bytes > 0 for p in consumer.statistics().partitions.values()] != [
+                True,
+                True,
+            ]:
+                await asyncio.sleep(0.01)
+            assert len(await consumer.getmany(5000, max_records=7)) == 7
+            assert len(await consumer.getmany(5000, max_records=7)) == 3
+
+    run(work())
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_positions_offsets_and_pauses(c: ServedCluster, engine: Any) -> None:
     topic = f"positions-{engine}"

@@ -8,8 +8,9 @@ import pytest
 
 from headwater.client import table
 from headwater.client.core.batch_split import split_batch
-from headwater.client.core.fetching import AbortedFilter, CompletedFetch, PartitionFetchState
+from headwater.client.core.completed_fetch import AbortedFilter, CompletedFetch
 from headwater.client.core.metadata import MetadataCache, StaleMetadata
+from headwater.client.core.partition_fetch_state import PartitionFetchState
 from headwater.client.core.partition_queue import FailureAction, PartitionQueue, ProducerBatch
 from headwater.client.core.partitioning import StickyPartitioner, murmur2
 from headwater.client.errors import MessageTooLargeError, kafka_error

@@ -22,7 +22,7 @@ from headwater.client.consumer import Consumer
 from headwater.client.producer import Producer
 from headwater.client.values import NewTopic, OffsetAndMetadata, TopicPartition
 from headwater.topic_names import OFFSETS_TOPIC
-from headwater_broker.coordinator.common.partitioning import partition_of
+from headwater_broker.coordinator.common.placement import partition_of
 from whole_cluster import ServedCluster, WholeCluster
 
 TP = TopicPartition("t", 0)

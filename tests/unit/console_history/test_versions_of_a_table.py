@@ -20,7 +20,8 @@ from headwater_gateway.console.history.versions import (
 from headwater_gateway.console.offset_spans import Span
 from headwater_tier.commit import commit_facts, ensure_table
 from headwater_tier.data_files import tier_range
-from headwater_tier.plan import TableLocation, plan_ranges
+from headwater_tier.offset_ranges import plan_ranges
+from headwater_tier.table_names import TableLocation
 from tier_log import CountingEntropy, FixedClock, MemoryLog, location_at
 
 CLOCK = FixedClock()

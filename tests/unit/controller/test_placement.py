@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater.placement import (
+from headwater.replica_placement import (
     alternate_racks,
     assign,
     assign_by_rack,

@@ -9,8 +9,8 @@ from headwater.errors import KafkaError
 from headwater.wire.apis.k13_leave_group import MemberIdentity
 from headwater.wire.apis.k14_sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from headwater_broker.coordinator.common.shard import Decisions, Now, Producer, each
-from headwater_broker.coordinator.group.classic_group import Group
-from headwater_broker.coordinator.group.classic_rebalance import MemberJoin
+from headwater_broker.coordinator.group.classic.group import Group
+from headwater_broker.coordinator.group.classic.rebalance import MemberJoin
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.offset_commands import OffsetCommit, TransactionalCommit
 from headwater_broker.coordinator.group.offsets import Commit, Committed

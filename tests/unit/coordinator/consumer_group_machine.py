@@ -10,7 +10,7 @@ from uuid import UUID
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from headwater_broker.coordinator.common.shard import Decisions, Now, each
-from headwater_broker.coordinator.group.classic_group import Group
+from headwater_broker.coordinator.group.classic.group import Group
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.consumer.group import ConsumerGroup
 from headwater_broker.coordinator.group.consumer.member import ConsumerMember

@@ -8,6 +8,7 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.records.batch import iter_headers, patch_base_offset
 from headwater_broker.coordinator.common.appender import AppendState
 from headwater_broker.coordinator.common.shard import Producer
+from headwater_broker.log.results import AppendOrigin, AppendResult
 
 
 class MemoryLog:
@@ -33,6 +34,8 @@ class MemoryLog:
         """Of markers, by producer id."""
         self.read_gate: asyncio.Event | None = None
         self.start = 0
+        self.is_lone = False
+        """True: `lone_log` is this log, as that of a partition without followers."""
         self._moved = asyncio.Event()
 
     def release(self) -> None:
@@ -76,6 +79,12 @@ class MemoryLog:
             raise failure
         return first
 
+    def lone_log(
+        self, partition: int, epoch: int, producer: Producer | None = None
+    ) -> LoneMemoryLog | None:
+        is_lone = self.is_lone and epoch == self.epoch and self.rejection is None
+        return LoneMemoryLog(self) if is_lone and not self.is_held else None
+
     def coordinator_epoch(self, partition: int, producer_id: int) -> int:
         return self.coordinator_epochs.get(producer_id, -1)
 
@@ -114,3 +123,18 @@ class MemoryLog:
     def _check(self, epoch: int) -> None:
         if epoch != self.epoch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"epoch is {self.epoch}")
+
+
+class LoneMemoryLog:
+    """Implements `LoneLog`."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+
+    def append(
+        self, view: memoryview, acks: int, now_ms: int, origin: AppendOrigin
+    ) -> AppendResult:
+        if len(view) > self._log.batch_max_bytes:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(view)} bytes")
+        first = self._log.append(0, self._log.epoch, view)
+        return AppendResult(first, self._log.end - 1, -1, self._log.start, False)

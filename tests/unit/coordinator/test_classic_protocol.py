@@ -9,7 +9,7 @@ import pytest
 from headwater.errors import ErrorCode
 from headwater.wire.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
 from headwater.wire.schema import encode
-from headwater_broker.coordinator.group.classic_states import (
+from headwater_broker.coordinator.group.classic.states import (
     TRANSITIONS,
     GroupEvent,
     GroupState,

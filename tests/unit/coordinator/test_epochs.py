@@ -17,9 +17,9 @@ from headwater_broker.coordinator.transaction.epoch_values import (
     check_sink,
 )
 from headwater_broker.coordinator.transaction.records import read_transaction, transaction_key
-from headwater_broker.coordinator.transaction.shard_requests import Unrecorded
 from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.transaction import EPOCH_MAX, LAST_EPOCH
+from headwater_broker.coordinator.transaction.waiting_requests import Unrecorded
 from unit.coordinator.epoch_log import (
     CONFIG,
     FLIGHTS,

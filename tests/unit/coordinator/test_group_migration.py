@@ -16,8 +16,8 @@ from headwater.wire.consumer_protocol import (
     TopicPartition,
 )
 from headwater.wire.schema import encode
-from headwater_broker.coordinator.group.classic_group import Group
-from headwater_broker.coordinator.group.classic_rebalance import MemberJoin
+from headwater_broker.coordinator.group.classic.group import Group
+from headwater_broker.coordinator.group.classic.rebalance import MemberJoin
 from headwater_broker.coordinator.group.consumer.classic_protocol_data import read_assignment
 from headwater_broker.coordinator.group.consumer.group import ConsumerGroup
 from unit.coordinator.consumer_group_machine import (

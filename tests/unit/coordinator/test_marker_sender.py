@@ -12,9 +12,7 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.system import SystemClock
 from headwater_broker.coordinator.common.runtime import CoordinatorRuntime
 from headwater_broker.coordinator.transaction.config import TransactionConfig
-from headwater_broker.coordinator.transaction.decisions import (
-    ProducerInit,
-)
+from headwater_broker.coordinator.transaction.init_producer_id import ProducerInit
 from headwater_broker.coordinator.transaction.marker_sender import MarkerSender, backoff_ms
 from headwater_broker.coordinator.transaction.shard import TransactionShard
 from headwater_broker.coordinator.transaction.states import TransactionState
@@ -350,6 +348,36 @@ def test_a_completion_that_is_refused_is_stored_later() -> None:
         b.log.rejection = None
         await b.settled()
         assert b.state() is S.COMPLETE_COMMIT
+
+    play(story)
+
+
+def test_a_completion_that_ends_with_its_shard_is_not_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(b: Bench) -> None:
+        b.leaders.gate = asyncio.Event()
+        await b.ended("t", ONE)
+        while not b.leaders.requests:
+            await asyncio.sleep(0)
+        following = ProducerIdentity(7, 1)
+        waits = asyncio.ensure_future(
+            b.runtime.run(
+                0,
+                lambda s, now, t: s.add_partitions("t", following, {FAR: IDS["weather"]}, now, t),
+            )
+        )  # so the completion needs a record
+        await asyncio.sleep(0)
+        b.log.is_held = True
+        b.leaders.gate.set()
+        while b.runtime.shards[0].transactions["t"].state is not S.ONGOING:
+            await asyncio.sleep(0)
+        with caplog.at_level("INFO"):
+            b.runtime.on_resign(0)
+            with pytest.raises(KafkaError):
+                await waits
+        assert not any("not stored yet" in line for line in caplog.messages)
+        assert not any(b.sender.pending)
 
     play(story)
 

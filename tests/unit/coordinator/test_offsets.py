@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from headwater.errors import ErrorCode
 from headwater.wire.consumer_protocol import ConsumerProtocolSubscription
 from headwater.wire.schema import SchemaError, encode
-from headwater_broker.coordinator.common.partitioning import java_hash, partition_of
+from headwater_broker.coordinator.common.placement import java_hash, partition_of
 from headwater_broker.coordinator.common.shard import DECISION_BYTES, each
 from headwater_broker.coordinator.group.offset_commands import OffsetCommit
 from headwater_broker.coordinator.group.offsets import Commit

@@ -11,7 +11,7 @@ import pytest
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.testing.clocks import ManualClock
-from headwater_broker.coordinator.common.partitioning import partition_of
+from headwater_broker.coordinator.common.placement import partition_of
 from headwater_broker.coordinator.common.service import ARRIVAL_WAIT_S, CoordinatorService
 from headwater_broker.coordinator.common.shard import Command, Decision, Now, Token
 from headwater_broker.metadata.cache import MetadataDelta

@@ -12,14 +12,14 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.testing.clocks import ManualClock
 from headwater.wire.apis import k76_share_group_heartbeat as k76
 from headwater_broker.coordinator.common.shard import Decision, Decisions, Now, each
-from headwater_broker.coordinator.group.classic_rebalance import MemberJoin
+from headwater_broker.coordinator.group.classic.rebalance import MemberJoin
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.consumer.meters import ConsumerGroupMeters
 from headwater_broker.coordinator.group.consumer.subscriptions import KnownTopic
 from headwater_broker.coordinator.group.consumer.validation import Heartbeat
 from headwater_broker.coordinator.group.shard import GroupShard
 from headwater_broker.coordinator.group.share.group import ShareGroup, TopicShare
-from headwater_broker.coordinator.group.share.protocol import Beginning, ShareHeartbeat
+from headwater_broker.coordinator.group.share.heartbeat import Beginning, ShareHeartbeat
 from headwater_broker.coordinator.group.surroundings import Surroundings
 from headwater_broker.metadata.group_settings import GroupSettings
 

@@ -8,22 +8,21 @@ from uuid import UUID
 import pytest
 
 from headwater.errors import ErrorCode
-from headwater_broker.coordinator.transaction.decisions import (
+from headwater_broker.coordinator.transaction.add_partitions import (
+    add_partitions,
+    verify_partitions,
+)
+from headwater_broker.coordinator.transaction.end_transaction import complete, end_transaction
+from headwater_broker.coordinator.transaction.id_expiration import expire
+from headwater_broker.coordinator.transaction.init_producer_id import ProducerInit, init_producer
+from headwater_broker.coordinator.transaction.outcomes import (
     Busy,
     Changed,
-    ProducerInit,
     Refused,
     Unchanged,
     Verified,
-    add_partitions,
-    complete,
-    end_transaction,
-    expire,
-    fence,
-    init_producer,
-    time_out,
-    verify_partitions,
 )
+from headwater_broker.coordinator.transaction.producer_fencing import fence
 from headwater_broker.coordinator.transaction.states import (
     TRANSITIONS,
     TransactionEvent,
@@ -31,6 +30,7 @@ from headwater_broker.coordinator.transaction.states import (
     TransactionTransitionError,
     next_state,
 )
+from headwater_broker.coordinator.transaction.timeouts import time_out
 from headwater_broker.coordinator.transaction.transaction import (
     EPOCH_MAX,
     LAST_EPOCH,

@@ -10,17 +10,15 @@ import pytest
 from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.coordinator.common.shard import Decision, Now, StoredRecord, Token
 from headwater_broker.coordinator.transaction.config import TransactionConfig
-from headwater_broker.coordinator.transaction.decisions import (
-    ProducerInit,
-)
+from headwater_broker.coordinator.transaction.init_producer_id import ProducerInit
 from headwater_broker.coordinator.transaction.shard import TransactionShard
-from headwater_broker.coordinator.transaction.shard_requests import Unrecorded
 from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.transaction import (
     TRANSACTION_V2,
     ProducerIdentity,
     Transaction,
 )
+from headwater_broker.coordinator.transaction.waiting_requests import Unrecorded
 
 S = TransactionState
 CONFIG = TransactionConfig(expiration_ms=1_000_000, cleanup_interval_ms=3_600_000)

@@ -22,7 +22,7 @@ from headwater.records.compression import (
 )
 from headwater.records.record import Record, read_records
 from headwater.records.varint import INT64_MAX, INT64_MIN, encode_varint
-from headwater_broker.log.record_validation import UNPACKED_BYTES_MAX
+from headwater_broker.log.log_validator import UNPACKED_BYTES_MAX
 from unit.log.harness import Box
 
 

@@ -27,7 +27,7 @@ from headwater_broker.quota.rate import Windows
 from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager, MoveSizes
 from headwater_broker.replica.loop_steps import begin_epoch, run_now
 from headwater_broker.replica.partition import Partition
-from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.replica.replication_config import ReplicationConfig
 from headwater_broker.replica.replication_quota import UNLIMITED, ReplicationQuotas
 from unit.log.compacting import end_transaction, records_batch
 from unit.log.harness import TOPIC_ID, Box, batch
@@ -68,7 +68,7 @@ class Mover:
     def host(self) -> None:
         for key, log in self.box.manager.logs.items():
             self.partitions[key] = Partition(
-                log, 1, self.box.clock, ReplicationLimits(), high_watermark=0,
+                log, 1, self.box.clock, ReplicationConfig(), high_watermark=0,
                 propose=lambda partition: None,
             )  # fmt: skip
 
@@ -328,7 +328,7 @@ def test_kafkas_errors_and_a_folder_remembered() -> None:
         assert mover.box.log(topic="x").path == "/b/x-0", "a folder is remembered once"
         long = "l" * 220
         mover.partitions[long, 0] = Partition(
-            mover.box.log(topic=long), 1, mover.box.clock, ReplicationLimits(),
+            mover.box.log(topic=long), 1, mover.box.clock, ReplicationConfig(),
             high_watermark=0, propose=lambda partition: None,
         )  # fmt: skip
         other = "/a" if mover.partitions[long, 0].log.path[:2] == "/b" else "/b"

@@ -26,11 +26,11 @@ from headwater_broker.replica.fetcher import Fetcher, FetcherPorts
 from headwater_broker.replica.follower import FetchSession, Reaction, pause_ms, reaction
 from headwater_broker.replica.follower_fetch_codec import FETCH_VERSION
 from headwater_broker.replica.partition import Partition
-from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.replica.replication_config import ReplicationConfig
 from headwater_broker.replica.replication_quota import ReplicationQuotas
 from unit.replica.fake_log import TOPIC_ID, FakeLog, make_batch
 
-LIMITS = ReplicationLimits(fetch_wait_max_ms=200, fetch_backoff_ms=100)
+LIMITS = ReplicationConfig(fetch_wait_max_ms=200, fetch_backoff_ms=100)
 
 
 def open_partition(broker_id: int, partition: int = 0, log: FakeLog | None = None) -> Partition:

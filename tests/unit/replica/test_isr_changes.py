@@ -11,7 +11,7 @@ from headwater.wire.control import (
     AlterPartitionResult,
 )
 from headwater_broker.replica.alter_partition import AlterPartitionManager
-from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.replica.replication_config import ReplicationConfig
 from unit.replica.test_partition import LAG_S, Hosted
 
 
@@ -38,7 +38,7 @@ def test_an_isr_that_grows_and_shrinks_is_counted_once_whatever_the_tries() -> N
             )
             return AlterPartitionReply(error_code=0, partitions=(result,))
 
-        limits = ReplicationLimits(alter_partition_backoff_ms=0)
+        limits = ReplicationConfig(alter_partition_backoff_ms=0)
         changes = AlterPartitionManager(1, lambda: 99, h.clock, limits, call)
 
         async def settled() -> None:

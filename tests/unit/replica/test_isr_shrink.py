@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from headwater.errors import ErrorCode
-from headwater_broker.replica.manager import ReplicaManager
+from headwater_broker.replica.replica_manager import ReplicaManager
 from headwater_broker.telemetry.replica_metrics import replica_metrics
 from unit.replica.test_partition import LAG_S, Hosted, answer
 

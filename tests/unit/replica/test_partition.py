@@ -10,7 +10,7 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.testing.clocks import ManualClock
 from headwater.wire.control import AlterPartitionResult, PartitionState
 from headwater_broker.replica.partition import Partition
-from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.replica.replication_config import ReplicationConfig
 from headwater_broker.replica.truncation import EpochEnd
 from unit.replica.fake_log import TOPIC_ID, FakeLog, make_batch
 
@@ -28,7 +28,7 @@ class Hosted:
             self.log,  # type: ignore[arg-type]
             1,
             self.clock,
-            ReplicationLimits(replica_lag_time_max_ms=LAG_S * 1000),
+            ReplicationConfig(replica_lag_time_max_ms=LAG_S * 1000),
             high_watermark=checkpoint,
             propose=lambda p: self.proposals.append(p.pending_isr or ()),
         )

@@ -18,12 +18,12 @@ from headwater.testing.clocks import ManualClock
 from headwater.wire.control import AlterPartitionItem, AlterPartitionResult, PartitionState
 from headwater_broker.log.results import EMPTY
 from headwater_broker.replica.partition import Partition
-from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.replica.replication_config import ReplicationConfig
 from headwater_broker.replica.truncation import truncation
 from unit.replica.fake_log import TOPIC_ID, FakeLog, make_batch
 
 BROKERS = (1, 2, 3)
-LIMITS = ReplicationLimits(replica_lag_time_max_ms=200)
+LIMITS = ReplicationConfig(replica_lag_time_max_ms=200)
 
 
 class Broker:

@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater.security.acl import AclBinding, AclFilter, PatternType, PermissionType
-from headwater_broker.security.acl_matcher import AclMatcher, Subject, pattern_of, plain_host
+from headwater_broker.security.standard_authorizer import (
+    AclMatcher,
+    Subject,
+    pattern_of,
+    plain_host,
+)
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 ALLOW, DENY = PermissionType.ALLOW, PermissionType.DENY

@@ -11,10 +11,13 @@ from headwater.errors import UsageError
 from headwater.ports.authorizer import Operation, Principal, ResourceType
 from headwater.security.acl import AclBinding, AclFilter, PatternType, PermissionType
 from headwater.testing.clocks import ManualClock
-from headwater_broker.security.acl_matcher import pattern_of
 from headwater_broker.security.audit_log import AUDIT_LOGGER, LINES_PER_S_MAX, AuditLog
 from headwater_broker.security.session import Session
-from headwater_broker.security.standard_authorizer import StandardAuthorizer, super_users
+from headwater_broker.security.standard_authorizer import (
+    StandardAuthorizer,
+    pattern_of,
+    super_users,
+)
 
 TOPIC, READ = ResourceType.TOPIC, Operation.READ
 

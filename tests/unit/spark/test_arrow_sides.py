@@ -15,11 +15,12 @@ from headwater_spark.sink.partitioner import by_key, choose
 from headwater_spark.source.cold_files import ColdFiles
 from headwater_spark.source.cold_read import cold_batches, in_order
 from headwater_spark.source.columns import checked_schema
-from headwater_spark.source.micro_batches import Split
+from headwater_spark.source.offset_range_calculator import Split
 from headwater_tier.data_files import write_file
 from headwater_tier.delta import LiveFile
-from headwater_tier.plan import TASK_OFFSETS_MIN, TableLocation, TierRange, task_ranges
+from headwater_tier.offset_ranges import TASK_OFFSETS_MIN, TierRange, task_ranges
 from headwater_tier.reader import RowGroup
+from headwater_tier.table_names import TableLocation
 
 # Kafka's own vectors (UtilsTest.testMurmur2), as Java's signed ints.
 MURMUR2 = {

@@ -17,16 +17,17 @@ from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.testing.clocks import ManualClock
 from headwater_spark.options import EARLIEST, LATEST
 from headwater_spark.source import batch_planner, positions
-from headwater_spark.source.batch_planner import DataLossError, Planner
+from headwater_spark.source.batch_planner import Planner
 from headwater_spark.source.broker_metadata import Brokers, Topic
 from headwater_spark.source.cold_files import ColdFiles
+from headwater_spark.source.data_loss import DataLossError
 from headwater_spark.source.data_source import HELD_S, StreamReader
 from headwater_spark.source.history import History
 from headwater_spark.source.positions import Position
 from headwater_spark.source.pushdown import Comparison, read_window
 from headwater_spark.source.source_options import source_options
 from headwater_tier.live_files import LiveFile
-from headwater_tier.plan import TableLocation
+from headwater_tier.table_names import TableLocation
 
 A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
 SERVERS = {"bootstrap.servers": "h:1"}

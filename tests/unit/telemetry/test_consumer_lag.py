@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
-from headwater_broker.coordinator.group.classic_group import Group
+from headwater_broker.coordinator.group.classic.group import Group
 from headwater_broker.coordinator.group.records import OffsetCommitValue
-from headwater_broker.replica.manager import ReplicaManager
+from headwater_broker.replica.replica_manager import ReplicaManager
 from headwater_broker.telemetry.consumer_lag import (
     GROUP_OFFSETS_MAX,
     describe_group,

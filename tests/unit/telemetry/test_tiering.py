@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from headwater.wire.tier_status import TIER_GROUP
-from headwater_broker.coordinator.group.classic_group import Group
+from headwater_broker.coordinator.group.classic.group import Group
 from headwater_broker.coordinator.group.records import OffsetCommitValue
 from headwater_broker.telemetry.tiering import tier_metrics, tier_reports
 

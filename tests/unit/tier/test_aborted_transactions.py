@@ -16,8 +16,8 @@ from headwater_broker.replica.marker_writer import TransactionMarker
 from headwater_broker.replica.partition import Partition
 from headwater_spark.tiering.task import TierTask, run_task
 from headwater_tier.commit import ensure_table
-from headwater_tier.plan import PartitionBounds, TableLocation, TierRange, plan_ranges
-from headwater_tier.table_names import table_uri
+from headwater_tier.offset_ranges import PartitionBounds, TierRange, plan_ranges
+from headwater_tier.table_names import TableLocation, table_uri
 from solo_broker import SoloBroker
 from unit.log.harness import batch
 

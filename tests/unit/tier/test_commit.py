@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 
 from headwater.errors import UsageError
 from headwater_tier.commit import commit_facts, ensure_table
+from headwater_tier.commit_check import CommitResult, FileFacts, Outcome
 from headwater_tier.data_files import FileCheckError, tier_range
 from headwater_tier.delta import (
     Change,
@@ -21,15 +22,9 @@ from headwater_tier.delta import (
     TableAccessError,
     TableStateError,
 )
-from headwater_tier.plan import (
-    CommitResult,
-    FileFacts,
-    Outcome,
-    TableLocation,
-    TierRange,
-    plan_ranges,
-)
+from headwater_tier.offset_ranges import TierRange, plan_ranges
 from headwater_tier.schema import FILE_AGE_MAX_MS
+from headwater_tier.table_names import TableLocation
 from tier_log import CountingEntropy, FixedClock, MemoryLog, location_at
 
 CLOCK = FixedClock()

@@ -11,7 +11,8 @@ from deltalake import DeltaTable
 from headwater_tier.commit import commit_facts, ensure_table
 from headwater_tier.data_files import tier_range
 from headwater_tier.delta import LogTable, TableAccessError
-from headwater_tier.plan import TableLocation, plan_ranges
+from headwater_tier.offset_ranges import plan_ranges
+from headwater_tier.table_names import TableLocation
 from tier_log import CountingEntropy, FixedClock, MemoryLog, location_at
 
 CLOCK = FixedClock()

@@ -10,8 +10,9 @@ import pytest
 from headwater_tier.commit import commit_facts, ensure_table
 from headwater_tier.data_files import tier_range
 from headwater_tier.delta import TableAccessError
-from headwater_tier.plan import TableLocation, plan_ranges
+from headwater_tier.offset_ranges import plan_ranges
 from headwater_tier.reader import TableReader
+from headwater_tier.table_names import TableLocation
 from tier_log import CountingEntropy, FixedClock, MemoryLog, location_at
 
 FILES = 40

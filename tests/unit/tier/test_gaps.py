@@ -13,12 +13,13 @@ from headwater.columnar.decode import decode_batches
 from headwater.columnar.schema import LOG_TABLE_COLUMNS
 from headwater.records.batch import iter_headers
 from headwater_tier.commit import commit_facts, ensure_table
+from headwater_tier.compaction import compact
 from headwater_tier.data_files import tier_range
 from headwater_tier.delta import Change, LogTable
-from headwater_tier.plan import TableLocation, plan_ranges
+from headwater_tier.offset_ranges import plan_ranges
 from headwater_tier.reader import TableReader
 from headwater_tier.remote_log_worker import Worker
-from headwater_tier.table_maintenance import compact
+from headwater_tier.table_names import TableLocation
 from headwater_tier.verify_command import verify_topic
 from tier_log import CountingEntropy, FixedClock, MemoryLog, location_at
 

@@ -19,10 +19,9 @@ from headwater_tier.catalog.rows import Kind
 from headwater_tier.catalog.table import CatalogTable, catalog_uri
 from headwater_tier.catalog.writer import CatalogWriter
 from headwater_tier.delta import Change, LogTable
-from headwater_tier.plan import TableLocation
 from headwater_tier.restore import plan
 from headwater_tier.restore.metadata import MetadataReport, MetadataRestore, Source, State
-from headwater_tier.table_names import table_uri
+from headwater_tier.table_names import TableLocation, table_uri
 
 KEY = b"k" * 32
 GAP = 1_000

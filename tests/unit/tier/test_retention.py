@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater_tier.plan import Limits
-from headwater_tier.retention import Range, due_starts
+from headwater_tier.retention import Limits, Range, due_starts
 
 NOW = 1_000_000
 

@@ -13,11 +13,15 @@ from headwater.columnar.decode import batches_to_arrow
 from headwater.columnar.schema import LOG_TABLE_COLUMNS
 from headwater.errors import UsageError
 from headwater_tier.commit import commit_facts, ensure_table
+from headwater_tier.compaction import DAY_MS, compact
 from headwater_tier.data_files import tier_range
 from headwater_tier.delta import LogTable, TableStateError
-from headwater_tier.plan import TableLocation, plan_ranges
+from headwater_tier.fence_repair import repair
+from headwater_tier.log_starts import move_starts
+from headwater_tier.offset_ranges import plan_ranges
 from headwater_tier.reader import OffsetNotTieredError, TableReader
-from headwater_tier.table_maintenance import DAY_MS, compact, move_starts, repair, vacuum
+from headwater_tier.table_names import TableLocation
+from headwater_tier.vacuum import vacuum
 from headwater_tier.verify import digest, table_rows
 from tier_log import CountingEntropy, FixedClock, MemoryLog, location_at
 

@@ -16,7 +16,8 @@ from headwater.errors import UsageError
 from headwater_tier.cli.storage_options import storage_options
 from headwater_tier.commit import commit_facts, ensure_table
 from headwater_tier.data_files import tier_range
-from headwater_tier.plan import TableLocation, plan_ranges
+from headwater_tier.offset_ranges import plan_ranges
+from headwater_tier.table_names import TableLocation
 from headwater_tier.verify import Digest, compare, describe, digest, table_rows
 from headwater_tier.verify_command import document, verify_topic
 from tier_log import CountingEntropy, FixedClock, MemoryLog, location_at

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from headwater.errors import UsageError
 from headwater_tier.delta import Change, LogTable
-from headwater_tier.plan import TableLocation
+from headwater_tier.table_names import TableLocation
 from headwater_tier.versions import HeldSince, ends_at, version_of
 from tier_log import location_at
 

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from headwater_tier.delta import TableAccessError
-from headwater_tier.table_maintenance import move_starts
+from headwater_tier.log_starts import move_starts
 from headwater_tier.typed.names import Kind, derived
 from headwater_tier.typed.quarantine import Quarantine
 from typed_topic import CLOCK, TypedTopic

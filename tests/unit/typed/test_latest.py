@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 from headwater_tier.delta import TableStateError
 from headwater_tier.typed.declarations import PROPERTY
 from headwater_tier.typed.derived_table import DerivedTable
-from headwater_tier.typed.latest import SMALL_FILES_MAX
+from headwater_tier.typed.latest_row import GROWTHS, Growth, newer_condition, newest_rows
+from headwater_tier.typed.latest_table import SMALL_FILES_MAX
 from headwater_tier.typed.names import Kind, derived
-from headwater_tier.typed.newest import GROWTHS, Growth, newer_condition, newest_rows
 from headwater_tier.typed.replay import replay
 from typed_topic import CLOCK, JsonDecoder, NoSchemas, TypedTopic
 

@@ -38,7 +38,7 @@ from headwater_tier.audit.report_topic import (
     document,
 )
 from headwater_tier.cli.storage_options import storage_options
-from headwater_tier.locate import locate
+from headwater_tier.table_location import locate
 
 CLIENT_ID = "headwater-audit"
 GRACE_S = 300

@@ -15,7 +15,7 @@ from headwater.client.consumer import Consumer
 from headwater.client.frames import read_ranges
 from headwater.client.values import TopicPartition
 from headwater.clock import Clock
-from headwater_tier.plan import TableLocation
+from headwater_tier.table_names import TableLocation
 from headwater_tier.verify import TableScan
 
 Timestamps = npt.NDArray[np.int64]

@@ -18,7 +18,7 @@ from headwater_tier.catalog.observer import BrokerObserver
 from headwater_tier.catalog.rows import ROOTS
 from headwater_tier.catalog.table import CatalogTable, catalog_uri
 from headwater_tier.catalog.writer import CatalogWriter
-from headwater_tier.locate import BROKER_URI_KEY
+from headwater_tier.table_location import BROKER_URI_KEY
 
 KEY_FILE = "headwater.catalog.key.file"
 REQUEST_TIMEOUT_S = 10.0

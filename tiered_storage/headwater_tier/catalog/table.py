@@ -22,7 +22,7 @@ from headwater.entropy import Entropy
 from headwater.errors import HeadwaterError
 from headwater_tier.catalog.rows import CatalogRow, Key, Kind, newest
 from headwater_tier.delta import COMMIT_KIND, TableAccessError, TableStateError, filesystem
-from headwater_tier.plan import TableLocation
+from headwater_tier.table_names import TableLocation
 
 FOLDER = "_headwater_catalog"
 VERSION_TXN = "hwc1/version"

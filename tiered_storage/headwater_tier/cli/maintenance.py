@@ -9,16 +9,10 @@ import click
 from headwater.cli.options import echo_json
 from headwater.system import SystemClock, SystemEntropy
 from headwater_tier.cli.table_options import table_location, table_options
-from headwater_tier.table_maintenance import (
-    COMPACT_FILES_MIN,
-    HOUR_MS,
-    VACUUM_AGE_DEFAULT_MS,
-    VACUUM_AGE_MIN_MS,
-    compact,
-    repair,
-    vacuum,
-)
+from headwater_tier.compaction import COMPACT_FILES_MIN, HOUR_MS, compact
+from headwater_tier.fence_repair import repair
 from headwater_tier.typed.vacuum import vacuum_derived
+from headwater_tier.vacuum import VACUUM_AGE_DEFAULT_MS, VACUUM_AGE_MIN_MS, vacuum
 
 
 @click.command("repair")

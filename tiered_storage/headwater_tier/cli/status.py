@@ -28,7 +28,7 @@ from headwater.system import SystemClock
 from headwater.wire.tier_status import STATUS_PARTITION, TIER_GROUP
 from headwater_tier.service.options import ServiceOptions
 from headwater_tier.service.status import TopicStatus, from_metadata
-from headwater_tier.service.topics import UNLOCATED, TieredTopic
+from headwater_tier.service.topic_finder import UNLOCATED, TieredTopic
 
 SILENT_AFTER_MS = 90_000
 """A service reports at least each 30 s: an older report is of none that runs."""

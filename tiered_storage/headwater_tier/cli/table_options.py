@@ -9,8 +9,8 @@ import click
 
 from headwater.cli.options import bootstrap_options, json_option, open_admin
 from headwater_tier.cli.storage_options import storage_options
-from headwater_tier.locate import locate
-from headwater_tier.plan import TableLocation
+from headwater_tier.table_location import locate
+from headwater_tier.table_names import TableLocation
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -14,7 +14,7 @@ from headwater.errors import UsageError
 from headwater.system import SystemClock, SystemEntropy
 from headwater_tier.cli.table_options import table_and_configs, table_location, table_options
 from headwater_tier.delta import table_exists
-from headwater_tier.plan import TableLocation
+from headwater_tier.table_names import TableLocation
 from headwater_tier.typed.decoding import SchemaSource
 from headwater_tier.typed.derived_table import DerivedTable
 from headwater_tier.typed.follow import FollowResult, follow_topic

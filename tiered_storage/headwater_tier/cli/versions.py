@@ -14,7 +14,7 @@ from headwater.client.admin.client import Admin
 from headwater.errors import UsageError
 from headwater.wire.primitives import INT64_MAX
 from headwater_tier.cli.table_options import table_location, table_options
-from headwater_tier.locate import locate
+from headwater_tier.table_location import locate
 from headwater_tier.versions import LOG_RETENTION, ends_at, version_of
 
 

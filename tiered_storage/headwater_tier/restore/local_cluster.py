@@ -26,7 +26,7 @@ from headwater.local.zk_client import ZooKeeperSecurity
 from headwater.security.client_keys import security_properties
 from headwater.system import SystemClock, SystemEntropy
 from headwater.wire.restore_names import RESTORE_CLIENT_ID
-from headwater_tier.locate import BROKER_URI_KEY
+from headwater_tier.table_location import BROKER_URI_KEY
 
 Before = Callable[[str, ZooKeeperSecurity], None]
 """(zookeeper, the brokers' credentials there): what is to be done before brokers start."""

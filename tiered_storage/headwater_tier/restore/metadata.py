@@ -40,11 +40,10 @@ from headwater_tier.delta import (
     TableStateError,
     table_exists,
 )
-from headwater_tier.plan import TableLocation
+from headwater_tier.fence_repair import repair
 from headwater_tier.restore import plan
 from headwater_tier.restore.plan import Node, Open, RestoredTopic
-from headwater_tier.table_maintenance import repair
-from headwater_tier.table_names import table_uri
+from headwater_tier.table_names import TableLocation, table_uri
 
 MARKER = "/headwater/restore"
 COMMITS_MAX = 5

@@ -17,7 +17,7 @@ from headwater.columnar.decode import warm_up
 from headwater.entropy import Entropy
 from headwater_tier.catalog.keeper import CatalogKeeper
 from headwater_tier.catalog.open import CatalogOptions
-from headwater_tier.service.derived import DerivedTables
+from headwater_tier.service.derived_tables import DerivedTables
 from headwater_tier.service.file_writers import FileWriters
 from headwater_tier.service.maintenance import Maintenance
 from headwater_tier.service.membership import TierMember

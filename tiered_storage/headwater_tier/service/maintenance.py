@@ -16,22 +16,16 @@ from headwater.client.blocking.broker_metadata import BrokerMetadata
 from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.errors import HeadwaterError
+from headwater_tier.compaction import HOUR_MS, plan_fold, replace_files, rewrite
 from headwater_tier.delta import LogTable, Snapshot
-from headwater_tier.fold import plan_fold
+from headwater_tier.log_starts import move_starts_of
 from headwater_tier.lost_files import lost_files, lost_files_problem
-from headwater_tier.plan import TableLocation
 from headwater_tier.retention import RangeIndex, due_starts
 from headwater_tier.service.table_thread import Committed, Opened, TableThread
-from headwater_tier.service.topics import TieredTopic
-from headwater_tier.table_maintenance import (
-    HOUR_MS,
-    VACUUM_AGE_DEFAULT_MS,
-    move_starts_of,
-    replace_files,
-    rewrite,
-    vacuum,
-)
+from headwater_tier.service.topic_finder import TieredTopic
+from headwater_tier.table_names import TableLocation
 from headwater_tier.typed.vacuum import vacuum_derived
+from headwater_tier.vacuum import VACUUM_AGE_DEFAULT_MS, vacuum
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from headwater.client.blocking.broker_metadata import BrokerMetadata
 from headwater.client.blocking.record_client import RecordClient
 from headwater.local.zk_client import NO_SECURITY, ZooKeeperSecurity
 from headwater.ports.credentials import NO_CREDENTIALS, Credentials
-from headwater_tier.service.topics import TopicFinder
+from headwater_tier.service.topic_finder import TopicFinder
 
 CLIENT_ID = "headwater-tier"
 REQUEST_TIMEOUT_S = 15.0

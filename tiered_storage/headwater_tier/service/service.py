@@ -17,12 +17,12 @@ from headwater.client.blocking.broker_metadata import BrokerMetadata, Topic
 from headwater.client.blocking.record_client import EARLIEST, LATEST
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError
-from headwater_tier.plan import TableLocation
 from headwater_tier.service.file_writers import FileWriters
 from headwater_tier.service.schedule import TURN_BYTES, Schedule
 from headwater_tier.service.table_thread import Committed, Event, Failed, Opened, TableThread, Turn
+from headwater_tier.service.topic_finder import TieredTopic, TopicFinder
 from headwater_tier.service.topic_state import IN_FLIGHT_MAX, TopicState
-from headwater_tier.service.topics import TieredTopic, TopicFinder
+from headwater_tier.table_names import TableLocation
 
 logger = logging.getLogger(__name__)
 

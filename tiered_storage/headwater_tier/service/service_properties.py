@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from headwater.config.java_properties import read_java_properties
 from headwater.errors import UsageError
-from headwater_tier.locate import BROKER_URI_KEY
+from headwater_tier.table_location import BROKER_URI_KEY
 
 OPTION_PREFIX = "headwater.tables.option."
 PREFIX = "HEADWATER_TABLES_OPTION_"

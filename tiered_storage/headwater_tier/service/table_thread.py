@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError, UsageError
 from headwater_tier.commit import commit_to
+from headwater_tier.commit_check import FileFacts, Outcome
 from headwater_tier.data_files import make_durable
 from headwater_tier.delta import (
     CommitUnknownError,
@@ -24,8 +25,9 @@ from headwater_tier.delta import (
     TableStateError,
     table_exists,
 )
-from headwater_tier.plan import FileFacts, Outcome, TableLocation, TierRange
+from headwater_tier.offset_ranges import TierRange
 from headwater_tier.service.table_facts import TableFacts, facts_of
+from headwater_tier.table_names import TableLocation
 
 logger = logging.getLogger(__name__)
 

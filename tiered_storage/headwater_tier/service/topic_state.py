@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headwater_tier.plan import PartitionBounds, TableLocation, TierRange, plan_ranges
+from headwater_tier.offset_ranges import PartitionBounds, TierRange, plan_ranges
 from headwater_tier.service.table_facts import TableFacts
-from headwater_tier.service.topics import TieredTopic
+from headwater_tier.service.topic_finder import TieredTopic
+from headwater_tier.table_names import TableLocation
 
 IN_FLIGHT_MAX = 2
 """Commits of one topic that wait for the table thread: the next turn is written meanwhile."""

@@ -22,7 +22,7 @@ from headwater_tier.typed.decoding import (
     Reason,
     SchemaSource,
 )
-from headwater_tier.typed.newest import LSN, OP
+from headwater_tier.typed.latest_row import LSN, OP
 
 OPERATIONS = ("c", "r", "u", "d", "t", "m")
 """Create, read (of a snapshot), update, delete, truncate, message."""

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater_tier.delta import TableAccessError, filesystem, local_path
-from headwater_tier.plan import TableLocation
 from headwater_tier.schema import timestamp_text
+from headwater_tier.table_names import TableLocation
 from headwater_tier.typed.derived_table import WrittenFile, floats_in
 
 ROW_GROUP_ROWS = 131_072

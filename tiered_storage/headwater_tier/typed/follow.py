@@ -19,8 +19,8 @@ from headwater.entropy import Entropy
 from headwater.errors import HeadwaterError
 from headwater.system import SystemEntropy
 from headwater_tier.delta import CommitUnknownError, TableAccessError
-from headwater_tier.plan import TableLocation
 from headwater_tier.reader import TableReader
+from headwater_tier.table_names import TableLocation
 from headwater_tier.typed.columns import grown
 from headwater_tier.typed.compaction import compact_derived
 from headwater_tier.typed.declarations import Declaration, TopicTables, declared_tables
@@ -28,7 +28,7 @@ from headwater_tier.typed.decoding import DecoderFor, SchemaSource
 from headwater_tier.typed.derived_files import write_derived
 from headwater_tier.typed.derived_table import DerivedChange, DerivedTable
 from headwater_tier.typed.formats.factory import decoder_for
-from headwater_tier.typed.latest import Latest, MergeResult
+from headwater_tier.typed.latest_table import Latest, MergeResult
 from headwater_tier.typed.log_rows import (
     BYTES_MAX,
     COLUMNS,

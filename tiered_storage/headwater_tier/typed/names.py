@@ -7,7 +7,7 @@ from enum import Enum
 from uuid import UUID
 
 from headwater.ids import id_text
-from headwater_tier.plan import TableLocation
+from headwater_tier.table_names import TableLocation
 
 TXN_PREFIX = "hwt1"
 """Version of the naming of application transactions in derived tables."""

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater_tier.delta import CommitUnknownError, table_exists
-from headwater_tier.plan import TableLocation
 from headwater_tier.reader import TableReader
+from headwater_tier.table_names import TableLocation
 from headwater_tier.typed.declarations import cut_by_declaration
 from headwater_tier.typed.decoding import DecoderFor, Misfit, Reason, SchemaSource
 from headwater_tier.typed.derived_files import read_derived, write_derived

@@ -30,8 +30,8 @@ from headwater_tier.typed.decoding import (
     Reason,
     SchemaSource,
 )
+from headwater_tier.typed.latest_row import OP
 from headwater_tier.typed.lookups import UNKNOWN_MAX, Lookups
-from headwater_tier.typed.newest import OP
 
 QUARANTINE_SCHEMA = pa.schema(
     [

@@ -17,14 +17,14 @@ import pyarrow.compute as pc
 from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater_tier.delta import CommitUnknownError, TableAccessError, table_exists
-from headwater_tier.plan import TableLocation
 from headwater_tier.reader import TableReader
+from headwater_tier.table_names import TableLocation
 from headwater_tier.typed.columns import grown
 from headwater_tier.typed.declarations import Declaration
 from headwater_tier.typed.decoding import DecoderFor, Reason, SchemaSource
 from headwater_tier.typed.derived_files import read_derived, write_derived
 from headwater_tier.typed.derived_table import DerivedChange, DerivedFile, DerivedTable
-from headwater_tier.typed.latest import Latest
+from headwater_tier.typed.latest_table import Latest
 from headwater_tier.typed.names import Kind, derived
 from headwater_tier.typed.quarantine import held_offsets
 from headwater_tier.typed.record_decoder import (

@@ -16,7 +16,7 @@ from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.errors import UsageError
 from headwater_tier.delta import CommitUnknownError, table_exists
-from headwater_tier.plan import TableLocation
+from headwater_tier.table_names import TableLocation
 from headwater_tier.typed.declarations import TopicTables, declared_tables
 from headwater_tier.typed.decoding import DecoderFor, SchemaSource
 from headwater_tier.typed.derived_files import read_derived

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from headwater.errors import UsageError
 from headwater_tier.delta import table_exists
-from headwater_tier.plan import TableLocation
 from headwater_tier.reader import TableReader
+from headwater_tier.table_names import TableLocation
 from headwater_tier.typed.columns import FIXED
 from headwater_tier.typed.derived_table import DerivedTable
 from headwater_tier.typed.log_rows import pending_ranges

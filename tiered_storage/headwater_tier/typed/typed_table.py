@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from headwater.ids import id_text
 from headwater_tier.delta import TableAccessError, table_exists
-from headwater_tier.plan import TableLocation
 from headwater_tier.schema import TOPIC, TOPIC_ID
+from headwater_tier.table_names import TableLocation
 from headwater_tier.typed.columns import Part, known, new_table
 from headwater_tier.typed.declarations import (
     PROPERTY,

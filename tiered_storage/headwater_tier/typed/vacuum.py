@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater_tier.delta import table_exists
-from headwater_tier.plan import TableLocation
+from headwater_tier.table_names import TableLocation
 from headwater_tier.typed.derived_table import DerivedTable
 from headwater_tier.typed.names import Kind, derived
 from headwater_tier.typed.typed_table import current_generation

@@ -21,7 +21,7 @@ from headwater.records.batch import (
 from headwater.topic_names import INTERNAL_TOPICS
 from headwater.wire.sink_names import coordinator_key
 from headwater_broker.api.produce.answer import ACKS_NONE, answer, failure
-from headwater_broker.api.produce.rejection import (
+from headwater_broker.api.produce.batch_checks import (
     check_predecessor,
     reject,
     rejection_of,

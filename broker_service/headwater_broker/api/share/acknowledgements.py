@@ -10,9 +10,9 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater_broker.api.context import Services
 from headwater_broker.replica.partition import Partition
-from headwater_broker.replica.share.manager import ShareManager
 from headwater_broker.replica.share.sessions import PartitionId
 from headwater_broker.replica.share.share_partition import Acknowledgement, AcknowledgeType, checked
+from headwater_broker.replica.share.share_partition_manager import ShareManager
 from headwater_broker.security.session import Session
 
 

@@ -26,7 +26,6 @@ from headwater_broker.api.share.response_codec import (
 from headwater_broker.api.share.share_read import Later, ShareRead
 from headwater_broker.purgatory.purgatory import DelayedOperation, WatchedOffset
 from headwater_broker.quota.client_quotas import RequestQuota
-from headwater_broker.replica.share.manager import ShareManager
 from headwater_broker.replica.share.sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -34,6 +33,7 @@ from headwater_broker.replica.share.sessions import (
     ShareSession,
 )
 from headwater_broker.replica.share.share_partition import Wanted
+from headwater_broker.replica.share.share_partition_manager import ShareManager
 
 RECORD_LIMIT = 1
 """share_acquire_mode: max_records is not exceeded."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError
-from headwater.placement import assign, assign_by_rack
+from headwater.replica_placement import assign, assign_by_rack
 from headwater.topic_names import INTERNAL_TOPICS, KRAFT_TOPIC, topic_name_fault
 from headwater_broker.controller.decisions import leader_elections
 from headwater_broker.controller.decisions.config_changes import check_config_size, check_configs

@@ -26,7 +26,7 @@ from headwater_broker.controller.write_batches import check_size
 from headwater_broker.metadata import acl_znodes
 from headwater_broker.metadata.acl_store import all_patterns
 from headwater_broker.metadata.znodes import ZnodeError
-from headwater_broker.security.acl_matcher import ResourcePattern, pattern_of
+from headwater_broker.security.standard_authorizer import ResourcePattern, pattern_of
 
 ATTEMPTS = 20
 CHANGES_KEPT = 1_000

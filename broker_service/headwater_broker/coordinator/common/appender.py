@@ -8,10 +8,10 @@ from typing import NamedTuple, Protocol
 from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.coordinator.common.shard import Producer
 from headwater_broker.log.producer_state_manager import NO_EPOCH
-from headwater_broker.log.results import AppendOrigin
+from headwater_broker.log.results import AppendOrigin, AppendResult
 from headwater_broker.replica.append_service import AppendService, check_led
-from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.read_service import log_bytes
+from headwater_broker.replica.replica_manager import ReplicaManager
 
 LOAD_BYTES = 128 * 1024
 """Read at once when a shard is loaded: some 1,000 offset commits, 3 ms of the loop."""
@@ -26,6 +26,17 @@ class AppendState(NamedTuple):
     log_end_offset: int
     batch_max_bytes: int
     """max.message.bytes of the topic."""
+
+
+class LoneLog(Protocol):
+    """A partition that this broker leads and whose only replica is here: what is appended is
+    committed. `Partition` is one."""
+
+    def append(
+        self, view: memoryview, acks: int, now_ms: int, origin: AppendOrigin, /
+    ) -> AppendResult:
+        """Append with the checks of acks=all. Raises as `Appender.append`."""
+        ...
 
 
 class Appender(Protocol):
@@ -45,6 +56,13 @@ class Appender(Protocol):
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, MESSAGE_TOO_LARGE and the
         like, KAFKA_STORAGE_ERROR when the outcome is unknown.
         """
+        ...
+
+    def lone_log(
+        self, partition: int, epoch: int, producer: Producer | None = None
+    ) -> LoneLog | None:
+        """The partition's log if an append (of a transaction of `producer`) to it commits at once;
+        None: `check_append` may know why not."""
         ...
 
     def committed_end(self, partition: int, epoch: int) -> int:
@@ -112,6 +130,24 @@ class ReplicaAppender:
         """See `Appender`."""
         hosted, origin = self._replicas.lookup(self._topic, partition), AppendOrigin.COORDINATOR
         return self._appends.append(hosted, batches, origin=origin, leader_epoch=epoch).base_offset
+
+    def lone_log(
+        self, partition: int, epoch: int, producer: Producer | None = None
+    ) -> LoneLog | None:
+        """See `Appender`."""
+        hosted = self._replicas.partitions.get((self._topic, partition))
+        if (
+            hosted is None
+            or not hosted.is_sole_replica
+            or hosted.cannot_commit
+            or hosted.leader_epoch != epoch
+        ):
+            return None
+        if producer is not None:
+            known = hosted.log.producers.entries.get(producer.producer_id)
+            if known is not None and producer.producer_epoch < known.epoch:
+                return None
+        return hosted
 
     def committed_end(self, partition: int, epoch: int) -> int:
         """See `Appender`."""

@@ -12,10 +12,8 @@ COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR, which clients retry.
   append (leadership, min.insync.replicas, size) before its records are replayed; an append that is
   rejected all the same drops the shard and loads it again from the log.
 - Every reply, of reads too, waits until the high watermark has passed the last record replayed when
-  it was decided: no client learns what a failover may take back. A reply that a deposed leader must
-  not give waits for a commit after it (`leadership_proof`).
-- A reply that waits longer than the write timeout fails; the records stay replayed, because they
-  are in this leader's log: they commit later, or the leadership ends and the shard with it.
+  it was decided (`committed_replies`): no client learns what a failover may take back. A reply
+  that a deposed leader must not give waits for a commit after it (`leadership_proof`).
 """
 
 from __future__ import annotations
@@ -30,15 +28,25 @@ from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.records.control import ControlType, build_marker
 from headwater_broker.coordinator.common.appender import Appender
 from headwater_broker.coordinator.common.client_errors import LEADERSHIP_LOST, client_error
+from headwater_broker.coordinator.common.committed_replies import CommittedReplies, OnCommitted
 from headwater_broker.coordinator.common.hosted_shard import HostedShard, Waiter
 from headwater_broker.coordinator.common.leadership_proof import LeadershipProver
 from headwater_broker.coordinator.common.loader import Load, load_shard
-from headwater_broker.coordinator.common.shard import Command, Decision, Now, S, Token, each
+from headwater_broker.coordinator.common.lone_appends import LoneAppends
+from headwater_broker.coordinator.common.reply import Reply
+from headwater_broker.coordinator.common.shard import (
+    Command,
+    Decision,
+    Decisions,
+    Now,
+    S,
+    Token,
+    each,
+)
+from headwater_broker.coordinator.common.shard_timers import ShardTimers
 
 WRITE_TIMEOUT_MS = 5_000
 """Kafka: offsets.commit.timeout.ms."""
-COMMIT_WAIT_MS = 500
-"""One wait for the high watermark without a reply that is due: a reply may become due meanwhile."""
 LOAD_RETRY_S = 0.5
 
 logger = logging.getLogger(__name__)
@@ -56,7 +64,7 @@ class CoordinatorRuntime(Generic[S]):
         *,
         write_timeout_ms: int = WRITE_TIMEOUT_MS,
         on_loaded: Callable[[int], None] | None = None,
-        on_committed: Callable[[int, int, S, int], None] | None = None,
+        on_committed: OnCommitted[S] | None = None,
         load: Load = load_shard,
     ) -> None:
         """`make_shard(partition)` returns an empty shard, which `load` fills; `on_loaded` is called
@@ -67,14 +75,18 @@ class CoordinatorRuntime(Generic[S]):
         self._make_shard = make_shard
         self._appender = appender
         self._clock = clock
-        self._write_timeout_ms = write_timeout_ms
         self._on_loaded = on_loaded
-        self._on_committed = on_committed
         self._load_shard = load
         self._hosted: dict[int, HostedShard[S]] = {}
+        self._replies: CommittedReplies[S] = CommittedReplies(
+            appender, clock, write_timeout_ms, on_committed, self._is_current, self._drop,
+            self._reload,
+        )  # fmt: skip
         self._prover: LeadershipProver[S] = LeadershipProver(
-            appender, clock, self._answer, self._release, self._drop
+            appender, clock, self._replies.answer, self._replies.release, self._drop
         )
+        self._timers: ShardTimers[S] = ShardTimers(clock, self._is_current, self._tick)
+        self._lone: LoneAppends[S] = LoneAppends(self._committed, self._append_failed, self._reload)
         self._in_turn: list[HostedShard[S]] = []
         """Shards with a command of this turn of the loop; one handle ends the turn for all."""
 
@@ -156,7 +168,9 @@ class CoordinatorRuntime(Generic[S]):
 
         Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, what the command raised,
         or the error of its append."""
-        return await self.start(partition, command)
+        reply = Reply()
+        self.begin(partition, command, reply)
+        return reply.take() if reply.is_given else await reply.wait()
 
     def start(self, partition: int, command: Command[S]) -> asyncio.Future[object]:
         """Run `command`; the reply to come. Raises NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
@@ -174,7 +188,7 @@ class CoordinatorRuntime(Generic[S]):
     def note(self, partition: int, work: Callable[[S, Now], bool]) -> bool:
         """Let a shard take in what needs no record and no reply. Raises as `start`."""
         is_taken = work((hosted := self._ready(partition)).shard, self._now())
-        self._arm(hosted)
+        self._timers.arm(hosted)
         return is_taken
 
     async def end_transaction(
@@ -191,17 +205,20 @@ class CoordinatorRuntime(Generic[S]):
         Raises KafkaError as `run`, and what the log rejects a marker with.
         """
         hosted = self._ready(partition)
-        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        token = hosted.expect(future)
+        reply = Reply()
+        token = hosted.expect(reply)
         try:
             self._append(hosted)
             if self._is_current(hosted):
                 self._append_marker(hosted, producer_id, producer_epoch, coordinator_epoch, commit)
             if self._is_current(hosted):
-                self._answer(hosted, [(token, None)])
-                self._release(hosted)
-                self._arm(hosted)
-            await future
+                self._replies.answer(hosted, [(token, None)])
+                self._replies.release(hosted)
+                self._timers.arm(hosted)
+            if reply.is_given:
+                reply.take()
+            else:
+                await reply.wait()
         finally:
             hosted.waiting.pop(token, None)
 
@@ -223,16 +240,12 @@ class CoordinatorRuntime(Generic[S]):
     def _perform(
         self,
         hosted: HostedShard[S],
-        decide: Callable[[Now], Decision | Sequence[Decision]],
+        decide: Callable[[Now], Decisions],
         token: Token | None,
     ) -> None:
-        try:
-            decisions: Sequence[Decision] = each(decide(self._now()))
-        except KafkaError as error:
-            decisions = () if token is None else (Decision().reply(token, error),)
-        except Exception:
-            logger.exception("%s: a command failed; reloading", hosted.name)
-            self._reload(hosted, "a command failed")
+        now = self._now()
+        decisions = self._decide(hosted, decide, token, now)
+        if decisions is None or (len(decisions) == 1 and self._is_lone(hosted, decisions[0], now)):
             return
         is_first = not hosted.is_in_turn
         for decision in decisions:
@@ -240,27 +253,48 @@ class CoordinatorRuntime(Generic[S]):
             if not self._is_current(hosted):
                 return
             if rejected is None and decision.confirmations:
-                self._answer(hosted, decision.confirmations)
+                self._replies.answer(hosted, decision.confirmations)
             if decision.replies:
-                self._answer(hosted, decision.replies)
+                self._replies.answer(hosted, decision.replies)
             if rejected is not None:
                 if token is not None:
-                    self._answer(hosted, [(token, client_error(rejected))])
+                    self._replies.answer(hosted, [(token, client_error(rejected))])
                 break
             if decision.leader_replies:
                 self._prover.add(hosted, decision.leader_replies)
         if is_first:
             self._append(hosted)
         if self._is_current(hosted):
-            self._release(hosted)
-            self._arm(hosted)
+            self._replies.release(hosted)
+            self._timers.arm(hosted)
 
-    def _answer(
-        self, hosted: HostedShard[S], replies: list[tuple[Token, object]], after: int | None = None
-    ) -> None:
-        """Give the replies when `after`, or all that is replayed by now, is committed."""
-        deadline = self._clock.monotonic() * 1000 + self._write_timeout_ms
-        hosted.answer(replies, deadline, hosted.last_replayed if after is None else after)
+    def _decide(
+        self,
+        hosted: HostedShard[S],
+        decide: Callable[[Now], Decisions],
+        token: Token | None,
+        now: Now,
+    ) -> Sequence[Decision] | None:
+        """None: an unforeseen error has reloaded the shard."""
+        try:
+            return each(decide(now))
+        except KafkaError as error:
+            return () if token is None else (Decision().reply(token, error),)
+        except Exception:
+            logger.exception("%s: a command failed; reloading", hosted.name)
+            self._reload(hosted, "a command failed")
+            return None
+
+    def _is_lone(self, hosted: HostedShard[S], decided: Decision, now: Now) -> bool:
+        """True once the decision is appended and committed: this broker has the only replica."""
+        if not decided.records or decided.leader_replies or hosted.due or not hosted.turn.is_empty:
+            return False
+        log = self._appender.lone_log(hosted.partition, hosted.epoch, decided.producer)
+        return log is not None and self._lone.perform(hosted, log, decided, now.wall_ms)
+
+    def _committed(self, hosted: HostedShard[S], end: int) -> None:
+        self._replies.committed(hosted, end)
+        self._timers.arm(hosted)
 
     # -- append
 
@@ -298,7 +332,7 @@ class CoordinatorRuntime(Generic[S]):
                 continue
             try:
                 self._append(hosted)
-                self._release(hosted)
+                self._replies.release(hosted)
             except Exception:  # the other shards' turns end, too
                 logger.exception("%s: an append failed; reloading", hosted.name)
                 self._reload(hosted, "an append failed")
@@ -355,93 +389,7 @@ class CoordinatorRuntime(Generic[S]):
         else:
             self._reload(hosted, "an append failed")
 
-    # -- replies
-
-    def _release(self, hosted: HostedShard[S]) -> None:
-        """Give the replies that are committed; wait for the high watermark if others remain."""
-        due = hosted.due
-        if not self._is_current(hosted) or not (due or self._awaits_commit(hosted)):
-            return
-        try:
-            end = self._appender.committed_end(hosted.partition, hosted.epoch)
-        except KafkaError as error:
-            self._drop(hosted, str(error))
-            return
-        hosted.give_below(end)
-        if self._on_committed is not None and end > hosted.notified_end:
-            hosted.notified_end = end
-            self._on_committed(hosted.partition, hosted.epoch, hosted.shard, end)
-        is_waiting = due or self._awaits_commit(hosted)
-        if is_waiting and hosted.replies is None and hosted.turn.is_empty:
-            hosted.replies = asyncio.get_running_loop().create_task(
-                self._reply_when_committed(hosted)
-            )
-
-    def _awaits_commit(self, hosted: HostedShard[S]) -> bool:
-        """True while `on_committed` is to hear of records that are replayed."""
-        return self._on_committed is not None and hosted.notified_end <= hosted.last_replayed
-
-    async def _reply_when_committed(self, hosted: HostedShard[S]) -> None:
-        """`_await_commits`; an unforeseen error reloads the shard, or no reply would be given."""
-        try:
-            await self._await_commits(hosted)
-        except Exception:
-            logger.exception("%s: replies failed; reloading", hosted.name)
-            hosted.replies = None
-            if self._is_current(hosted):
-                self._reload(hosted, "replies failed")
-
-    async def _await_commits(self, hosted: HostedShard[S]) -> None:
-        """Wait for the high watermark while replies are due, or `on_committed` is."""
-        due = hosted.due
-        while self._is_current(hosted) and (due or self._awaits_commit(hosted)):
-            head = due[0] if due else None
-            offset, left_ms = hosted.last_replayed, float(COMMIT_WAIT_MS)
-            if head is not None:
-                offset = head.offset
-                left_ms = head.deadline_ms - self._clock.monotonic() * 1000
-            try:
-                if left_ms <= 0:
-                    raise KafkaError(
-                        ErrorCode.REQUEST_TIMED_OUT,
-                        f"{hosted.name}: offset {offset} was not replicated within "
-                        f"{self._write_timeout_ms} ms",
-                    )
-                await self._appender.committed(
-                    hosted.partition, hosted.epoch, offset, int(left_ms) + 1
-                )
-            except KafkaError as error:
-                if error.code is not ErrorCode.REQUEST_TIMED_OUT:
-                    hosted.replies = None
-                    self._drop(hosted, str(error))
-                    return
-                if head is not None and due and due[0] is head:
-                    due.popleft()
-                    if not head.future.done():
-                        head.future.set_exception(client_error(error))
-                continue
-            if self._is_current(hosted):
-                self._release(hosted)
-        hosted.replies = None
-
-    # -- timers
-
-    def _arm(self, hosted: HostedShard[S]) -> None:
-        if not self._is_current(hosted) or not hosted.is_active:
-            return
-        at_ms = hosted.shard.next_deadline_ms()
-        if hosted.timer is not None:
-            if at_ms is not None and hosted.timer_at_ms <= at_ms:
-                return  # it fires early enough, and arms itself again
-            hosted.timer.cancel()
-            hosted.timer = None
-        if at_ms is not None:
-            delay_s = max(at_ms / 1000 - self._clock.monotonic(), 0.0)
-            hosted.timer_at_ms = at_ms
-            hosted.timer = asyncio.get_running_loop().call_later(delay_s, self._tick, hosted)
-
     def _tick(self, hosted: HostedShard[S]) -> None:
-        hosted.timer = None
         if self._is_current(hosted) and hosted.is_active:
             self._perform(hosted, hosted.shard.tick, None)
 
@@ -480,8 +428,8 @@ class CoordinatorRuntime(Generic[S]):
         hosted.loader = None
         hosted.is_active = True
         hosted.shard.loaded(self._now())
-        self._arm(hosted)
-        self._release(hosted)
+        self._timers.arm(hosted)
+        self._replies.release(hosted)
         took_ms = (self._clock.monotonic() - started) * 1000
         logger.info("%s: loaded %d records in %.0f ms", hosted.name, records, took_ms)
         if self._on_loaded is not None:

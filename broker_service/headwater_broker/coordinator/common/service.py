@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, Generic, Protocol
 
 from headwater.clock import Clock
@@ -20,18 +21,21 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.ordered import OrderedSet
 from headwater_broker.coordinator.common.appender import Appender, Leads, ReplicaAppender
 from headwater_broker.coordinator.common.loader import Load, load_shard
-from headwater_broker.coordinator.common.partitioning import partition_of
-from headwater_broker.coordinator.common.placement import MetadataPlacement, Placement
+from headwater_broker.coordinator.common.placement import MetadataPlacement, Placement, partition_of
+from headwater_broker.coordinator.common.reply import Reply
 from headwater_broker.coordinator.common.runtime import WRITE_TIMEOUT_MS, CoordinatorRuntime
 from headwater_broker.coordinator.common.shard import Command, S
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.replica.append_service import AppendService
-from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.ports import OffLoop, at_once
+from headwater_broker.replica.replica_manager import ReplicaManager
 
 ARRIVAL_WAIT_S = 1.0
 """How long a request may wait for a shard that is about to be ready."""
+
+KEYS_KNOWN = 10_000
+"""Keys whose partition is remembered."""
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +74,10 @@ class CoordinatorService(Generic[S]):
         self.topic = topic
         self._placement = placement
         self._clock = clock
-        self._partition_key = partition_key
+        self._partition_of = lru_cache(KEYS_KNOWN)(
+            lambda key, count: partition_of(partition_key(key), count)
+        )
+        """(key, number of partitions) -> the partition."""
         self._topics_deleted = topics_deleted
         self._arrivals: set[asyncio.Future[None]] = set()
         self._deletions = OrderedSet[asyncio.Task[None]]()
@@ -92,13 +99,12 @@ class CoordinatorService(Generic[S]):
             raise KafkaError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.topic} is not created yet"
             )
-        return partition_of(self._partition_key(key), count)
+        return self._partition_of(key, count)
 
     def leader_epoch(self, key: str) -> int | None:
         """The leader epoch that the shard of `key` is hosted in; None: it is not here."""
-        if self._placement.partition_count() <= 0:
-            return None
-        return self.runtime.leader_epoch(self.partition_of(key))
+        count = self._placement.partition_count()
+        return None if count <= 0 else self.runtime.leader_epoch(self._partition_of(key, count))
 
     @property
     def lacks_shards(self) -> bool:
@@ -112,16 +118,20 @@ class CoordinatorService(Generic[S]):
 
     async def run(self, key: str, command: Command[S]) -> Any:
         """Run a command on the shard of `key`; the reply to its token."""
-        if self._placement.partition_count() > 0:
-            partition = self.partition_of(key)
+        count = self._placement.partition_count()
+        if count > 0:
+            partition = self._partition_of(key, count)
             if self.runtime.is_ready(partition):
-                return await self.runtime.run(partition, command)
+                reply = Reply()
+                self.runtime.begin(partition, command, reply)
+                return reply.take() if reply.is_given else await reply.wait()
         await self._arrived(key)
         return await self.runtime.run(self.partition_of(key), command)
 
     async def shard(self, key: str) -> S:
         """The loaded shard of `key`, as `CoordinatorRuntime.shard`."""
-        await self._arrived(key)
+        if self._is_coming(key):
+            await self._arrived(key)
         return self.runtime.shard(self.partition_of(key))
 
     async def run_on_all(self, command: Command[S]) -> list[Any]:

@@ -12,8 +12,8 @@ from headwater.wire.apis.k69_consumer_group_describe import (
 )
 from headwater_broker.coordinator.common.shard import Decision, Decisions, Now, Token
 from headwater_broker.coordinator.group import offsets
-from headwater_broker.coordinator.group.classic_group import Group
-from headwater_broker.coordinator.group.classic_states import GroupState
+from headwater_broker.coordinator.group.classic.group import Group
+from headwater_broker.coordinator.group.classic.states import GroupState
 from headwater_broker.coordinator.group.consumer import description
 from headwater_broker.coordinator.group.consumer.group import ConsumerGroup
 from headwater_broker.coordinator.group.consumer.subscriptions import Topics

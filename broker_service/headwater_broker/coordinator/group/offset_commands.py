@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater_broker.coordinator.common.expiration import ExpirationSweep
+from headwater_broker.coordinator.common.expiration_sweep import ExpirationSweep
 from headwater_broker.coordinator.common.shard import Decision, Decisions, Now, Producer, Token
 from headwater_broker.coordinator.group import offsets
-from headwater_broker.coordinator.group.classic_group import Group, TopicPartition
-from headwater_broker.coordinator.group.classic_groups import ClassicGroups
+from headwater_broker.coordinator.group.classic.group import Group
+from headwater_broker.coordinator.group.classic.groups import ClassicGroups
 from headwater_broker.coordinator.group.config import EXPIRY_GROUPS_PER_TICK
 from headwater_broker.coordinator.group.consumer.commits import EpochChecks
 from headwater_broker.coordinator.group.consumer.group import ConsumerGroup
 from headwater_broker.coordinator.group.group_kind import GroupKind
+from headwater_broker.coordinator.group.offset_expiration import expired
 from headwater_broker.coordinator.group.offsets import Commit
-from headwater_broker.coordinator.group.records import offset_record
+from headwater_broker.coordinator.group.records import TopicPartition, offset_record
 from headwater_broker.coordinator.group.table import AnyGroup, GroupRules, GroupTable
 from headwater_broker.coordinator.group.transaction_verification import Verification, Verifications
 
@@ -237,7 +238,7 @@ class OffsetCommands:
             if group is None or group.kind is GroupKind.SHARE:
                 continue
             pending = self._table.pending(name)
-            old = offsets.expired(group, now, self._table.config, pending)
+            old = expired(group, now, self._table.config, pending)
             out.records += [offset_record(name, topic, index, None) for topic, index in old]
             is_over = len(old) == len(group.offsets) and group.is_empty and not pending
             if is_over and not (isinstance(group, Group) and group.pending_members):

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headwater_broker.coordinator.common.shard import Producer
-from headwater_broker.coordinator.group.classic_group import TopicPartition
-from headwater_broker.coordinator.group.records import OffsetCommitValue
+from headwater_broker.coordinator.group.records import OffsetCommitValue, TopicPartition
 
 OffsetKey = tuple[str, TopicPartition]
 """Group id and partition."""

@@ -23,6 +23,7 @@ from headwater.wire.schema import (
 )
 from headwater_broker.coordinator.common.shard import StoredRecord
 
+TopicPartition = tuple[str, int]
 _VERSION = struct.Struct(">h")
 OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2

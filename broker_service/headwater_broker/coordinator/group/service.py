@@ -15,13 +15,12 @@ from headwater.wire.apis.k15_describe_groups import DescribedGroup
 from headwater.wire.apis.k16_list_groups import ListedGroup
 from headwater_broker.coordinator.common.service import CoordinatorParts, CoordinatorService
 from headwater_broker.coordinator.common.shard import Command
-from headwater_broker.coordinator.group.classic_group import TopicPartition
-from headwater_broker.coordinator.group.classic_rebalance import MemberJoin
+from headwater_broker.coordinator.group.classic.rebalance import MemberJoin
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.consumer_service import ConsumerGroupService
 from headwater_broker.coordinator.group.offset_commands import OffsetCommit, TransactionalCommit
 from headwater_broker.coordinator.group.offsets import Committed
-from headwater_broker.coordinator.group.records import STRING_BYTES_MAX
+from headwater_broker.coordinator.group.records import STRING_BYTES_MAX, TopicPartition
 from headwater_broker.coordinator.group.shard import GroupShard
 from headwater_broker.coordinator.group.share_service import ShareGroupService
 from headwater_broker.coordinator.group.surroundings import Surroundings

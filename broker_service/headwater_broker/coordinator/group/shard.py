@@ -23,9 +23,9 @@ from headwater_broker.coordinator.common.shard import (
     each,
 )
 from headwater_broker.coordinator.group.administration import GroupAdministration
-from headwater_broker.coordinator.group.classic_group import Group, TopicPartition
-from headwater_broker.coordinator.group.classic_groups import ClassicGroups
-from headwater_broker.coordinator.group.classic_rebalance import MemberJoin, failed_join
+from headwater_broker.coordinator.group.classic.group import Group
+from headwater_broker.coordinator.group.classic.groups import ClassicGroups
+from headwater_broker.coordinator.group.classic.rebalance import MemberJoin, failed_join
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.consumer.change import Change
 from headwater_broker.coordinator.group.consumer.groups import ConsumerGroups
@@ -37,6 +37,7 @@ from headwater_broker.coordinator.group.pending_offsets import PendingOffset
 from headwater_broker.coordinator.group.records import (
     OFFSET_KINDS,
     OffsetCommitKey,
+    TopicPartition,
     key_version,
     read_key,
     read_offset,

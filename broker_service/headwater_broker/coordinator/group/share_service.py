@@ -16,16 +16,16 @@ from headwater.wire.apis.k77_share_group_describe import DescribedGroup
 from headwater_broker.coordinator.common.service import CoordinatorService
 from headwater_broker.coordinator.group.shard import GroupShard
 from headwater_broker.coordinator.group.share.group import TopicShare
+from headwater_broker.coordinator.group.share.heartbeat import (
+    Beginning,
+    HeartbeatReply,
+    ShareHeartbeat,
+)
 from headwater_broker.coordinator.group.share.offsets import (
     Alteration,
     Deletion,
     NewStart,
     Partition,
-)
-from headwater_broker.coordinator.group.share.protocol import (
-    Beginning,
-    HeartbeatReply,
-    ShareHeartbeat,
 )
 from headwater_broker.metadata.cache import MetadataDelta
 from headwater_broker.replica.share.ports import (

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
+from headwater_broker.coordinator.common.deadlines import Deadlines
 from headwater_broker.coordinator.common.shard import Decision, Now, StoredRecord
-from headwater_broker.coordinator.common.timers import Deadlines
-from headwater_broker.coordinator.group.classic_group import TopicPartition
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.group_kind import GroupKind
 from headwater_broker.coordinator.group.pending_offsets import PendingOffsets
-from headwater_broker.coordinator.group.records import OffsetCommitValue
+from headwater_broker.coordinator.group.records import OffsetCommitValue, TopicPartition
 from headwater_broker.coordinator.group.timer_keys import TimerKey
 from headwater_broker.metadata.group_settings import GroupSettings, GroupSettingsOf
 

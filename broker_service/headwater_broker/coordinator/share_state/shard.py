@@ -13,7 +13,7 @@ from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.schema import SchemaError
-from headwater_broker.coordinator.common.expiration import PART_PAUSE_MS
+from headwater_broker.coordinator.common.expiration_sweep import PART_PAUSE_MS
 from headwater_broker.coordinator.common.shard import (
     Decision,
     Decisions,

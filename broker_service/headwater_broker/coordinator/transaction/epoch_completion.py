@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from headwater.wire.epoch_values import EpochState
 from headwater_broker.coordinator.common.shard import StoredRecord
-from headwater_broker.coordinator.transaction.decisions import complete
+from headwater_broker.coordinator.transaction.end_transaction import complete
 from headwater_broker.coordinator.transaction.epoch_records import (
     decision_tombstone,
     sink_record,

@@ -16,10 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from headwater.wire.epoch_values import EpochState, EpochStatus, SinkKind
 from headwater.wire.sink_names import sink_and_slot
+from headwater_broker.coordinator.common.deadlines import Deadlines
 from headwater_broker.coordinator.common.shard import Decision, Now, StoredRecord, Token
-from headwater_broker.coordinator.common.timers import Deadlines
 from headwater_broker.coordinator.transaction.config import TransactionConfig
-from headwater_broker.coordinator.transaction.decisions import expire
 from headwater_broker.coordinator.transaction.epoch_admission import (
     check_capacity,
     check_prepared,
@@ -59,6 +58,7 @@ from headwater_broker.coordinator.transaction.epoch_values import (
     NamedParticipant,
     Sink,
 )
+from headwater_broker.coordinator.transaction.id_expiration import expire
 from headwater_broker.coordinator.transaction.sink_table import OpenEpoch, SinkTable
 from headwater_broker.coordinator.transaction.transaction import Partition, Transaction
 

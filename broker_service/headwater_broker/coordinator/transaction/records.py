@@ -12,7 +12,7 @@ this parser does not read is left to the schema's decoder, which names the fault
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import ClassVar, TypeVar
 from uuid import UUID
@@ -113,6 +113,7 @@ class TransactionLogValue(Message):
     membership: bytes = wire("bytes", "1+", tag=10005, tagged="1+", ignorable=True)
 
 
+@lru_cache(maxsize=10_000)
 def transaction_key(transactional_id: str) -> bytes:
     """The key of a transactional id."""
     name = transactional_id.encode()
@@ -231,6 +232,11 @@ def _packed(t: Transaction) -> bytes:
 
 
 def _pack_partitions(out: bytearray, partitions: Mapping[Partition, UUID]) -> None:
+    if len(partitions) == 1:
+        [((topic, index), topic_id)] = partitions.items()
+        out.append(2)
+        _pack_topic(out, topic, topic_id, (index,))
+        return
     topics: dict[tuple[str, UUID], list[int]] = {}
     last_topic, last_id, indexes = "", _NO_ID, list[int]()
     rows = sorted(partitions.items(), key=_order) if len(partitions) > 1 else partitions.items()
@@ -241,14 +247,18 @@ def _pack_partitions(out: bytearray, partitions: Mapping[Partition, UUID]) -> No
         indexes.append(index)
     write_uvarint(out, len(topics) + 1)
     for (topic, topic_id), indexes in topics.items():
-        out += _packed_string(topic)
-        write_uvarint(out, len(indexes) + 1)
-        out += struct.pack(f">{len(indexes)}i", *indexes)
-        if topic_id == _NO_ID:
-            out.append(0)
-        else:
-            out += _TOPIC_ID_TAG
-            out += topic_id.bytes
+        _pack_topic(out, topic, topic_id, indexes)
+
+
+def _pack_topic(out: bytearray, topic: str, topic_id: UUID, indexes: Sequence[int]) -> None:
+    out += _packed_string(topic)
+    write_uvarint(out, len(indexes) + 1)
+    out += struct.pack(f">{len(indexes)}i", *indexes)
+    if topic_id == _NO_ID:
+        out.append(0)
+    else:
+        out += _TOPIC_ID_TAG
+        out += topic_id.bytes
 
 
 @lru_cache(maxsize=1024)
@@ -266,6 +276,7 @@ def _packed_client(client: ClientIdentity) -> tuple[int, bytes]:
     return count, bytes(out)
 
 
+@lru_cache(maxsize=1024)
 def _packed_string(text: str) -> bytes:
     data = text.encode()
     if len(data) < 127:

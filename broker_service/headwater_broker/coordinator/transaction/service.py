@@ -14,23 +14,21 @@ from headwater.wire.sink_names import SINK_ID_PREFIX, coordinator_key
 from headwater_broker.coordinator.common.service import CoordinatorParts, CoordinatorService
 from headwater_broker.coordinator.common.shard import Command, Decision
 from headwater_broker.coordinator.transaction.config import TransactionConfig
-from headwater_broker.coordinator.transaction.decisions import (
-    InitializedProducer,
-    ProducerInit,
-)
+from headwater_broker.coordinator.transaction.init_producer_id import ProducerInit
 from headwater_broker.coordinator.transaction.marker_sender import MarkerSender, MarkerTransport
+from headwater_broker.coordinator.transaction.outcomes import InitializedProducer
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.coordinator.transaction.shard import TransactionShard
-from headwater_broker.coordinator.transaction.shard_requests import Unrecorded
 from headwater_broker.coordinator.transaction.states import TransactionState
+from headwater_broker.coordinator.transaction.timeouts import checked_timeout_ms
 from headwater_broker.coordinator.transaction.transaction import (
-    NO_TIMEOUT_MS,
     ClientIdentity,
     Partition,
     ProducerIdentity,
     Transaction,
 )
 from headwater_broker.coordinator.transaction.transaction_counts import TransactionCounts
+from headwater_broker.coordinator.transaction.waiting_requests import Unrecorded
 
 NO_COORDINATOR_EPOCH = -1
 UTF8_BYTES_MAX = 4
@@ -178,7 +176,7 @@ class TransactionService:
     ) -> InitializedProducer:
         """Fence earlier producers of the id, and abort what they left open (KIP-98, KIP-360)."""
         check_transactional_id(transactional_id)
-        timeout_ms = self._check_timeout(timeout_ms, two_phase, keep_prepared)
+        timeout_ms = checked_timeout_ms(self._config, timeout_ms, two_phase, keep_prepared)
 
         init = ProducerInit(
             transactional_id=transactional_id,
@@ -204,26 +202,6 @@ class TransactionService:
         """After an unknown outcome the id may be in use; else it goes back into the reserve."""
         if error.code in NO_CHANGE:
             self._ids.give_back(fresh_producer_id)
-
-    def _check_timeout(self, timeout_ms: int, two_phase: bool, keep_prepared: bool) -> int:
-        if two_phase:
-            if not self._config.is_two_phase_enabled:
-                raise KafkaError(
-                    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                    "transaction.two.phase.commit.enable is false on this broker",
-                )
-            return NO_TIMEOUT_MS
-        if keep_prepared:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, "keep_prepared_txn without enable_2pc (KIP-939)"
-            )
-        if not 0 < timeout_ms <= self._config.max_timeout_ms:
-            raise KafkaError(
-                ErrorCode.INVALID_TRANSACTION_TIMEOUT,
-                f"a timeout of {timeout_ms} ms; transaction.max.timeout.ms is "
-                f"{self._config.max_timeout_ms}",
-            )
-        return min(timeout_ms, NO_TIMEOUT_MS - 1)
 
     # -- transactions
 

@@ -10,12 +10,12 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.schema import SchemaError
 from headwater.wire.sink_names import SINK_ID_PREFIX
+from headwater_broker.coordinator.common.deadlines import Deadlines
 from headwater_broker.coordinator.common.shard import (
     Decision,
     Decisions,
@@ -23,51 +23,47 @@ from headwater_broker.coordinator.common.shard import (
     StoredRecord,
     Token,
 )
-from headwater_broker.coordinator.common.timers import Deadlines
+from headwater_broker.coordinator.transaction.add_partitions import (
+    add_partitions,
+    verify_partitions,
+)
+from headwater_broker.coordinator.transaction.completions import Completions
 from headwater_broker.coordinator.transaction.config import TransactionConfig
-from headwater_broker.coordinator.transaction.decisions import (
+from headwater_broker.coordinator.transaction.end_transaction import complete, end_transaction
+from headwater_broker.coordinator.transaction.epoch_coordinator import EpochCoordinator
+from headwater_broker.coordinator.transaction.epoch_records import OWN_KIND
+from headwater_broker.coordinator.transaction.id_expiration import IdExpiration
+from headwater_broker.coordinator.transaction.init_producer_id import ProducerInit, init_producer
+from headwater_broker.coordinator.transaction.outcomes import (
     Busy,
     Changed,
     Outcome,
-    ProducerInit,
     Refused,
     Unchanged,
-    add_partitions,
-    complete,
-    end_transaction,
-    expire,
-    init_producer,
-    time_out,
-    verify_partitions,
 )
-from headwater_broker.coordinator.transaction.epoch_coordinator import EpochCoordinator
-from headwater_broker.coordinator.transaction.epoch_records import OWN_KIND
 from headwater_broker.coordinator.transaction.records import (
     read_transaction,
     read_transactional_id,
     transaction_record,
 )
-from headwater_broker.coordinator.transaction.shard_requests import (
-    Decide,
-    Request,
-    Unrecorded,
-    reply_of,
-)
 from headwater_broker.coordinator.transaction.shared_values import SharedValues
 from headwater_broker.coordinator.transaction.states import TransactionState
+from headwater_broker.coordinator.transaction.timeouts import left_ms, time_out
 from headwater_broker.coordinator.transaction.transaction import (
     Partition,
     ProducerIdentity,
     Transaction,
 )
 from headwater_broker.coordinator.transaction.transaction_counts import TransactionCounts
+from headwater_broker.coordinator.transaction.waiting_requests import (
+    Decide,
+    Request,
+    Unrecorded,
+    reply_of,
+)
 
 DECIDED_PER_TICK = 100
 """Timeouts, or expired ids, of one tick."""
-CLEANUP_PAUSE_MS = 10
-"""Between two parts of one look for expired ids."""
-IDS_PER_CLEANUP = 10_000
-"""Transactional ids that one part of a look goes over: some 2 ms of the loop."""
 CLEANUP = ""
 """The deadline of the next look; no transactional id is empty."""
 COMPLETIONS = None
@@ -91,11 +87,8 @@ class TransactionShard:
         self._waiting: dict[str, deque[Request]] = {}
         self._left: dict[str, deque[Request]] = {}
         """Requests that still wait once the record that was just decided is in the log."""
-        self._to_look_at: list[str] = []
-        self._completed: dict[str, Transaction] = {}
-        """States since all markers are written, by transactional id, that have no record yet. The
-        record of the next transaction says the same, else COMPLETIONS writes them. Who loads the
-        log before that sends the markers again."""
+        self._expiration = IdExpiration(self.transactions, config)
+        self._completions = Completions(config.completion_wait_ms)
         self._prepared_at: dict[str, int] = {}
         """Transactional id -> log offset of its outcome, while its markers are on their way."""
         self._shared = SharedValues()
@@ -142,7 +135,7 @@ class TransactionShard:
             self._begun_on.pop(transactional_id, None)
         else:
             self.transactions[transactional_id] = made
-        self._completed.pop(transactional_id, None)
+        self._completions.discard(transactional_id)
         of_epoch = made or before
         if of_epoch is not None and of_epoch.membership is not None:
             self.epochs.replay_participant(before, made)
@@ -303,7 +296,7 @@ class TransactionShard:
             or transactional_id in self._left
         ):
             return False
-        self._completed[transactional_id] = complete(known, now.wall_ms)
+        self._completions.add(complete(known, now.wall_ms), now)
         if not self._deadlines.is_set(COMPLETIONS):
             self._deadlines.set(COMPLETIONS, now.steady_ms + self._config.completion_wait_ms)
         return True
@@ -331,7 +324,7 @@ class TransactionShard:
     # -- deciding
 
     def _known(self, transactional_id: str) -> Transaction | None:
-        completed = self._completed.get(transactional_id)
+        completed = self._completions.get(transactional_id)
         return self.transactions.get(transactional_id) if completed is None else completed
 
     def _run(self, transactional_id: str, request: Request, now: Now) -> Decision:
@@ -376,7 +369,7 @@ class TransactionShard:
                 known, is_stored = outcome.after, False
                 if outcome.then_retry and request.retry is not None:
                     retried = request.retry(outcome.after.identity)
-                    queue.appendleft(replace(request, decide=retried))
+                    queue.appendleft(request._replace(decide=retried))
                     break
             if not is_stored:
                 decision.confirm(request.token, reply_of(outcome))
@@ -398,9 +391,8 @@ class TransactionShard:
 
     def _set_timeout(self, known: Transaction, now: Now) -> None:
         """A timeout whose record was refused finds another state, and does nothing."""
-        if known.deadline_ms is not None:
-            left_ms = max(known.deadline_ms - now.wall_ms, 0)
-            self._deadlines.set(known.transactional_id, now.steady_ms + left_ms)
+        if (left := left_ms(known, now.wall_ms)) is not None:
+            self._deadlines.set(known.transactional_id, now.steady_ms + left)
 
     # -- deadlines
 
@@ -437,39 +429,26 @@ class TransactionShard:
         decision.reply(token, KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, detail))
 
     def _record_completions(self, decision: Decision, now: Now) -> None:
-        decision.records += map(self._record, islice(self._completed.values(), DECIDED_PER_TICK))
-        if self._completed:  # more of them, or refused
-            self._deadlines.set(COMPLETIONS, now.steady_ms + self._config.completion_wait_ms)
+        decision.records += map(self._record, self._completions.take_due(now))
+        next_ms = self._completions.next_ms(now)
+        if next_ms is not None:
+            self._deadlines.set(COMPLETIONS, next_ms)
 
     def _time_out(self, transactional_id: str, decision: Decision, now: Now) -> None:
         known = self.transactions.get(transactional_id)
-        if known is None or known.deadline_ms is None:
+        if known is None or (left := left_ms(known, now.wall_ms)) is None:
             return
-        if known.deadline_ms > now.wall_ms:
+        if left > 0:
             self._set_timeout(known, now)
             return
-        logger.info(
-            "transaction of %r (producer %d, epoch %d) timed out after %d ms: aborting it",
-            transactional_id, known.producer_id, known.producer_epoch, known.timeout_ms,
-        )  # fmt: skip
         self._write(time_out(known, now.wall_ms), decision, now)
         self._deadlines.set(transactional_id, now.steady_ms + self._config.retry_ms)
 
     def _clean_up(self, decision: Decision, now: Now) -> None:
         """One part of a look for ids that were idle too long; the next part follows soon."""
-        if not self._to_look_at:
-            self._to_look_at = list(self.transactions)
-        before_ms = now.wall_ms - self._config.expiration_ms
-        for _ in range(min(IDS_PER_CLEANUP, len(self._to_look_at))):
-            if len(decision.records) >= DECIDED_PER_TICK:
-                break
-            known = self.transactions.get(self._to_look_at.pop())
-            if known is None or known.membership is not None or not known.state.is_idle:
-                continue  # a sink keeps its slots: a replay after a week must not write twice
-            if known.last_update_ms <= before_ms:
-                decision.records.append(transaction_record(expire(known, now.wall_ms)))
-        pause = CLEANUP_PAUSE_MS if self._to_look_at else self._config.cleanup_interval_ms
-        self._deadlines.set(CLEANUP, now.steady_ms + pause)
+        room = DECIDED_PER_TICK - len(decision.records)
+        decision.records += map(transaction_record, self._expiration.next_part(now.wall_ms, room))
+        self._deadlines.set(CLEANUP, now.steady_ms + self._expiration.pause_ms)
 
     # -- looking
 
@@ -490,7 +469,7 @@ class TransactionShard:
     ) -> Iterable[Transaction]:
         """Transactional ids that match every filter; empty sets and -1 match all (KIP-664)."""
         for transactional_id, stored in self.transactions.items():
-            known = self._completed.get(transactional_id, stored)
+            known = self._completions.get(transactional_id) or stored
             if states and known.state not in states:
                 continue
             if producer_ids and known.producer_id not in producer_ids:

@@ -36,17 +36,22 @@ class TransactionState(IntEnum):
     @property
     def is_preparing(self) -> bool:
         """True while markers are on their way."""
-        return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+        return self in _PREPARING
 
     @property
     def is_complete(self) -> bool:
         """True when the last transaction has ended on every partition."""
-        return self in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+        return self in _COMPLETE
 
     @property
     def is_idle(self) -> bool:
         """True when no transaction is open: the transactional id may expire."""
-        return self is TransactionState.EMPTY or self.is_complete
+        return self in _IDLE
+
+
+_PREPARING = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+_COMPLETE = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+_IDLE = (*_COMPLETE, TransactionState.EMPTY)
 
 
 class TransactionEvent(Enum):

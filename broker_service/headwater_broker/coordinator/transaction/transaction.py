@@ -11,7 +11,11 @@ from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
-from headwater_broker.coordinator.transaction.states import TransactionState
+from headwater_broker.coordinator.transaction.states import (
+    TransactionEvent,
+    TransactionState,
+    next_state,
+)
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
@@ -24,6 +28,7 @@ NO_TIMEOUT_MS = 2**31 - 1
 TRANSACTION_V2 = 2
 """`transaction.version` whose EndTxn raises the epoch (KIP-890)."""
 
+_ONGOING = TransactionState.ONGOING
 Partition = tuple[str, int]
 """(topic, partition)."""
 
@@ -128,6 +133,10 @@ class Transaction(NamedTuple):
     @property
     def deadline_ms(self) -> int | None:
         """When the open transaction is aborted, ms since 1970; None: never, or none is open."""
-        if self.state is not TransactionState.ONGOING or self.is_two_phase or self.membership:
+        if self.state is not _ONGOING or self.timeout_ms == NO_TIMEOUT_MS or self.membership:
             return None
         return self.start_ms + self.timeout_ms
+
+    def state_after(self, event: TransactionEvent) -> TransactionState:
+        """The state that `event` leads to. Raises TransactionTransitionError."""
+        return next_state(self.transactional_id, self.state, event)

@@ -19,7 +19,7 @@ from headwater.client.values import (
 )
 from headwater.entropy import Entropy
 from headwater.errors import UsageError, encoding_error
-from headwater.placement import assign, assign_by_rack
+from headwater.replica_placement import assign, assign_by_rack
 from headwater.wire.primitives import INT32_MAX
 
 Plan = dict[TopicPartition, tuple[int, ...]]

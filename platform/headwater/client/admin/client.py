@@ -156,6 +156,7 @@ class Admin:
     delete_groups = blocking(AdminVerbs.delete_groups)
     try_delete_groups = blocking(AdminVerbs.try_delete_groups)
     list_group_offsets = blocking(AdminVerbs.list_group_offsets)
+    list_offsets_of_groups = blocking(AdminVerbs.list_offsets_of_groups)
     alter_group_offsets = blocking(AdminVerbs.alter_group_offsets)
     delete_group_offsets = blocking(AdminVerbs.delete_group_offsets)
 

@@ -7,6 +7,7 @@ import asyncio
 from headwater.client.admin.consumer_groups import describe_consumer_group
 from headwater.client.cluster import Cluster
 from headwater.client.errors import NonEmptyGroupError, error_code, kafka_error
+from headwater.client.group_offsets import GroupOffsets, fetch_offsets
 from headwater.client.values import (
     GroupDescription,
     GroupListing,
@@ -20,13 +21,6 @@ from headwater.wire.apis.k08_offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
-)
-from headwater.wire.apis.k09_offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
 )
 from headwater.wire.apis.k15_describe_groups import (
     DescribedGroup,
@@ -44,10 +38,6 @@ from headwater.wire.apis.k47_offset_delete import (
 from headwater.wire.consumer_protocol import ConsumerProtocolAssignment
 from headwater.wire.schema import SchemaError, decoder
 
-GROUPS_OFFSET_FETCH_VERSION = 8
-"""The first OffsetFetch version with several groups."""
-NAMES_OFFSET_FETCH_VERSION = 9
-"""The last OffsetFetch version with topic names; later ones have topic ids."""
 NAMES_OFFSET_COMMIT_VERSION = 9
 """The last OffsetCommit version with topic names."""
 CONSUMER_PROTOCOL = "consumer"
@@ -117,16 +107,29 @@ class GroupCalls:
         outcomes = await asyncio.gather(*(one(group) for group in groups))
         return dict(zip(groups, outcomes, strict=True))
 
-    async def offsets(
-        self, group: str, partitions: list[TopicPartition] | None
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """OffsetFetch at the coordinator, of these partitions or of all."""
+    async def offsets(self, groups: list[str]) -> dict[str, GroupOffsets]:
+        """OffsetFetch of several groups: one request for those of each coordinator."""
+        found: dict[str, GroupOffsets] = {}
 
-        async def attempt() -> dict[TopicPartition, OffsetAndMetadata]:
-            node = await self._cluster.coordinator(group)
-            return await fetch_group_offsets(self._cluster, node, group, partitions)
+        async def attempt() -> None:
+            left = tuple(group for group in groups if group not in found)
+            by_node: dict[int, list[str]] = {}
+            for group, node in (await self._cluster.coordinators(left)).items():
+                by_node.setdefault(node, []).append(group)
+            refused: list[KafkaError] = []
+            for node, rows in by_node.items():
+                for group, outcome in (await fetch_offsets(self._cluster, node, rows)).items():
+                    if isinstance(outcome, KafkaError):
+                        refused.append(outcome)
+                    else:
+                        found[group] = outcome
+            if refused:  # one that no retry cures ends the call
+                raise next((error for error in refused if not error.retriable), refused[0])
 
-        return await self._cluster.retrying(f"offsets of group {group}", attempt)
+        if groups:
+            what = f"offsets of group {groups[0]}" if len(groups) == 1 else "offsets of groups"
+            await self._cluster.retrying(what, attempt)
+        return {group: found[group] for group in groups}
 
     async def alter_offsets(
         self, group: str, offsets: dict[TopicPartition, OffsetAndMetadata]
@@ -240,58 +243,3 @@ def _assignment(protocol_type: str, data: bytes | memoryview) -> tuple[TopicPart
     return tuple(
         TopicPartition(t.topic, p) for t in assignment.assigned_partitions for p in t.partitions
     )
-
-
-async def fetch_group_offsets(
-    cluster: Cluster,
-    node: int,
-    group: str,
-    partitions: list[TopicPartition] | None,
-    *,
-    require_stable: bool = True,
-) -> dict[TopicPartition, OffsetAndMetadata]:
-    """OffsetFetch at the coordinator `node`, without the partitions that have no commit."""
-    connection = await cluster.connection(node)
-    version = connection.version_for(OffsetFetchRequest, NAMES_OFFSET_FETCH_VERSION)
-    by_topic: dict[str, list[int]] | None = None
-    if partitions is not None:
-        by_topic = {}
-        for tp in partitions:
-            by_topic.setdefault(tp.topic, []).append(tp.partition)
-    by_group = version >= GROUPS_OFFSET_FETCH_VERSION
-    request = _offset_fetch_request(group, by_topic, by_group=by_group, stable=require_stable)
-    reply = await cluster.call_on(connection, request, OffsetFetchResponse, version=version)
-    answer = reply.groups[0] if by_group else reply
-    if answer.error_code:
-        raise kafka_error(answer.error_code, f"offsets of group {group}")
-    out: dict[TopicPartition, OffsetAndMetadata] = {}
-    for topic in answer.topics:
-        for row in topic.partitions:
-            if row.error_code:
-                raise kafka_error(row.error_code, f"{topic.name}-{row.partition_index} of {group}")
-            if row.committed_offset >= 0:
-                out[TopicPartition(topic.name, row.partition_index)] = OffsetAndMetadata(
-                    row.committed_offset, row.metadata or "", row.committed_leader_epoch
-                )
-    return out
-
-
-def _offset_fetch_request(
-    group: str, by_topic: dict[str, list[int]] | None, *, by_group: bool, stable: bool
-) -> OffsetFetchRequest:
-    if by_group:
-        topics = None
-        if by_topic is not None:
-            topics = tuple(
-                OffsetFetchRequestTopics(name=t, partition_indexes=tuple(p))
-                for t, p in by_topic.items()
-            )
-        row = OffsetFetchRequestGroup(group_id=group, topics=topics)
-        return OffsetFetchRequest(groups=(row,), require_stable=stable)
-    old = None
-    if by_topic is not None:
-        old = tuple(
-            OffsetFetchRequestTopic(name=t, partition_indexes=tuple(p)) for t, p in by_topic.items()
-        )
-    # Versions below 7 have no `require_stable`.
-    return OffsetFetchRequest(group_id=group, topics=old)

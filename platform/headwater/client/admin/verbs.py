@@ -238,7 +238,14 @@ class AdminVerbs(SinkVerbs, TokenVerbs, AclVerbs, ScramVerbs, ShareGroupVerbs):
 
     async def list_group_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """Every committed offset of a group."""
-        return await self._groups.offsets(arguments.name("group", group), None)
+        name = arguments.name("group", group)
+        return (await self._groups.offsets([name]))[name]
+
+    async def list_offsets_of_groups(
+        self, groups: Iterable[str]
+    ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+        """Every committed offset of several groups: one request to each of their coordinators."""
+        return await self._groups.offsets(arguments.names("groups", groups))
 
     async def alter_group_offsets(
         self, group: str, offsets: ByPartition[OffsetAndMetadata | int]

@@ -170,10 +170,11 @@ class AsyncConsumer(Managed):
         A generator costs half of what a coroutine for each record does. It keeps nothing of its
         own: what a `break` or a cancelled task leaves behind is read by whoever comes next.
         """
-        state, guard = self._state, self._engine.guard
+        pending, guard = self._state.pending, self._engine.guard
+        take = pending.popleft
         while await self._fill(self._options.consumer_timeout_ms):
-            while state.pending and not guard.is_closed:
-                yield state.pending.popleft()
+            while pending and not guard.is_closed:
+                yield take()
 
     async def __anext__(self) -> ConsumerRecord:
         """The next record; StopAsyncIteration where `async for` would end."""

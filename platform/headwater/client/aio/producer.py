@@ -31,7 +31,7 @@ from headwater.client.errors import (
     KafkaTimeoutError,
 )
 from headwater.client.partition_names import Offsets
-from headwater.client.prepared import PreparedTransaction
+from headwater.client.prepared_transaction import PreparedTransaction
 from headwater.client.producer import Producer
 from headwater.client.producer_engine import ProducerEngine
 from headwater.client.producer_options import ProducerOptions

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from headwater.client.core.fetching import AbortedFilter
+from headwater.client.core.completed_fetch import AbortedFilter
 from headwater.mirror.core.offset_map import Run
 from headwater.records.batch import (
     AT_ATTRIBUTES,

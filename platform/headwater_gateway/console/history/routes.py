@@ -22,7 +22,7 @@ from headwater_gateway.console.history.versions import (
 )
 from headwater_gateway.console.shell import Shell
 from headwater_tier.delta import TableAccessError, TableStateError
-from headwater_tier.plan import TableLocation
+from headwater_tier.table_names import TableLocation
 
 UNREADABLE = (UsageError, TableAccessError, TableStateError)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from headwater.errors import ErrorCode, KafkaError, UsageError
-from headwater_tier.locate import BROKER_URI_KEY, TOPIC_URI_KEY
-from headwater_tier.plan import TableLocation
-from headwater_tier.table_names import table_uri
+from headwater_tier.table_location import BROKER_URI_KEY, TOPIC_URI_KEY
+from headwater_tier.table_names import TableLocation, table_uri
 
 DENIED = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 """DescribeConfigs is not allowed, of a topic or of the brokers."""

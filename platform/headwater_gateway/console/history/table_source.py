@@ -12,8 +12,8 @@ from headwater.client.values import ConsumerRecord, Headers
 from headwater.errors import UsageError
 from headwater_gateway.console.offset_spans import Span
 from headwater_tier.delta import table_exists
-from headwater_tier.plan import TableLocation
 from headwater_tier.reader import TableReader
+from headwater_tier.table_names import TableLocation
 
 RECORDS_AT_ONCE = 4_000
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from headwater.errors import UsageError
 from headwater_tier.delta import LogHistory, TableAccessError, table_exists
-from headwater_tier.plan import TableLocation
+from headwater_tier.table_names import TableLocation
 from headwater_tier.versions import LOG_RETENTION, version_of
 
 VERSIONS_SHOWN = 25

@@ -15,7 +15,7 @@ from headwater.errors import UsageError
 from headwater_gateway.app.parts import Clients
 from headwater_gateway.console.fields import Fields
 from headwater_gateway.console.shown import counted
-from headwater_tier.locate import locate
+from headwater_tier.table_location import locate
 from headwater_tier.versions import ends_at
 
 TARGETS = ("earliest", "latest", "timestamp", "offset", "version")

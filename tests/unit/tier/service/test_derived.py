@@ -12,14 +12,15 @@ from headwater.errors import HeadwaterError
 from headwater.testing.clocks import ManualClock
 from headwater_tier.delta import Snapshot
 from headwater_tier.live_files import LiveFiles
-from headwater_tier.plan import Limits, TableLocation
-from headwater_tier.service.derived import LAGGING_EVERY_S, DerivedTables
+from headwater_tier.retention import Limits
+from headwater_tier.service.derived_tables import LAGGING_EVERY_S, DerivedTables
 from headwater_tier.service.schedule import BACK_OFF_S
 from headwater_tier.service.table_facts import TableFacts
 from headwater_tier.service.table_thread import Opened
-from headwater_tier.service.topics import TieredTopic
+from headwater_tier.service.topic_finder import TieredTopic
+from headwater_tier.table_names import TableLocation
 from headwater_tier.typed.follow import FollowResult
-from headwater_tier.typed.latest import MergeResult
+from headwater_tier.typed.latest_table import MergeResult
 from headwater_tier.typed.without_registry import WithoutRegistry
 
 JSON = {"headwater.value.format": "json"}

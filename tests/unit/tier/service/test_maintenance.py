@@ -12,14 +12,16 @@ import pytest
 from headwater.client.blocking.broker_metadata import BrokerMetadata, Topic
 from headwater.testing.clocks import ManualClock
 from headwater_tier.commit import commit_to
+from headwater_tier.compaction import COMPACT_FILES_MIN
 from headwater_tier.data_files import tier_range
 from headwater_tier.delta import LogTable
-from headwater_tier.plan import Limits, TableLocation, plan_ranges
+from headwater_tier.offset_ranges import plan_ranges
+from headwater_tier.retention import Limits
 from headwater_tier.service.maintenance import ASIDE_S, FILES_EVERY_S, Maintenance
 from headwater_tier.service.table_facts import facts_of
 from headwater_tier.service.table_thread import Committed, Event, Opened, TableThread
-from headwater_tier.service.topics import TieredTopic
-from headwater_tier.table_maintenance import COMPACT_FILES_MIN
+from headwater_tier.service.topic_finder import TieredTopic
+from headwater_tier.table_names import TableLocation
 from tier_log import TOPIC_ID, CountingEntropy, MemoryLog, location_at
 
 

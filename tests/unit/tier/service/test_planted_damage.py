@@ -17,12 +17,12 @@ from headwater.cli.main import main
 from headwater.client.values import NewTopic
 from headwater.system import SystemClock, SystemEntropy
 from headwater_tier.delta import LogTable, TableAccessError, TableStateError
-from headwater_tier.locate import locate
-from headwater_tier.plan import TableLocation
 from headwater_tier.reader import TableReader
 from headwater_tier.remote_log_worker import Worker
 from headwater_tier.service.engine import Engine, build
 from headwater_tier.service.options import ServiceOptions
+from headwater_tier.table_location import locate
+from headwater_tier.table_names import TableLocation
 from headwater_tier.typed.names import Kind, derived
 from table_damage import (
     add_empty_without_file,

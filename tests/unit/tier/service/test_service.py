@@ -15,10 +15,10 @@ from headwater.cli.main import main
 from headwater.client.values import NewTopic
 from headwater.system import SystemClock, SystemEntropy
 from headwater_tier.delta import LogTable
-from headwater_tier.locate import locate
-from headwater_tier.plan import TableLocation
 from headwater_tier.service.engine import Engine, build
 from headwater_tier.service.options import ServiceOptions
+from headwater_tier.table_location import locate
+from headwater_tier.table_names import TableLocation
 from whole_cluster import ServedCluster
 
 TIERED = {"remote.storage.enable": "true", "delta.interval.ms": "50"}

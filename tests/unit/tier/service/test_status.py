@@ -9,7 +9,7 @@ from headwater.client.blocking.broker_metadata import Topic
 from headwater.client.core.assignors import Subscription
 from headwater.client.values import OffsetAndMetadata, TopicPartition
 from headwater_tier.cli.status import NO_SERVICE, SILENT_AFTER_MS, status_rows
-from headwater_tier.plan import Limits, TableLocation
+from headwater_tier.retention import Limits
 from headwater_tier.service.membership import assign_topics, offsets_of
 from headwater_tier.service.status import (
     METADATA_BYTES_MAX,
@@ -18,7 +18,8 @@ from headwater_tier.service.status import (
     TopicStatus,
     from_metadata,
 )
-from headwater_tier.service.topics import TieredTopic
+from headwater_tier.service.topic_finder import TieredTopic
+from headwater_tier.table_names import TableLocation
 
 STATUS = TopicStatus(
     topic="t",

@@ -6,11 +6,12 @@ from uuid import UUID
 
 from headwater.client.blocking.broker_metadata import Topic
 from headwater.errors import HeadwaterError
-from headwater_tier.plan import Limits, TableLocation
+from headwater_tier.retention import Limits
 from headwater_tier.service.reports import status_of
 from headwater_tier.service.schedule import TopicSchedule
+from headwater_tier.service.topic_finder import TieredTopic, tiered_topic
 from headwater_tier.service.topic_state import TopicState
-from headwater_tier.service.topics import TieredTopic, tiered_topic
+from headwater_tier.table_names import TableLocation
 
 ID = UUID(int=7)
 

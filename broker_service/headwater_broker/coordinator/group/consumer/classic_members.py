@@ -14,8 +14,8 @@ from headwater.wire.apis.k13_leave_group import MemberIdentity, MemberResponse
 from headwater.wire.apis.k14_sync_group import SyncGroupRequest, SyncGroupResponse
 from headwater.wire.schema import SchemaError
 from headwater_broker.coordinator.common.shard import Now, Token
-from headwater_broker.coordinator.group.classic_group import CONSUMER
-from headwater_broker.coordinator.group.classic_rebalance import MemberJoin, failed_join
+from headwater_broker.coordinator.group.classic.group import CONSUMER
+from headwater_broker.coordinator.group.classic.rebalance import MemberJoin, failed_join
 from headwater_broker.coordinator.group.consumer.change import Change
 from headwater_broker.coordinator.group.consumer.classic_protocol_data import (
     assignment_bytes,
@@ -24,8 +24,8 @@ from headwater_broker.coordinator.group.consumer.classic_protocol_data import (
 )
 from headwater_broker.coordinator.group.consumer.commits import member_of
 from headwater_broker.coordinator.group.consumer.group import ConsumerGroup
+from headwater_broker.coordinator.group.consumer.heartbeat import ConsumerProtocol
 from headwater_broker.coordinator.group.consumer.member import ClassicSide, ConsumerMember
-from headwater_broker.coordinator.group.consumer.protocol import ConsumerProtocol
 from headwater_broker.coordinator.group.consumer.states import MemberState
 from headwater_broker.coordinator.group.consumer.subscriptions import Topics
 from headwater_broker.coordinator.group.table import GroupTable
@@ -73,7 +73,7 @@ class ClassicMembers:
         owned = by_id(subscription.owned_partitions, self._topics)
         moved = rules.step(change, asked, owned, now)
         group_id = change.group.group_id
-        rules.renew_session(group_id, moved, now)
+        rules.timeouts.renew_session(group_id, moved, now)
         self._table.deadlines.cancel(TimerKey(Timer.JOIN, group_id, moved.member_id))
         self._await(Timer.SYNC, group_id, moved, now)
         change.out.confirm(
@@ -118,7 +118,7 @@ class ClassicMembers:
             if request.member_id:
                 _check_instance(group, request.instance_id, request.member_id)
             elif holder_id is not None:
-                self._protocol.cancel_timers(group.group_id, holder_id)
+                self._protocol.timeouts.cancel_timers(group.group_id, holder_id)
                 holder = change.replace_static(change.members[holder_id], request.fresh_id)
                 # Its epoch is its generation, which a classic member would not take as 0.
                 back = holder.moved(change.target_epoch, holder.state, holder.assigned)
@@ -146,7 +146,7 @@ class ClassicMembers:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "a rebalance has begun")
         key = TimerKey(Timer.SYNC, group.group_id, member.member_id)
         self._table.deadlines.cancel(key)
-        self._protocol.renew_session(group.group_id, member, now)
+        self._protocol.timeouts.renew_session(group.group_id, member, now)
         return SyncGroupResponse(
             error_code=0,
             protocol_type=CONSUMER,
@@ -166,7 +166,7 @@ class ClassicMembers:
     ) -> ErrorCode:
         """NONE, or REBALANCE_IN_PROGRESS: the member is to join again. Raises KafkaError."""
         member, _ = self._classic_member(group, member_id, instance_id, generation)
-        self._protocol.renew_session(group.group_id, member, now)
+        self._protocol.timeouts.renew_session(group.group_id, member, now)
         if not _has_a_step(group, member):
             return ErrorCode.NONE
         self._await(Timer.JOIN, group.group_id, member, now)

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.coordinator.common.shard import Now
-from headwater_broker.coordinator.group.classic_group import TopicPartition
 from headwater_broker.coordinator.group.consumer.group import ConsumerGroup
 from headwater_broker.coordinator.group.consumer.member import ConsumerMember
 from headwater_broker.coordinator.group.consumer.subscriptions import Topics
+from headwater_broker.coordinator.group.records import TopicPartition
 from headwater_broker.coordinator.group.table import GroupTable
 from headwater_broker.coordinator.group.timer_keys import Timer, TimerKey
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from math import inf
 from uuid import UUID
 
-from headwater_broker.coordinator.group.classic_group import CONSUMER, TopicPartition
+from headwater_broker.coordinator.group.classic.group import CONSUMER
 from headwater_broker.coordinator.group.consumer.member import ConsumerMember, Named, Owned
 from headwater_broker.coordinator.group.consumer.states import ConsumerGroupState
 from headwater_broker.coordinator.group.consumer.subscriptions import ResolvedRegex, topics_of
 from headwater_broker.coordinator.group.group_kind import GroupKind
-from headwater_broker.coordinator.group.records import OffsetCommitValue
+from headwater_broker.coordinator.group.records import OffsetCommitValue, TopicPartition
 
 
 @dataclass(slots=True)

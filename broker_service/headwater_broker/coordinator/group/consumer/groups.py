@@ -9,13 +9,14 @@ from uuid import UUID
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.schema import SchemaError
 from headwater_broker.coordinator.common.shard import Decision, Now, StoredRecord, Token
-from headwater_broker.coordinator.group.classic_group import Group
+from headwater_broker.coordinator.group.classic.group import Group
 from headwater_broker.coordinator.group.consumer import records
 from headwater_broker.coordinator.group.consumer.assignors import ASSIGNORS
 from headwater_broker.coordinator.group.consumer.change import Change
 from headwater_broker.coordinator.group.consumer.classic_members import ClassicMembers
 from headwater_broker.coordinator.group.consumer.commits import EpochChecks
 from headwater_broker.coordinator.group.consumer.group import ConsumerGroup
+from headwater_broker.coordinator.group.consumer.heartbeat import ConsumerProtocol
 from headwater_broker.coordinator.group.consumer.member import ConsumerMember
 from headwater_broker.coordinator.group.consumer.meters import ConsumerGroupMeters
 from headwater_broker.coordinator.group.consumer.migration import upgraded
@@ -24,7 +25,6 @@ from headwater_broker.coordinator.group.consumer.patterns import (
     RegexJob,
     SubmitRegexes,
 )
-from headwater_broker.coordinator.group.consumer.protocol import ConsumerProtocol
 from headwater_broker.coordinator.group.consumer.states import MemberState
 from headwater_broker.coordinator.group.consumer.subscriptions import Topics
 from headwater_broker.coordinator.group.consumer.target import Submit, TargetJob
@@ -32,13 +32,6 @@ from headwater_broker.coordinator.group.consumer.validation import Heartbeat, ch
 from headwater_broker.coordinator.group.records import group_record
 from headwater_broker.coordinator.group.table import GroupTable
 from headwater_broker.coordinator.group.timer_keys import Timer, TimerKey
-
-FENCED_BY = {
-    Timer.SESSION: "session",
-    Timer.REBALANCE: "rebalance",
-    Timer.JOIN: "rebalance",
-    Timer.SYNC: "rebalance",
-}
 
 
 class ConsumerGroups:
@@ -110,7 +103,7 @@ class ConsumerGroups:
             self._forget(group)
         elif kind == records.MEMBER:
             group.remove_member(named.member_id)
-            self.protocol.cancel_timers(group.group_id, named.member_id)
+            self.protocol.timeouts.cancel_timers(group.group_id, named.member_id)
         elif kind == records.TARGET_EPOCH:
             group.set_target_epoch(0, 0)
         elif kind == records.TARGET:
@@ -142,8 +135,8 @@ class ConsumerGroups:
     def loaded(self, group: ConsumerGroup, now: Now) -> None:
         """Start the timers: members had no coordinator to heartbeat to."""
         for member in group.members.values():
-            self.protocol.renew_session(group.group_id, member, now)
-            self.protocol.watch_revocation(group.group_id, member, now, anew=True)
+            self.protocol.timeouts.renew_session(group.group_id, member, now)
+            self.protocol.timeouts.watch_revocation(group.group_id, member, now, anew=True)
         if group.regexes:
             group.regexes_due_ms = now.steady_ms
         if group.epoch > group.target_epoch and group.members:
@@ -153,10 +146,7 @@ class ConsumerGroups:
         """All that is due of the group in one decision: each sees what the others change."""
         out = Decision()
         change = Change(group, out)
-        fenced: dict[str, str] = {}
-        for key in keys:
-            if self._is_over(group, key):
-                fenced.setdefault(key.member_id, FENCED_BY[key.kind])
+        fenced = self.protocol.timeouts.fenced(group, keys)
         if fenced:
             for reason in fenced.values():
                 self.protocol.meters.has_fenced(reason)
@@ -165,16 +155,6 @@ class ConsumerGroups:
             self.protocol.advance_epoch(change, now, is_due=False)
             self.protocol.advance_target(change, now, is_timer=change.epoch == group.epoch)
         return (out,)
-
-    def _is_over(self, group: ConsumerGroup, key: TimerKey) -> bool:
-        """True when the member is put out: its session or its time to give partitions up ended."""
-        member = group.members.get(key.member_id)
-        if member is None or self._table.deadlines.is_set(key):
-            return False
-        if key.kind is Timer.REBALANCE:
-            return member.state is MemberState.UNREVOKED
-        is_classic = member.classic is not None
-        return key.kind is Timer.SESSION or (is_classic and key.kind in (Timer.JOIN, Timer.SYNC))
 
     # -- requests
 
@@ -227,7 +207,7 @@ class ConsumerGroups:
         for member_id in known.pending_members:
             deadlines.cancel(TimerKey(Timer.PENDING, group_id, member_id))
         for member in group.members.values():
-            self.protocol.renew_session(group_id, member, now)
+            self.protocol.timeouts.renew_session(group_id, member, now)
         return group
 
     def target_computed(

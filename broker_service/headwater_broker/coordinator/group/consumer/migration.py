@@ -14,13 +14,13 @@ from headwater.wire.apis.k14_sync_group import SyncGroupResponse
 from headwater.wire.schema import SchemaError
 from headwater_broker.coordinator.common.shard import Decision, StoredRecord
 from headwater_broker.coordinator.group import records as classic_records
-from headwater_broker.coordinator.group.classic_group import (
+from headwater_broker.coordinator.group.classic.group import (
     CONSUMER,
     Group,
     Member,
     reply_if_waiting,
 )
-from headwater_broker.coordinator.group.classic_rebalance import failed_join
+from headwater_broker.coordinator.group.classic.rebalance import failed_join
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.consumer.classic_protocol_data import (
     assignment_bytes,

@@ -8,9 +8,8 @@ from enum import Enum
 from typing import NamedTuple
 from uuid import UUID
 
-from headwater_broker.coordinator.group.classic_group import TopicPartition
 from headwater_broker.coordinator.group.group_kind import GroupKind
-from headwater_broker.coordinator.group.records import OffsetCommitValue
+from headwater_broker.coordinator.group.records import OffsetCommitValue, TopicPartition
 from headwater_broker.coordinator.group.share.assignor import Target
 
 

@@ -19,8 +19,7 @@ from headwater_broker.coordinator.common.shard import (
 from headwater_broker.coordinator.group.consumer.subscriptions import Topics
 from headwater_broker.coordinator.group.share import description, records
 from headwater_broker.coordinator.group.share.group import ShareGroup, ShareMember, TopicShare
-from headwater_broker.coordinator.group.share.offsets import ShareOffsets
-from headwater_broker.coordinator.group.share.protocol import (
+from headwater_broker.coordinator.group.share.heartbeat import (
     LEAVE_EPOCH,
     HeartbeatReply,
     ShareHeartbeat,
@@ -28,8 +27,9 @@ from headwater_broker.coordinator.group.share.protocol import (
     check,
     unknown_member,
 )
+from headwater_broker.coordinator.group.share.offsets import ShareOffsets
 from headwater_broker.coordinator.group.table import GroupTable
-from headwater_broker.coordinator.group.timer_keys import RETRY_MS, Timer, TimerKey
+from headwater_broker.coordinator.group.timer_keys import Timer, TimerKey
 
 
 class ShareGroups:
@@ -122,19 +122,12 @@ class ShareGroups:
     def loaded(self, group: ShareGroup, now: Now) -> None:
         """Start sessions: members had no coordinator to heartbeat to."""
         for member_id in group.members:
-            self._protocol.renew_session(group.group_id, member_id, now)
+            self._protocol.timeouts.renew_session(group.group_id, member_id, now)
 
     def due(self, group: ShareGroup, keys: Sequence[TimerKey], now: Now) -> Sequence[Decision]:
         """Sessions have ended."""
         out = Decision()
-        gone = [
-            key.member_id
-            for key in keys
-            if key.member_id in group.members and not self._table.deadlines.is_set(key)
-        ]
-        for member_id in gone:  # replay cancels it: if this is not appended, the session ends anew
-            key = TimerKey(Timer.SESSION, group.group_id, member_id)
-            self._table.deadlines.set(key, now.steady_ms + RETRY_MS)
+        gone = self._protocol.timeouts.ended(group, keys, now)
         if gone:
             self._protocol.remove(group, gone, out)
         return (out,)

@@ -1,0 +1,44 @@
+"""How a consumer decodes: record by record at first, with numpy once it has read many."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from headwater.records.batch import BatchHeader
+from headwater.records.record import ColumnsDecoder, RecordColumns, decode_columns
+
+RECORDS_BEFORE = 2_000
+"""A consumer that reads fewer records has no use for numpy, which takes a tenth of a second to
+load."""
+
+
+def _on_a_thread(work: Callable[[], None]) -> None:
+    """The caller's own thread may be that of an event loop."""
+    threading.Thread(target=work, name="headwater-decoder").start()
+
+
+class RecordDecoding:
+    """Decodes the batches of one consumer; a `ColumnsDecoder`."""
+
+    def __init__(self, start: Callable[[Callable[[], None]], None] = _on_a_thread) -> None:
+        """`start` runs what takes long, beside the caller."""
+        self._start = start
+        self._decode: ColumnsDecoder = decode_columns
+        self._left = RECORDS_BEFORE
+
+    def __call__(self, data: bytes, header: BatchHeader, start_offset: int) -> RecordColumns:
+        """See `headwater.records.record.decode_columns`."""
+        if self._left > 0:
+            self._left -= header.record_count
+            if self._left <= 0:
+                self._start(self.load)
+        return self._decode(data, header, start_offset)
+
+    def load(self) -> None:
+        """Decode with numpy from now on, if it is installed (the `arrow` extra)."""
+        try:
+            from headwater.columnar import record_columns  # noqa: PLC0415 - optional extra
+        except ImportError:
+            return
+        self._decode = record_columns.decode_columns

@@ -1,0 +1,37 @@
+"""A consumer decodes with numpy once it has read many records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headwater.client.record_decoding import RECORDS_BEFORE, RecordDecoding
+from headwater.records.batch import HEADER_BYTES, BatchHeader, read_header
+from headwater.records.builder import BatchBuilder
+from headwater.records.record import decode_columns
+
+
+def batch(count: int) -> tuple[bytes, BatchHeader]:
+    builder = BatchBuilder()
+    for number in range(count):
+        builder.append(number, None, b"v%d" % number)
+    data = bytes(builder.build(base_offset=50))
+    return data[HEADER_BYTES:], read_header(data)
+
+
+def test_what_is_read_is_the_same_before_and_after_numpy_is_loaded() -> None:
+    payload, header = batch(500)
+    decoding = RecordDecoding()
+    before = decoding(payload, header, 60)
+    decoding.load()
+    assert decoding(payload, header, 60) == before == decode_columns(payload, header, 60)
+
+
+def test_numpy_is_loaded_once_and_only_for_many_records() -> None:
+    loads: list[Callable[[], None]] = []
+    payload, header = batch(RECORDS_BEFORE // 2)
+    decoding = RecordDecoding(loads.append)
+    decoding(payload, header, 0)
+    assert loads == []
+    for _ in range(3):
+        decoding(payload, header, 0)
+    assert loads == [decoding.load]

@@ -34,7 +34,7 @@ from headwater_broker.replica.share.led_partition import ShareParts
 from headwater_broker.replica.share.share_partition_manager import ShareManager
 from headwater_broker.runtime.histogram import Histogram
 from headwater_broker.runtime.loop_lag import LagProbe
-from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
+from headwater_broker.telemetry.leader_end_offsets import LeaderEndOffsets
 from headwater_broker.telemetry.metrics import BrokerCollector
 from soak import checker, history
 from soak.faults import KINDS

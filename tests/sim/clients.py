@@ -82,13 +82,20 @@ class Client:
         """The work of this client."""
         raise NotImplementedError
 
-    async def ask(self, host: str, request: Message, reply: type[R], version: int) -> R:
+    async def ask(
+        self,
+        host: str,
+        request: Message,
+        reply: type[R],
+        version: int,
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> R:
         """Send a request. Raises OSError, TimeoutError, and drops the connection then."""
         try:
             connection = self._connections.get(host)
             if connection is None or not connection.is_open:
                 connection = await self.connect(host)
-            return await connection.call(request, reply, version=version, timeout_s=CALL_TIMEOUT_S)
+            return await connection.call(request, reply, version=version, timeout_s=timeout_s)
         except LOST:
             self._connections.pop(host, None)
             raise

@@ -15,7 +15,7 @@ from headwater.wire.apis import k08_offset_commit as k08
 from headwater.wire.apis import k09_offset_fetch as k09
 from headwater.wire.apis import k68_consumer_group_heartbeat as k68
 from headwater.wire.schema import Message
-from sim.clients import LOST, RETRIED, Client, R
+from sim.clients import CALL_TIMEOUT_S, LOST, RETRIED, R
 from sim.group_ledger import Owned, check_offset
 from sim.invariants import ViolationError
 from sim.plan import GROUPED
@@ -87,10 +87,14 @@ class GroupMember(CoordinatorClient):
                 self.ledger.count("died")
                 self.world.note(f"{self.told} dies")
                 self._lose_all()
+                self._dies()
             else:
                 self._lose_all()
                 await self._leave()
             await asyncio.sleep(random.uniform(*DEAD_S))
+
+    def _dies(self) -> None:
+        """What a dead member's successor does not know of it."""
 
     @property
     def _now(self) -> float:
@@ -214,11 +218,17 @@ class GroupMember(CoordinatorClient):
 
     # -- offsets
 
+    @property
+    def _reader(self) -> tuple[str | None, int]:
+        """Who asks for committed offsets."""
+        return self._member_id, self.epoch
+
     async def load(self, partition: Owned) -> None:
         """Read the committed offset. Raises ViolationError when it is not the last one."""
         topic = k09.OffsetFetchRequestTopics(name=self.topic, partition_indexes=(partition[1],))
+        member_id, epoch = self._reader
         group = k09.OffsetFetchRequestGroup(
-            group_id=GROUP_ID, member_id=self._member_id, member_epoch=self.epoch, topics=(topic,)
+            group_id=GROUP_ID, member_id=member_id, member_epoch=epoch, topics=(topic,)
         )
         request = k09.OffsetFetchRequest(groups=(group,), require_stable=True)
         known = self.ledger.known(partition)
@@ -268,7 +278,9 @@ class GroupMember(CoordinatorClient):
 
     # -- calls
 
-    async def _once(self, request: Message, reply: type[R], version: int) -> R | None:
+    async def _once(
+        self, request: Message, reply: type[R], version: int, timeout_s: float = CALL_TIMEOUT_S
+    ) -> R | None:
         """Ask the coordinator once; None without an answer that counts."""
         key = (GROUP, GROUP_ID)
         host = self._coordinators.get(key) or await self.find_coordinator(key)
@@ -276,7 +288,7 @@ class GroupMember(CoordinatorClient):
             await self.pause()
             return None
         try:
-            found = await self.ask(host, request, reply, version)
+            found = await self.ask(host, request, reply, version, timeout_s)
         except LOST:
             self._coordinators.pop(key, None)
             return None
@@ -293,16 +305,8 @@ def _code_of(reply: Message) -> ErrorCode:
     if isinstance(reply, k09.OffsetFetchResponse):
         row = reply.groups[0]
         return ErrorCode(row.error_code or row.topics[0].partitions[0].error_code)
-    assert isinstance(reply, k68.ConsumerGroupHeartbeatResponse)
-    return ErrorCode(reply.error_code)
-
-
-def group_members(world: World) -> list[Client]:
-    """The members of the plan; the first of them has an instance id."""
-    return [
-        GroupMember(world, number, f"instance-{number}" if number == 0 else None)
-        for number in range(world.plan.members)
-    ]
+    code: int = getattr(reply, "error_code")  # noqa: B009 - of each reply but those
+    return ErrorCode(code)
 
 
 def unsettled(world: World) -> str:

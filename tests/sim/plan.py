@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from random import Random
 
+from headwater.client.core.assignors import ASSIGNORS
+
 KINDS = (
     "kill",
     "kill_at_event",
@@ -72,7 +74,10 @@ GROUP_PROPERTIES = {
     "group.consumer.session.timeout.ms": str(SESSION_MS),
     "group.consumer.min.heartbeat.interval.ms": "300",
     "group.consumer.heartbeat.interval.ms": "500",
+    "group.min.session.timeout.ms": "1000",
+    "group.initial.rebalance.delay.ms": "500",
 }
+GROUP_KINDS = ("consumer", "classic", "share")
 
 SHARED = "shared"
 """The topic of the share group."""
@@ -137,6 +142,9 @@ class Plan:
     """Spark queries that write epochs (`sim.spark_queries`)."""
     members: int = 0
     """Members of a consumer group (`sim.consumer_members`)."""
+    assignor: str = ""
+    """With one of the SDK's assignors the group has the classic protocol
+    (`sim.classic_members`)."""
     share_members: int = 0
     """Members of a share group (`sim.share_members`)."""
     session_s: float = SESSION_MS / 1000
@@ -193,8 +201,10 @@ def make_plan(random: Random) -> Plan:
 
 
 def plan_of(seed: int, kind: str) -> Plan:
-    """The plan of a world with nothing but one group, `consumer` or `share`: many of them are as
-    quick as one with everything."""
+    """The plan of a world with nothing but one group, of one of GROUP_KINDS: many of them are as
+    quick as one with everything. `groups`: of each kind in turn."""
+    if kind == "groups":
+        kind = GROUP_KINDS[seed % len(GROUP_KINDS)]
     random = Random(f"{kind} {seed}")
     drawn = make_plan(random)
     kept = {f.name: getattr(drawn, f.name) for f in fields(Plan) if f.name in _OF_ANY_WORLD}
@@ -202,7 +212,9 @@ def plan_of(seed: int, kind: str) -> Plan:
     folders = drawn.properties.get("log.dirs")
     if folders is not None:
         plan.properties["log.dirs"] = folders
-    (group if kind == "consumer" else share)(plan, random.randint(2, 5))
+    (share if kind == "share" else group)(plan, random.randint(2, 5))
+    if kind == "classic":
+        plan.assignor = random.choice(sorted(ASSIGNORS))
     return plan
 
 

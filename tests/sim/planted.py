@@ -46,6 +46,7 @@ class Planted:
     transactional_producers: int = 0
     queries: int = 0
     members: int = 0
+    assignor: str = ""
     share_members: int = 0
     kind: type[World] = World
     topics: dict[str, int] | None = None
@@ -78,6 +79,7 @@ class Planted:
             write_epochs(plan, self.queries)
         if self.members:
             group(plan, self.members)
+            plan.assignor = self.assignor
         if self.share_members:
             share(plan, self.share_members)
         return plan

@@ -6,6 +6,15 @@ from typing import Any
 
 import pytest
 
+from headwater.client.core.assignors import (
+    ASSIGNORS,
+    Assignment,
+    Assignor,
+    Counts,
+    Members,
+    assign_range,
+    assign_sticky,
+)
 from headwater_broker.coordinator.group.consumer.commits import EpochChecks
 from headwater_broker.coordinator.group.consumer.group import ConsumerGroup
 from headwater_broker.coordinator.group.consumer.groups import ConsumerGroups
@@ -35,7 +44,39 @@ def take_any_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EpochChecks, "check_commit", all_may)
 
 
+def assign_what_is_not_revoked(patch: pytest.MonkeyPatch) -> None:
+    """A cooperative assignor gives a partition away before its owner has given it up (KIP-429)."""
+    name = "cooperative-sticky"
+    patch.setitem(ASSIGNORS, name, Assignor(name, assign_sticky, is_cooperative=True))
+
+
+def assign_all_but_one(patch: pytest.MonkeyPatch) -> None:
+    """An assignor forgets a partition."""
+
+    def assign(members: Members, counts: Counts) -> Assignment:
+        return assign_range(members, {topic: count - 1 for topic, count in counts.items()})
+
+    patch.setitem(ASSIGNORS, "range", Assignor("range", assign))
+
+
 PLANTED_GROUPS = (
+    Planted(
+        "assign what is not revoked",
+        assign_what_is_not_revoked,
+        frozenset({"NoPartitionIsOwnedTwice"}),
+        {"slow": 1.0},
+        members=4,
+        assignor="cooperative-sticky",
+        first_seed=6,
+    ),
+    Planted(
+        "assign all but one",
+        assign_all_but_one,
+        FORGOTTEN,
+        {"slow": 1.0},
+        members=2,
+        assignor="range",
+    ),
     Planted(
         "give what is held",
         give_what_is_held,

@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 
+from sim.plan import plan_of
 from sim.world import run
 
 SEEDS = range(3)
@@ -41,6 +42,19 @@ def test_all_invariants_hold(seed: int) -> None:
     outcome = run(seed)
     assert outcome.violation is None, f"`python -m sim --seed {seed}` prints the log"
     assert outcome.acked > 10
+
+
+@pytest.mark.parametrize(
+    ("seed", "assignor"),
+    [(23, "cooperative-sticky"), long_case(9, "roundrobin"), long_case(34, "range"),
+     long_case(13, "sticky")],
+)  # fmt: skip
+def test_a_classic_group_has_each_partition_once(seed: int, assignor: str) -> None:
+    plan = plan_of(seed, "classic")
+    assert plan.assignor == assignor
+    outcome = run(seed, plan=plan)
+    assert outcome.violation is None, f"`make sim SEED={seed} ARGS='--only classic'` tells"
+    assert min(outcome.groups[what] for what in ("joined", "taken", "committed")) > 2
 
 
 def test_what_an_admin_began_is_finished_whoever_dies() -> None:

@@ -23,9 +23,10 @@ from headwater_broker.metadata import znodes
 from headwater_broker.replica.partition import Partition
 from sim.admin import Admin, unfinished
 from sim.broker import Broker
+from sim.classic_members import group_members
 from sim.clients import Client, Consumer, Creator, IdempotentProducer, Producer
 from sim.collection import collect
-from sim.consumer_members import group_members, unsettled
+from sim.consumer_members import unsettled
 from sim.control import ControlPlane
 from sim.epoch_ledger import EpochLedger
 from sim.epoch_rules import EPOCHAL

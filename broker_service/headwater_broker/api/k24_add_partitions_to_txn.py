@@ -38,7 +38,7 @@ NO_TOPIC_ID = UUID(int=0)
 Codes = Mapping[Partition, ErrorCode]
 
 
-@handles(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse)
+@handles(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, begins_at_once=True)
 async def add_partitions_to_txn(
     ctx: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
@@ -50,13 +50,18 @@ async def add_partitions_to_txn(
         require_on_cluster(ctx, Operation.CLUSTER_ACTION)
     except KafkaError as error:
         return AddPartitionsToTxnResponse(error_code=error.code)
-    answers = await asyncio.gather(*(_of_broker(ctx, row) for row in request.transactions))
+    asked = request.transactions
+    answers = (
+        [await _of_broker(ctx, asked[0])]
+        if len(asked) == 1
+        else await asyncio.gather(*(_of_broker(ctx, row) for row in asked))
+    )
     return AddPartitionsToTxnResponse(
         results_by_transaction=tuple(
             AddPartitionsToTxnResult(
                 transactional_id=row.transactional_id, topic_results=_rows(codes)
             )
-            for row, codes in zip(request.transactions, answers, strict=True)
+            for row, codes in zip(asked, answers, strict=True)
         )
     )
 

@@ -18,7 +18,7 @@ from headwater_broker.coordinator.transaction.service import check_transactional
 from headwater_broker.coordinator.transaction.transaction import ProducerIdentity
 
 
-@handles(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse)
+@handles(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, begins_at_once=True)
 async def add_offsets_to_txn(
     ctx: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from headwater.ports.network import Connect
 from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.replica.replica_manager import ReplicaManager
-from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
+from headwater_broker.telemetry.leader_end_offsets import LeaderEndOffsets
 
 TopicPartition = tuple[str, int]
 LEADER_TIMEOUT_S = 5.0

@@ -54,7 +54,7 @@ from headwater_broker.replica.replication_config import ReplicationConfig
 from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
 from headwater_broker.security.failure_delays import FailureDelays
 from headwater_broker.security.standard_authorizer import StandardAuthorizer
-from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
+from headwater_broker.telemetry.leader_end_offsets import LeaderEndOffsets
 from headwater_broker.telemetry.metrics import BrokerCollector, MetricsText
 from headwater_broker.telemetry.status_document import StatusDocument
 from headwater_broker.telemetry.status_page import StatusPageContext, StatusPages

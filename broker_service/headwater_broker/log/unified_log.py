@@ -259,10 +259,10 @@ class UnifiedLog(LocalLog):
             end += 1
         if leader_epoch != self.epochs.latest:
             self.assign_epoch_start(leader_epoch, base)
-        self._append(view, size, end - 1, read_built_marker(view, 0)[0], now_ms)
+        built = [read_built_marker(view, at) for at in range(0, size, MARKER_BYTES)]
+        self._append(view, size, end - 1, built[0][0], now_ms)
         producers = self.producers
-        for offset, at in enumerate(range(0, size, MARKER_BYTES), base):
-            timestamp, pid, epoch, is_commit, coordinator_epoch = read_built_marker(view, at)
+        for offset, (timestamp, pid, epoch, is_commit, coordinator_epoch) in enumerate(built, base):
             marker = Marker(is_commit, coordinator_epoch)
             ended = producers.apply_marker(pid, epoch, marker, offset, timestamp)
             if ended is not None and ended.is_aborted:

@@ -7,12 +7,10 @@ import errno
 import logging
 import os
 import socket
-from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
-from headwater.config.connection_overrides import connection_overrides
 from headwater.config.keys import Values
 from headwater.config.quota_precedence import CONNECTION_RATE
 from headwater.errors import UsageError
@@ -28,7 +26,12 @@ from headwater_broker.network.connection_ports import (
     GatedConnection,
     ServedRequests,
 )
-from headwater_broker.network.connection_rates import ConnectionRates
+from headwater_broker.network.connection_quotas import (
+    UNLIMITED,
+    ConnectionQuotas,
+    ConnectionRates,
+)
+from headwater_broker.network.idle_connections import IdleConnections
 from headwater_broker.network.turn_budget import TurnBudget
 from headwater_broker.network.unauthenticated import UnauthenticatedConnections
 from headwater_broker.network.wrong_protocol import WrongProtocolHints
@@ -46,13 +49,6 @@ SYSTEM_BUFFER = -1
 """socket.*.buffer.bytes: the system chooses, and adapts, the buffers of connections."""
 ACCEPTS_PER_TURN = 32
 """asyncio accepts in one turn of its loop as many connections as it thinks the backlog holds."""
-SWEEPS_PER_IDLE_TIME = 10
-"""Idle sweeps within connections.max.idle.ms."""
-SWEEP_MIN_S = 0.01
-SWEEP_MAX_S = 10.0
-NEVER_S = 2**62
-UNLIMITED = 2**31 - 1
-"""Default of the limits of connections."""
 
 logger = logging.getLogger(__name__)
 
@@ -117,26 +113,20 @@ class Listener:
             (socket.SO_SNDBUF, send_buffer_bytes),
             (socket.SO_RCVBUF, receive_buffer_bytes),
         )
-        self._connections_max = connections_max
-        self._per_host_max = connections_per_host_max
-        self._overrides = connections_of_host or {}
         quotas = services.quotas
-        self._rates = ConnectionRates(
+        rates = ConnectionRates(
             services.clock, quotas.windows, connections_per_s, quotas.connection_rate
         )
-        idle_s = idle_ms / 1000 if idle_ms >= 0 else NEVER_S
-        self.sweep_interval_s = min(max(idle_s / SWEEPS_PER_IDLE_TIME, SWEEP_MIN_S), SWEEP_MAX_S)
-        self.idle_sweeps = max(int(idle_s / self.sweep_interval_s), 1)
-        """A connection is closed when it is idle for more sweeps than these."""
+        self._quotas = ConnectionQuotas(
+            rates, connections_max, connections_per_host_max, connections_of_host or {}
+        )
+        self.idle = IdleConnections(idle_ms)
         self._connections = OrderedSet[AcceptedConnection]()
         self._closing = OrderedSet[AcceptedConnection]()
         """Closed for the sake of max.connections, and not gone yet."""
         self._accept_queue = AcceptQueue(
             loop, self._has_place, lambda: make_connection(self), waiting_max
         )
-        self._unsent: dict[AcceptedConnection, int] = {}
-        """Bytes that were not sent at the last sweep, where there were any."""
-        self._hosts: Counter[str] = Counter()
         self._tasks = OrderedSet[asyncio.Task[None]]()
         self._server: asyncio.Server | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -153,7 +143,7 @@ class Listener:
 
     def connections_from(self, host: str) -> int:
         """How many connections are open from this address."""
-        return self._hosts[host]
+        return self._quotas.hosts[host]
 
     def limit_connections(self, values: Values) -> None:
         """Set the limits of connections while the listener runs, as in Kafka.
@@ -161,16 +151,13 @@ class Listener:
         The idlest connections are closed until max.connections holds. The limits of one address are
         for new connections only.
         """
-        self._connections_max = values.integer("max.connections")
-        self._per_host_max = values.integer("max.connections.per.ip")
-        self._overrides = connection_overrides(values.strings("max.connections.per.ip.overrides"))
-        self._rates.limit = values.integer("max.connection.creation.rate")
+        self._quotas.configure(values)
         open_now = self.services.meters.connections - len(self._closing)
-        self._close_idlest(open_now - self._connections_max)
+        self._close_idlest(open_now - self._quotas.connections_max)
         self._accept_queue.serve_waiting()
 
     def _has_place(self) -> bool:
-        return self.services.meters.connections < self._connections_max
+        return self.services.meters.connections < self._quotas.connections_max
 
     def _close_idlest(self, excess: int) -> None:
         if excess <= 0:
@@ -180,7 +167,7 @@ class Listener:
         logger.info("max.connections was lowered: closing the %d idlest connections", excess)
         for connection in candidates[:excess]:
             self._closing.add(connection)
-            connection.close(f"more than {self._connections_max} connections (max.connections)")
+            connection.close(self._quotas.too_many)
 
     def _protocol(self) -> asyncio.BaseProtocol:
         if self.unauthenticated is not None:
@@ -188,7 +175,7 @@ class Listener:
         return self._next_protocol()
 
     def _next_protocol(self) -> asyncio.BaseProtocol:
-        if self._connections_max >= UNLIMITED:
+        if self._quotas.connections_max >= UNLIMITED:
             return self._make_connection(self)
         return QueuedConnection(self._accept_queue)
 
@@ -280,27 +267,23 @@ class Listener:
         """Count a new connection; the reason to refuse it, or an empty text."""
         host = connection.session.host
         self._connections.add(connection)
-        self._hosts[host] += 1
         meters = self.services.meters
         meters.connections += 1
         meters.connections_total += 1
-        if meters.connections > self._connections_max:
-            return f"more than {self._connections_max} connections (max.connections)"
-        most = self._overrides.get(host, self._per_host_max)
-        if self._hosts[host] > most:
-            return f"more than {most} connections of {host} (max.connections.per.ip)"
+        if refused := self._quotas.added(host, meters.connections):
+            return refused
         self._pace(connection)
         return ""
 
     def _pace(self, connection: AcceptedConnection) -> None:
         """Delay connections that come too fast; those of one address are closed then (KIP-612)."""
         host, throttled = connection.session.host, self.services.quotas.throttled
-        if delay_ms := self._rates.host_delay_ms(host):
+        if delay_ms := self._quotas.rates.host_delay_ms(host):
             throttled[CONNECTION_RATE] += 1
             self._mute_new(connection, delay_ms)
             reason = f"connections of {host} come faster than its {CONNECTION_RATE} allows"
             self.loop.call_later(delay_ms / 1000, connection.close, reason)
-        elif delay_ms := self._rates.delay_ms():
+        elif delay_ms := self._quotas.rates.delay_ms():
             throttled["max.connection.creation.rate"] += 1
             self._mute_new(connection, delay_ms)
 
@@ -316,12 +299,9 @@ class Listener:
         self._connections.discard(connection)
         self.authenticated(connection)
         self._closing.discard(connection)
-        self._unsent.pop(connection, None)
+        self.idle.forget(connection)
         self.services.meters.connections -= 1
-        host = connection.session.host
-        self._hosts[host] -= 1
-        if not self._hosts[host]:
-            del self._hosts[host]
+        self._quotas.removed(connection.session.host)
         self._accept_queue.serve_waiting()
 
     def spawn(
@@ -343,26 +323,10 @@ class Listener:
         """Close connections without traffic for connections.max.idle.ms; shrink quiet buffers."""
         self.tick += 1
         self._accept_queue.serve_waiting()  # another listener may have freed a place
-        for connection in list(self._connections):
-            self._note_reading(connection)
-            age = self.tick - connection.last_active_tick
-            if age > self.idle_sweeps and not connection.in_flight:
-                connection.close_idle()
-            elif age == 1 or age == 2:
-                connection.shrink_when_quiet()
-
-    def _note_reading(self, connection: AcceptedConnection) -> None:
-        """A client that has read some of its replies since the last sweep is not idle."""
-        unsent = connection.unsent_bytes
-        if unsent != self._unsent.get(connection, 0):
-            connection.last_active_tick = self.tick
-        if unsent:
-            self._unsent[connection] = unsent
-        else:
-            self._unsent.pop(connection, None)
+        self.idle.sweep(self.tick, list(self._connections))
 
     def _schedule_sweep(self) -> None:
-        self._sweep_timer = self.loop.call_later(self.sweep_interval_s, self._sweep_due)
+        self._sweep_timer = self.loop.call_later(self.idle.interval_s, self._sweep_due)
 
     def _sweep_due(self) -> None:
         self.sweep()

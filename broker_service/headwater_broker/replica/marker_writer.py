@@ -23,7 +23,7 @@ from headwater.records.control import ControlType, build_marker
 from headwater_broker.log.producer_state_manager import EPOCH_PER_TRANSACTION
 from headwater_broker.log.results import AppendOrigin
 from headwater_broker.replica.append_service import AppendService
-from headwater_broker.replica.partition import Partition
+from headwater_broker.replica.partition import ACKS_ALL, Partition
 from headwater_broker.replica.replica_manager import ReplicaManager
 from headwater_broker.runtime.first_step import Finished, first_step
 
@@ -178,12 +178,8 @@ class MarkerWriter:
                 await wait
 
     def _append_new(self, partition: Partition, markers: Sequence[TransactionMarker]) -> None:
-        self._appends.append(
-            partition,
-            self._batches(markers),
-            origin=AppendOrigin.MARKERS,
-            leader_epoch=partition.leader_epoch,
-        )
+        now_ms = self._clock.now_ms()
+        partition.append(_batches(markers, now_ms), ACKS_ALL, now_ms, AppendOrigin.MARKERS)
         appends = self._appends
         if not appends.lowest and not appends.has_any_waiting:
             return
@@ -209,19 +205,6 @@ class MarkerWriter:
         partition.log.high_watermark_moved(partition.high_watermark)
         for place in awaited:
             results[place][partition.topic, partition.partition] = ErrorCode.NONE
-
-    def _batches(self, markers: Sequence[TransactionMarker]) -> memoryview:
-        now_ms = self._clock.now_ms()
-        data = bytearray()
-        for marker in markers:
-            data += _marker_batch(
-                marker.commit,
-                marker.producer_id,
-                marker.producer_epoch,
-                marker.coordinator_epoch,
-                now_ms,
-            )
-        return memoryview(data)
 
     def _drop_waiting(self, partition: Partition, marker: TransactionMarker) -> None:
         """Batches of the ended transaction that wait for a verification must not follow its marker.
@@ -306,6 +289,19 @@ def _by_producer(rows: _Rows) -> list[_Rows]:
             groups.append([])
         groups[number].append(row)
     return groups
+
+
+def _batches(markers: Sequence[TransactionMarker], now_ms: int) -> memoryview:
+    data = bytearray()
+    for marker in markers:
+        data += _marker_batch(
+            marker.commit,
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            now_ms,
+        )
+    return memoryview(data)
 
 
 @lru_cache(maxsize=64)

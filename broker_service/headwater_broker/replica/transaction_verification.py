@@ -144,7 +144,8 @@ class _Question:
         self.failed = 0
         """Partitions that the answer does not allow."""
         self.partitions: dict[TopicPartition, UUID] = {}
-        self.answers: dict[TopicPartition, tuple[Partition, _Answer]] = {}
+        self.answers: dict[TopicPartition, tuple[Partition, _Answer | None]] = {}
+        """None: nobody has asked for this partition by itself."""
         self.coordinator_epoch = NO_EPOCH
         """The latest one that a marker of the producer has shown."""
 
@@ -177,7 +178,7 @@ class TransactionVerifier:
             question = self._questions[transaction] = _Question(handle)
         key = (partition.topic, partition.partition)
         known = question.answers.get(key)
-        if known is not None:
+        if known is not None and known[1] is not None:
             return known[1]
         if coordinator_epoch > question.coordinator_epoch:
             question.coordinator_epoch = coordinator_epoch
@@ -211,9 +212,11 @@ class TransactionVerifier:
         question.coordinator_epoch = coordinator_epoch
         for key, partition in partitions.items():
             question.partitions[key] = partition.topic_id
-            question.answers[key] = (partition, _Answer())
+            question.answers[key] = (partition, None)
         if self._begin(transaction, question):
             return not question.failed
+        for key, (partition, _) in question.answers.items():
+            question.answers[key] = (partition, _Answer())
         self._questions[transaction] = question
         return False
 
@@ -245,12 +248,13 @@ class TransactionVerifier:
         self.verifications_total += len(question.answers)
         for key, (partition, answer) in question.answers.items():
             code = codes.get(key, missing)
-            if code is ErrorCode.NONE:
-                answer.give(None)
-            else:
+            refusal = None
+            if code is not ErrorCode.NONE:
                 question.failed += 1
                 self.failures_total[code.name] += 1
-                answer.give(_error(transaction, partition, code))
+                refusal = _error(transaction, partition, code)
+            if answer is not None:
+                answer.give(refusal)
 
     async def close(self) -> None:
         """End the questions that are under way; they get no answer."""

@@ -23,7 +23,7 @@ from headwater_broker.telemetry import (
     transaction_metrics,
 )
 from headwater_broker.telemetry.consumer_lag import end_offsets, partitions_elsewhere
-from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
+from headwater_broker.telemetry.leader_end_offsets import LeaderEndOffsets
 from headwater_broker.telemetry.share_coordinator_metrics import share_coordinator_metrics
 from headwater_broker.telemetry.tiering import tier_metrics, tier_reports
 

@@ -104,6 +104,8 @@ class ConsumerEngine:
             self.coordinator.membership.stop()
         if self._outage_task is not None:
             self._outage_task.cancel()
+        if self._decoding.wait is not None:
+            await asyncio.to_thread(self._decoding.wait)
         await self.cluster.close()
 
     def _note_outages(self) -> set[str]:

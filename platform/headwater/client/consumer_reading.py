@@ -114,13 +114,18 @@ class ConsumerReading:
         log.info("subscription: %d partitions added, %d gone", len(added), gone)
 
     def _gather(self, read: Read, is_full: Callable[[], bool]) -> bool:
-        """Read from the partitions in turn; True if there were records."""
-        count = 0
+        """Read from the partitions in turn; True if there were records.
+
+        The fetcher is woken when there is room for another fetch, or nothing to read: each wake-up
+        has it wait for the lock that is held here.
+        """
+        count, has_room = 0, False
         state = self._state
         with state.condition:
             for entry in [state.partitions[tp] for tp in state.order]:
                 if entry.is_paused:
                     continue
+                buffered = entry.buffered_bytes
                 try:
                     while not is_full() and entry.has_data:
                         count += read(entry)
@@ -128,6 +133,8 @@ class ConsumerReading:
                     if not count:
                         raise
                     break  # the records before it are returned; the next poll meets it again
+                finally:
+                    has_room |= entry.buffered_bytes != buffered
                 if entry.error is not None and not count and not entry.has_data:
                     error, entry.error = entry.error, None
                     raise error
@@ -137,5 +144,6 @@ class ConsumerReading:
                 # The next poll begins with another partition, so that each has its turn.
                 state.order = [*state.order[1:], state.order[0]]
         self.records_consumed += count
-        self._wake_fetcher()
+        if has_room or not count:
+            self._wake_fetcher()
         return count > 0

@@ -13,6 +13,8 @@ from headwater.client.errors import ClosedError, IllegalStateError, KafkaTimeout
 
 T = TypeVar("T")
 STOP_TIMEOUT_S = 5.0
+LAST_TURNS_MAX = 100
+"""Turns of the loop that cancelled tasks have for their ends."""
 
 
 class LoopThread:
@@ -21,6 +23,9 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
         self._process = os.getpid()
+        self._lock = threading.Lock()
+        """Guards `_is_ending`: no coroutine is handed to a loop that will not run it."""
+        self._is_ending = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -34,11 +39,31 @@ class LoopThread:
         try:
             self.loop.run_forever()
         finally:
-            for task in asyncio.all_tasks(self.loop):
-                task.cancel()
+            with self._lock:
+                self._is_ending = True
+            self._end_tasks()
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
-            self.loop.run_until_complete(asyncio.sleep(0))
             self.loop.close()
+
+    def _end_tasks(self) -> None:
+        """Cancel every task, also those that callbacks and cancelled tasks begin meanwhile."""
+        cancelled: set[asyncio.Task[Any]] = set()
+        for _ in range(LAST_TURNS_MAX):
+            self.loop.run_until_complete(asyncio.sleep(0))
+            tasks = asyncio.all_tasks(self.loop)
+            if not tasks:
+                return
+            for task in tasks - cancelled:
+                task.cancel()
+            cancelled |= tasks
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Run `work` on the loop. Raises ClosedError after `stop`."""
+        with self._lock:
+            if not self._is_ending and self._thread.is_alive():
+                return asyncio.run_coroutine_threadsafe(work, self.loop)
+        work.close()
+        raise ClosedError("the client is closed")
 
     def call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Run `work` on the loop and wait for its result.
@@ -52,13 +77,10 @@ class LoopThread:
         except IllegalStateError:
             work.close()
             raise
-        if self.loop.is_closed() or not self._thread.is_alive():
-            work.close()
-            raise ClosedError("the client is closed")
         if self.is_current:
             work.close()
             raise IllegalStateError("a callback on the client's own thread cannot wait for it")
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        future = self._submit(work)
         try:
             return future.result(timeout_s)
         except concurrent.futures.TimeoutError:
@@ -77,8 +99,8 @@ class LoopThread:
         self.loop.call_soon_threadsafe(callback)
 
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run `work` on the loop, without waiting for it."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
+        """Run `work` on the loop, without waiting for it. Raises ClosedError after `stop`."""
+        return self._submit(work)
 
     def deliver(self, callback: Callable[[], object]) -> None:
         """Call `callback`: the threads that wait use conditions, which any thread may notify."""
@@ -89,10 +111,7 @@ class LoopThread:
 
         Raises ClosedError after `stop`.
         """
-        if self.loop.is_closed() or not self._thread.is_alive():
-            work.close()
-            raise ClosedError("the client is closed")
-        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
+        return asyncio.wrap_future(self._submit(work))
 
     def stop(self) -> None:
         """Stop the loop and end the thread. A second call does nothing."""

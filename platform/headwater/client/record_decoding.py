@@ -13,26 +13,34 @@ RECORDS_BEFORE = 2_000
 load."""
 
 
-def _on_a_thread(work: Callable[[], None]) -> None:
+Wait = Callable[[], None]
+"""Blocks until what was started has ended."""
+
+
+def _on_a_thread(work: Callable[[], None]) -> Wait:
     """The caller's own thread may be that of an event loop."""
-    threading.Thread(target=work, name="headwater-decoder").start()
+    thread = threading.Thread(target=work, name="headwater-decoder")
+    thread.start()
+    return thread.join
 
 
 class RecordDecoding:
     """Decodes the batches of one consumer; a `ColumnsDecoder`."""
 
-    def __init__(self, start: Callable[[Callable[[], None]], None] = _on_a_thread) -> None:
+    def __init__(self, start: Callable[[Callable[[], None]], Wait] = _on_a_thread) -> None:
         """`start` runs what takes long, beside the caller."""
         self._start = start
         self._decode: ColumnsDecoder = decode_columns
         self._left = RECORDS_BEFORE
+        self.wait: Wait | None = None
+        """Blocks until what was started has ended; None while nothing was."""
 
     def __call__(self, data: bytes, header: BatchHeader, start_offset: int) -> RecordColumns:
         """See `headwater.records.record.decode_columns`."""
         if self._left > 0:
             self._left -= header.record_count
             if self._left <= 0:
-                self._start(self.load)
+                self.wait = self._start(self.load)
         return self._decode(data, header, start_offset)
 
     def load(self) -> None:

@@ -117,7 +117,7 @@ def columns_by_numpy(data: bytes, header: BatchHeader) -> RecordColumns:
     headers_at = values_at + np.maximum(value_sizes, 0)
     with_headers = np.flatnonzero(cells[headers_at])
     behind = headers_at + 1
-    headers: list[list[tuple[str, bytes | None]]] = [[] for _ in range(count)]
+    headers: list[list[tuple[str, bytes | None]]] = [rows.EMPTY_HEADERS] * count
     for row in with_headers.tolist():
         headers[row], behind[row] = rows.read_headers(data, int(headers_at[row]))
     if (behind != ends).any() or places.max() >= PLACE_MAX:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import compress, repeat
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.records.batch import (
@@ -35,6 +35,24 @@ RECORD_BYTES_MIN = 7
 """The size of the smallest record, seven one-byte fields. It bounds the count in a batch header."""
 
 NO_HEADERS: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class SharedHeaders(list[tuple[str, bytes | None]]):
+    """An empty list that stays empty: all records without headers have the same one.
+
+    A list of its own for each would be a third of what the cyclic garbage collector goes through
+    while records are consumed.
+    """
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise TypeError("the headers of a record without any are shared: copy them with list(...)")
+
+    append = extend = insert = __iadd__ = __setitem__ = _refuse
+
+
+EMPTY_HEADERS = SharedHeaders()
 
 
 class Record(NamedTuple):
@@ -129,7 +147,7 @@ def decode_columns(  # noqa: C901 - varints are read in place: a call per field 
     """
     count = _checked_count(data, header)
     keys: list[bytes | None] = [None] * count
-    headers: list[list[tuple[str, bytes | None]]] = [[] for _ in range(count)]
+    headers: list[list[tuple[str, bytes | None]]] = [EMPTY_HEADERS] * count
     values: list[bytes | None] = []
     deltas, places, at = list[int](), list[int](), 0
     for row in range(count):

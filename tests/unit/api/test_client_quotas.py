@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.testing.clocks import ManualClock
-from headwater_broker.network.connection_rates import ConnectionRates
+from headwater_broker.network.connection_quotas import ConnectionRates
 from headwater_broker.quota.client_quotas import ClientQuotas, QuotaLimit
 from headwater_broker.quota.rate import Windows
 

@@ -12,7 +12,7 @@ import pytest
 from headwater import Admin
 from headwater.cli.reassign.progress import Pacing
 from headwater_broker.runtime.loop_lag import LagProbe
-from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
+from headwater_broker.telemetry.leader_end_offsets import LeaderEndOffsets
 from headwater_broker.telemetry.metrics import BrokerCollector
 from unit.cli.test_admin_commands import WRITTEN, answer, c, fill, rate, read, run
 from whole_cluster import ServedCluster

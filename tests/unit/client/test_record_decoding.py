@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from headwater.client.record_decoding import RECORDS_BEFORE, RecordDecoding
@@ -27,11 +28,28 @@ def test_what_is_read_is_the_same_before_and_after_numpy_is_loaded() -> None:
 
 
 def test_numpy_is_loaded_once_and_only_for_many_records() -> None:
-    loads: list[Callable[[], None]] = []
+    story: list[str] = []
     payload, header = batch(RECORDS_BEFORE // 2)
-    decoding = RecordDecoding(loads.append)
+
+    def start(work: Callable[[], None]) -> Callable[[], None]:
+        story.append("started")
+        work()
+        return lambda: story.append("waited")
+
+    decoding = RecordDecoding(start)
     decoding(payload, header, 0)
-    assert loads == []
+    assert (story, decoding.wait) == ([], None)
     for _ in range(3):
         decoding(payload, header, 0)
-    assert loads == [decoding.load]
+    assert decoding.wait is not None
+    decoding.wait()
+    assert story == ["started", "waited"]
+
+
+def test_the_thread_that_loads_numpy_ends() -> None:
+    payload, header = batch(RECORDS_BEFORE)
+    decoding = RecordDecoding()
+    decoding(payload, header, 0)
+    assert decoding.wait is not None
+    decoding.wait()
+    assert "headwater-decoder" not in {thread.name for thread in threading.enumerate()}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,3 +76,20 @@ def test_a_size_of_many_bytes_is_left_to_the_loop() -> None:
     endless = encode_varint(-(2**62)) + payload[1:]
     with pytest.raises(ValueError, match="record of"):
         record_columns.decode_columns(endless, header)
+
+
+def test_the_headers_of_records_without_any_are_one_list_that_stays_empty() -> None:
+    payload, header = payload_of([(0, None, b"v", [])])
+    for decode in (record.decode_columns, record_columns.decode_columns):
+        (first, *others) = decode(payload, header, 0)[4]
+        assert first == [] and all(one is first for one in others)
+        for change in (
+            lambda rows: rows.append(("h", b"1")),
+            lambda rows: rows.extend([("h", b"1")]),
+            lambda rows: rows.insert(0, ("h", b"1")),
+            lambda rows: rows.__iadd__([("h", b"1")]),
+            lambda rows: rows.__setitem__(slice(0, 0), [("h", b"1")]),
+        ):
+            with pytest.raises(TypeError, match="are shared: copy them"):
+                change(first)
+        assert pickle.loads(pickle.dumps(first)) == copy.deepcopy(first) == first == []

@@ -11,7 +11,7 @@ from headwater_broker.coordinator.common.reply import Reply
 from headwater_broker.coordinator.common.runtime import CoordinatorRuntime
 from headwater_broker.coordinator.common.shard import Producer
 from unit.coordinator.memory_log import MemoryLog
-from unit.coordinator.test_runtime import Sums, add, add_within, loaded, play, total
+from unit.coordinator.test_runtime import Sums, add, add_within, code_of, loaded, play, total
 
 Runtime = CoordinatorRuntime[Sums]
 E = ErrorCode
@@ -53,6 +53,19 @@ def test_a_decision_of_a_producer_waits_for_its_marker() -> None:
         assert runtime.shards[0].pending == {5: [3]}
         await runtime.end_transaction(0, 5, 0, 0, commit=True)
         assert await runtime.run(0, total) == 3
+
+    play(story)
+
+
+def test_a_marker_of_unknown_outcome_loads_the_shard_again() -> None:
+    async def story(runtime: Runtime, log: MemoryLog) -> None:
+        log.is_lone = True
+        await runtime.run(0, add_within(Producer(5, 0), b"3"))
+        shard = runtime.shards[0]
+        log.failure = KafkaError(E.KAFKA_STORAGE_ERROR, "the disk")
+        assert await code_of(runtime.end_transaction(0, 5, 0, 0, commit=True)) is E.NOT_COORDINATOR
+        await loaded(runtime)
+        assert runtime.shards != [shard]
 
     play(story)
 

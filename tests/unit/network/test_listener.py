@@ -251,7 +251,7 @@ def test_idle_connections_are_closed_but_not_those_that_wait(tmp_path: Path) -> 
                 await open_connection("127.0.0.1", broker.port) for _ in range(3)
             ]
             parked = await parked_fetch(broker, waiting)
-            for _ in range(broker.listener.idle_sweeps + 1):
+            for _ in range(broker.listener.idle.sweeps + 1):
                 assert not await closed(active)
                 broker.listener.sweep()
             assert await closed(idle)
@@ -289,7 +289,7 @@ def test_no_connection_is_too_idle_where_the_limit_is_off(tmp_path: Path) -> Non
             assert not await closed(idle)
             idle.close()
         async with SoloBroker(tmp_path, connections_max_idle_ms="0") as broker:
-            assert broker.listener.sweep_interval_s > 0, "no sweep without a pause"
+            assert broker.listener.idle.interval_s > 0, "no sweep without a pause"
 
     asyncio.run(run())
 
@@ -299,12 +299,12 @@ def test_a_parked_reply_that_came_late_leaves_time_to_ask_again(tmp_path: Path) 
         broker.create_topic("t")
         waiting = await open_connection("127.0.0.1", broker.port)
         parked = await parked_fetch(broker, waiting)
-        for _ in range(broker.listener.idle_sweeps + 1):
+        for _ in range(broker.listener.idle.sweeps + 1):
             assert not await closed(c)
             broker.listener.sweep()
         await produce(c, "t", batch())
         await parked
-        for _ in range(broker.listener.idle_sweeps):
+        for _ in range(broker.listener.idle.sweeps):
             assert not await closed(c)
             broker.listener.sweep()
         assert waiting.is_open
@@ -348,7 +348,7 @@ def test_a_slow_reader_is_not_idle(tmp_path: Path) -> None:
                 left -= len(await reader.readexactly(min(left, 1 << 14)))
             broker.listener.sweep()
             sweeps += 1
-        assert sweeps > 2 * broker.listener.idle_sweeps
+        assert sweeps > 2 * broker.listener.idle.sweeps
         assert len(await reader.readexactly(left)) == left
         writer.close()
 
@@ -363,7 +363,7 @@ def test_a_reader_that_stands_still_is_idle(tmp_path: Path) -> None:
             assert not await closed(c)
             broker.listener.sweep()
             sweeps += 1
-        assert sweeps > broker.listener.idle_sweeps
+        assert sweeps > broker.listener.idle.sweeps
         writer.close()
 
     serve(tmp_path, scenario, **SLOW)

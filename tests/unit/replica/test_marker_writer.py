@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.topic_names import OFFSETS_TOPIC
-from headwater_broker.log.results import AppendOrigin
+from headwater_broker.log.results import AppendOrigin, AppendResult
 from headwater_broker.replica.append_service import AppendService
 from headwater_broker.replica.marker_writer import MarkerWriter, TransactionMarker
+from headwater_broker.replica.partition import Partition
 from solo_broker import SoloBroker
 from unit.log.harness import batch
 
@@ -93,13 +95,13 @@ def test_markers_of_a_call_are_one_append_per_partition(
             b.begin(pid)
             b.begin(pid, topic="u")
         appended: list[tuple[str, int]] = []
-        real = AppendService.append
+        real = Partition.append
 
-        def counted(self: AppendService, partition, data, **more):  # type: ignore[no-untyped-def]
-            appended.append((partition.topic, len(data) // 78))
-            return real(self, partition, data, **more)
+        def counted(self: Partition, data: memoryview, *more: Any) -> AppendResult:
+            appended.append((self.topic, len(data) // 78))
+            return real(self, data, *more)
 
-        monkeypatch.setattr(AppendService, "append", counted)
+        monkeypatch.setattr(Partition, "append", counted)
         found = await b.writer.write([marker(pid, ("t", 0), ("u", 0)) for pid in range(20)])
         assert found == [{("t", 0): ErrorCode.NONE, ("u", 0): ErrorCode.NONE}] * 20
         assert appended == [("t", 20), ("u", 20)]

@@ -18,7 +18,7 @@ from headwater.wire.control import BrokerEndpoint, LiveBroker, PartitionState
 from headwater.wire.headers import ResponseHeader
 from headwater.wire.schema import decode, encode
 from headwater_broker.metadata.cache import MetadataCache
-from headwater_broker.telemetry.end_offsets import (
+from headwater_broker.telemetry.leader_end_offsets import (
     PARTITIONS_PER_REQUEST,
     VERSION,
     LeaderEndOffsets,

@@ -201,7 +201,8 @@ class TransactionalProduce:
     def _usual_batches(self, view: memoryview, frame: ProduceFrame) -> _UsualBatches | None:
         """The batches of a request that has nothing but the next batches of one transaction."""
         services, allows = self._peer.services, self._peer.session.allows
-        hosted, has_waiting = services.replicas.partitions, services.appends.has_waiting
+        hosted, appends = services.replicas.partitions, services.appends
+        has_waiting = appends.has_any_waiting
         usual: _UsualBatches | None = None
         for field, key, entries in frame[3]:
             name = services.replicas.topic_ids.get(key, "") if isinstance(key, bytes) else key
@@ -224,7 +225,7 @@ class TransactionalProduce:
                 if (
                     (producer_id, epoch) != usual.producer
                     or producer_id == NO_PRODUCER_ID
-                    or has_waiting(partition, producer_id)
+                    or (has_waiting and appends.has_waiting(partition, producer_id))
                 ):
                     return None
                 entry = partition.log.producers.entries.get(producer_id)

@@ -205,6 +205,16 @@ class CoordinatorRuntime(Generic[S]):
         Raises KafkaError as `run`, and what the log rejects a marker with.
         """
         hosted = self._ready(partition)
+        if (
+            not hosted.due
+            and hosted.turn.is_empty
+            and self._appender.lone_log(partition, hosted.epoch)
+        ):
+            self._append_marker(hosted, producer_id, producer_epoch, coordinator_epoch, commit)
+            if not self._is_current(hosted):
+                raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{hosted.name} is loaded again")
+            self._committed(hosted, hosted.last_replayed + 1)
+            return
         reply = Reply()
         token = hosted.expect(reply)
         try:

@@ -96,7 +96,7 @@ class OffsetCommands:
                 has_epochs=request.version >= CONSUMER_OFFSETS_SINCE,
             )
         elif isinstance(group, Group):
-            self._classic.check_committer(
+            self._classic.generations.check_commit(
                 group, request.generation, request.member_id, request.instance_id, now
             )
         return self._append(request.group_id, request.rows, refused, request.retention_ms, now)(
@@ -166,7 +166,7 @@ class OffsetCommands:
                 group, request.generation, request.member_id, request.instance_id, keys
             )
         elif isinstance(group, Group):
-            self._classic.check_transactional_committer(
+            self._classic.generations.check_transactional_commit(
                 group, request.generation, request.member_id, request.instance_id
             )
         self._verifications.committed(verification)

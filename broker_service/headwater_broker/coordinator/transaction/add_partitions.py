@@ -37,7 +37,7 @@ def add_partitions(
     if refused is not None or known is None:
         return refused or Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     is_open = known.state is TransactionState.ONGOING
-    if is_open and all(known.partitions.get(p) == topic for p, topic in partitions.items()):
+    if is_open and _holds(known.partitions, partitions):
         return Unchanged(known.identity)
     after = known._replace(
         state=known.state_after(TransactionEvent.PARTITIONS_ADDED),
@@ -63,3 +63,11 @@ def verify_partitions(
             for partition in partitions
         }
     )
+
+
+def _holds(held: Mapping[Partition, UUID], wanted: Mapping[Partition, UUID]) -> bool:
+    for partition, topic_id in wanted.items():
+        known = held.get(partition)
+        if known is None or (known is not topic_id and known != topic_id):  # UUIDs compare slowly
+            return False
+    return True

@@ -237,28 +237,40 @@ def _pack_partitions(out: bytearray, partitions: Mapping[Partition, UUID]) -> No
         out.append(2)
         _pack_topic(out, topic, topic_id, (index,))
         return
-    topics: dict[tuple[str, UUID], list[int]] = {}
-    last_topic, last_id, indexes = "", _NO_ID, list[int]()
-    rows = sorted(partitions.items(), key=_order) if len(partitions) > 1 else partitions.items()
-    for (topic, index), topic_id in rows:
-        if topic_id is not last_id or topic != last_topic:  # a UUID's hash is slow
-            last_topic, last_id = topic, topic_id
-            indexes = topics.setdefault((topic, topic_id), [])
-        indexes.append(index)
+    topics: list[tuple[str, UUID, list[int]]] = []
+    last: tuple[str, UUID, list[int]] | None = None
+    for (topic, index), topic_id in sorted(partitions.items(), key=_order):
+        if last is None or topic_id is not last[1] or topic != last[0]:  # UUIDs compare slowly
+            last = _group_of(topics, topic, topic_id)
+        last[2].append(index)
     write_uvarint(out, len(topics) + 1)
-    for (topic, topic_id), indexes in topics.items():
+    for topic, topic_id, indexes in topics:
         _pack_topic(out, topic, topic_id, indexes)
+
+
+def _group_of(
+    topics: list[tuple[str, UUID, list[int]]], topic: str, topic_id: UUID
+) -> tuple[str, UUID, list[int]]:
+    """The group of a topic, whose name is the last one or a new one: one that was deleted and made
+    again may be here under both ids."""
+    for known in reversed(topics):
+        if known[0] != topic:
+            break
+        if known[1] == topic_id:
+            return known
+    topics.append((topic, topic_id, []))
+    return topics[-1]
 
 
 def _pack_topic(out: bytearray, topic: str, topic_id: UUID, indexes: Sequence[int]) -> None:
     out += _packed_string(topic)
     write_uvarint(out, len(indexes) + 1)
     out += struct.pack(f">{len(indexes)}i", *indexes)
-    if topic_id == _NO_ID:
+    if topic_id.int == 0:
         out.append(0)
     else:
         out += _TOPIC_ID_TAG
-        out += topic_id.bytes
+        out += topic_id.int.to_bytes(16, "big")
 
 
 @lru_cache(maxsize=1024)

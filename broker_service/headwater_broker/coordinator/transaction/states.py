@@ -18,6 +18,8 @@ from headwater.errors import HeadwaterError
 class TransactionState(IntEnum):
     """Kafka's state ids, as `__transaction_state` stores them."""
 
+    __hash__ = int.__hash__  # an enum's own costs a call in Python
+
     EMPTY = 0
     ONGOING = 1
     PREPARE_COMMIT = 2
@@ -56,6 +58,8 @@ _IDLE = (*_COMPLETE, TransactionState.EMPTY)
 
 class TransactionEvent(Enum):
     """What moves a transactional id."""
+
+    __hash__ = object.__hash__
 
     INITIALIZED = "InitProducerId gave out an epoch"
     PARTITIONS_ADDED = "partitions were enlisted"

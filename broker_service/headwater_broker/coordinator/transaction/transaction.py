@@ -1,6 +1,7 @@
 """One transactional id: its producer and its open transaction, as `__transaction_state` has them.
 
-Kafka's `TransactionMetadata`, as a value; `decisions` says what each request makes of it.
+Kafka's `TransactionMetadata`, as a value; `init_producer_id`, `add_partitions`,
+`end_transaction`, `timeouts` say what each request makes of it.
 """
 
 from __future__ import annotations

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from headwater.errors import ErrorCode, KafkaError
+from headwater.errors import ErrorCode
 from headwater.wire.apis.k13_leave_group import MemberIdentity, MemberResponse
 from headwater.wire.apis.k14_sync_group import SyncGroupRequest
 from headwater_broker.coordinator.common.shard import Decision, Now, StoredRecord, Token
+from headwater_broker.coordinator.group.classic.commits import GenerationChecks
 from headwater_broker.coordinator.group.classic.group import Group
 from headwater_broker.coordinator.group.classic.rebalance import (
     ClassicProtocol,
@@ -37,6 +38,7 @@ class ClassicGroups:
     def __init__(self, table: GroupTable) -> None:
         self._table = table
         self.protocol = ClassicProtocol(table.config, table.deadlines)
+        self.generations = GenerationChecks(self.protocol)
         self._timeouts = ClassicTimeouts(self.protocol, table.config, table.deadlines)
 
     def find(self, group_id: str) -> Group | None:
@@ -178,33 +180,3 @@ class ClassicGroups:
         if group is None:
             raise unknown_member(Group(group_id, state=GroupState.DEAD), member_id)
         return group
-
-    # -- committers of offsets
-
-    def check_committer(
-        self, group: Group, generation: int, member_id: str, instance_id: str | None, now: Now
-    ) -> None:
-        """Raises KafkaError unless an OffsetCommit comes from a member of this generation; a simple
-        consumer or a tool (generation -1) may commit while there are none."""
-        if generation < 0 and group.is_in(GroupState.EMPTY):
-            # A consumer without membership may have an instance id, and a tool a member id.
-            return
-        if generation < 0 and not member_id and instance_id is None:
-            raise unknown_member(group, "")
-        member = self.protocol.member(group, member_id, instance_id)
-        self.protocol.check_generation(group, generation)
-        if group.is_in(GroupState.COMPLETING):
-            # The member does not know its partitions yet: it commits what it no longer owns.
-            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "a rebalance is being completed")
-        self.protocol.renew_session(group, member, now)
-
-    def check_transactional_committer(
-        self, group: Group, generation: int, member_id: str, instance_id: str | None
-    ) -> None:
-        """The member and its generation, if they are given, in whatever state the group is: a
-        member commits in a transaction what it has read before a rebalance (KIP-447)."""
-        if generation < 0 and group.is_in(GroupState.EMPTY):
-            return
-        if generation >= 0 or member_id or instance_id is not None:
-            self.protocol.member(group, member_id, instance_id)
-            self.protocol.check_generation(group, generation)

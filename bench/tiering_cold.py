@@ -128,14 +128,14 @@ def read_in_circles(bootstrap: str, topic: str, rows: int) -> None:
 
 def bench_cold(headwater: HeadwaterPeer, rows: int) -> list[dict[str, Any]]:
     """Three rows of the table."""
-    topics = {"old-a": rows, "old-b": rows}
+    topics = {"old-a": rows, "old-b": rows, "old-c": rows}
     for topic in topics:
         fill(headwater, topic, rows)
     with Admin(headwater.bootstrap) as admin:
         admin.create_topics([NewTopic("lone", 1, 1)])
     hot = statistics.median(consume(headwater, "old-a", rows) for _ in range(3))
     make_cold(headwater, topics)
-    firsts = first_fetches(headwater, "old-b", rows)
+    firsts = [s for topic in ("old-b", "old-c") for s in first_fetches(headwater, topic, rows)]
     cold = consume(headwater, "old-a", rows)
     again = consume(headwater, "old-a", rows)
     alone, beside = beside_a_reader(headwater, "old-b", rows)

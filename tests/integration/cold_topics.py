@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from confluent_kafka import Consumer, TopicPartition
 
 from headwater import Producer
@@ -112,6 +113,12 @@ class ColdCluster:
     def engine(self) -> Engine:
         return build(ServiceOptions(self.bootstrap), SystemClock(), SystemEntropy())
 
+    def once(self) -> Engine:
+        """A service, until all is tiered or has failed."""
+        made = self.engine()
+        made.run(threading.Event(), once=True)
+        return made
+
     @contextmanager
     def serving(self) -> Iterator[Engine]:
         """A service that runs."""
@@ -187,6 +194,12 @@ class ColdCluster:
             return Found(values)
         finally:
             consumer.close()
+
+    def kill_reader(self) -> None:
+        """Kill the broker's process that reads tables: the next one has no version open."""
+        for child in psutil.Process(self.cluster.pid(0)).children(recursive=True):
+            if any("remote_log_worker" in word for word in child.cmdline()):
+                child.kill()
 
 
 def value(offset: int, word: str = "value") -> bytes:

@@ -42,7 +42,7 @@ REFUSED: dict[Damage, str] = {
     add_without_file: "its files hold 35 rows, tiering counted 30",
     deletion_vectors: "delta.enableDeletionVectors",
 }
-FINE, HALVED, EMPTY_ADD = "fine", "halved", "empty-add"
+FINE, HALVED, ENDLESS, EMPTY_ADD = "fine", "halved", "endless", "empty-add"
 END = 3 * BATCH
 
 
@@ -50,7 +50,7 @@ def topic_of(change: Damage) -> str:
     return change.__name__.replace("_", "-")
 
 
-TOPICS = (FINE, EMPTY_ADD, *(topic_of(change) for change in (*HARMLESS, *REFUSED)))
+TOPICS = (FINE, ENDLESS, EMPTY_ADD, *(topic_of(change) for change in (*HARMLESS, *REFUSED)))
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,9 @@ def others_go_on(cold: ColdCluster) -> Iterator[None]:
     assert cold.read(FINE, END) == whole(END)
 
 
-def first_error(cold: ColdCluster, name: str, end: int) -> Found:
+def first_error(
+    cold: ColdCluster, name: str, end: int, *, change: Callable[[], None] = lambda: None
+) -> Found:
     """Read until the damage shows; a broker trusts a rebuilt copy for a second. Each read before
     that is whole, and this one has the right records up to its error."""
     found = cold.read(name, end)
@@ -84,6 +86,7 @@ def first_error(cold: ColdCluster, name: str, end: int) -> Found:
     while not found.error:
         assert found == whole(end)
         deadline.pause(f"the damage of {name} shows")
+        change()
         found = cold.read(name, end)
     assert found.error.startswith("UNKNOWN: ")
     assert found.values == whole(len(found.values)).values
@@ -163,6 +166,25 @@ def test_an_add_of_no_rows_whose_file_nobody_wrote_costs_no_offset(cold: ColdClu
     cold.hint(EMPTY_ADD)
     assert cold.read(EMPTY_ADD, END) == whole(END)
     hot_goes_on(cold, EMPTY_ADD)
+
+
+def test_a_lost_log_end_is_an_error_at_its_first_offset_and_heals(cold: ColdCluster) -> None:
+    at = cold.location(ENDLESS)
+    last = sorted((folder_of(at.uri) / "_delta_log").glob("*.json"))[-1]
+    content = last.read_bytes()
+    last.unlink()
+    cold.kill_reader()
+    found = first_error(cold, ENDLESS, END, change=lambda: cold.hint(ENDLESS))
+    assert found.values == whole(2 * BATCH).values
+    hot_goes_on(cold, ENDLESS)
+    # The service neither passes over them nor gives up: it names them until they are back.
+    error = cold.once().service.topics[ENDLESS].error
+    assert error and LogTable(at).snapshot.ends == {0: 2 * BATCH}
+    last.write_bytes(content)
+    cold.hint(ENDLESS)
+    assert cold.read(ENDLESS, END) == whole(END)
+    assert cold.once().service.topics[ENDLESS].error == ""
+    assert LogTable(at).snapshot.ends == {0: END + BATCH}
 
 
 def rows_of(path: Path) -> int:

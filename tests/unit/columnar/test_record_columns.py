@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -40,7 +42,9 @@ def test_any_records_are_decoded_alike(rows: Rows, start: int) -> None:
 
 
 def test_numpy_itself_decodes_what_is_usual() -> None:
-    keyed = [(number * 7, b"k" * number, None if number % 3 else b"v", []) for number in range(90)]
+    keyed: Rows = [
+        (number * 7, b"k" * number, None if number % 3 else b"v", []) for number in range(90)
+    ]
     headed: Rows = [(0, None, b"v" * 300, [("h", b"1"), ("h", None)]), (1, b"", b"", [])]
     for rows in (keyed, headed):
         payload, header = payload_of(rows)
@@ -62,7 +66,7 @@ def test_bad_records_raise_alike(data: st.DataObject) -> None:
     byte = data.draw(st.integers(0, 255))
     cut = data.draw(st.sampled_from((0, 1, 5)))
     bad = (payload[:at] + bytes((byte,)) + payload[at + 1 :])[: len(payload) - cut]
-    outcomes = []
+    outcomes: list[tuple[str, object]] = []
     for decode in (record.decode_columns, record_columns.decode_columns):
         try:
             outcomes.append(("columns", decode(bad, header, 0)))
@@ -83,13 +87,14 @@ def test_the_headers_of_records_without_any_are_one_list_that_stays_empty() -> N
     for decode in (record.decode_columns, record_columns.decode_columns):
         (first, *others) = decode(payload, header, 0)[4]
         assert first == [] and all(one is first for one in others)
-        for change in (
+        changes: tuple[Callable[[Any], object], ...] = (
             lambda rows: rows.append(("h", b"1")),
             lambda rows: rows.extend([("h", b"1")]),
             lambda rows: rows.insert(0, ("h", b"1")),
             lambda rows: rows.__iadd__([("h", b"1")]),
             lambda rows: rows.__setitem__(slice(0, 0), [("h", b"1")]),
-        ):
+        )
+        for change in changes:
             with pytest.raises(TypeError, match="are shared: copy them"):
                 change(first)
         assert pickle.loads(pickle.dumps(first)) == copy.deepcopy(first) == first == []

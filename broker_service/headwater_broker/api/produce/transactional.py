@@ -170,14 +170,16 @@ class TransactionalProduce:
         return None
 
     def _appends_at_once(self, view: memoryview, frame: ProduceFrame) -> bool:
-        """Append to all partitions, if the coordinator is on this broker and adds them at once:
+        """Append to all partitions, if the coordinator is on this broker and allows them at once:
         nothing comes between its answer and the appends, so no batch has to be kept meanwhile.
 
         False, and nothing is appended, when anything is unusual: `_enter` then takes each batch
         with all the rules.
         """
         peer = self._peer
-        if self._version < ADDS_SINCE or peer.rejected is not None:
+        if peer.rejected is not None or (
+            self._version < ADDS_SINCE and peer.services.appends.lowest
+        ):
             return False
         usual = self._usual_batches(view, frame)
         if usual is None or (

@@ -124,6 +124,14 @@ class CoordinatorRuntime(Generic[S]):
         COORDINATOR_LOAD_IN_PROGRESS."""
         return self._ready(partition).shard
 
+    def lone_shard(self, partition: int) -> S | None:
+        """The shard, to be read only, if all that it has replayed is committed and no other broker
+        has a replica; None: `run` a command."""
+        hosted = self._hosted.get(partition)
+        if hosted is None or not hosted.is_active or hosted.due or not hosted.turn.is_empty:
+            return None
+        return hosted.shard if self._appender.lone_log(partition, hosted.epoch) else None
+
     def is_ready(self, partition: int) -> bool:
         """True when the shard is here and loaded."""
         hosted = self._hosted.get(partition)

@@ -247,6 +247,9 @@ class TransactionService:
                 f"{self.coordinator.topic}-{index} is led in epoch {coordinator_epoch} by another "
                 f"broker, not in epoch {own_epoch} by this one",
             )
+        shard = runtime.lone_shard(index)
+        if shard is not None and shard.holds(transactional_id, producer, partitions):
+            return dict.fromkeys(partitions, ErrorCode.NONE)
         reply = await self._run(
             transactional_id,
             lambda s, now, t: s.verify_partitions(transactional_id, producer, partitions, now, t),

@@ -40,6 +40,7 @@ from headwater_broker.coordinator.transaction.outcomes import (
     Outcome,
     Refused,
     Unchanged,
+    Verified,
 )
 from headwater_broker.coordinator.transaction.records import (
     read_transaction,
@@ -235,6 +236,13 @@ class TransactionShard:
             return outcome
 
         return self._run(transactional_id, Request(token, decide), now)
+
+    def holds(
+        self, transactional_id: str, producer: ProducerIdentity, partitions: frozenset[Partition]
+    ) -> bool:
+        """True when `producer` has its transaction open, with all these partitions."""
+        outcome = verify_partitions(self._known(transactional_id), producer, partitions)
+        return isinstance(outcome, Verified) and not any(outcome.codes.values())
 
     def verify_partitions(
         self,

@@ -60,8 +60,8 @@ def make_cold(headwater: HeadwaterPeer, topics: dict[str, int]) -> None:
             admin.alter_configs("topic", topic, {"local.retention.ms": "1"})
     brokers = ServiceOptions(headwater.bootstrap).brokers()
     end = time.monotonic() + WAIT_S
-    for topic in brokers.topics(topics).values():
-        brokers.hint(topic)
+    for known in brokers.topics(topics).values():
+        brokers.hint(known)
     wanted = {(topic, 0): rows for topic, rows in topics.items()}
     while brokers.local_starts(list(wanted)) != wanted:
         if time.monotonic() > end:

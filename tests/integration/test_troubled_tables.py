@@ -168,6 +168,7 @@ def test_an_add_of_no_rows_whose_file_nobody_wrote_costs_no_offset(cold: ColdClu
     hot_goes_on(cold, EMPTY_ADD)
 
 
+@pytest.mark.long
 def test_a_lost_log_end_is_an_error_at_its_first_offset_and_heals(cold: ColdCluster) -> None:
     at = cold.location(ENDLESS)
     last = sorted((folder_of(at.uri) / "_delta_log").glob("*.json"))[-1]

@@ -305,13 +305,15 @@ class HeadwaterPeer:
     name: str = "headwater"
     bootstrap: str = ""
     pids: list[int] = field(default_factory=list)
+    settings: tuple[str, ...] = ()
+    """`KEY=VALUE` of every broker."""
 
     def start(self) -> HeadwaterPeer:
         """`headwater up` on a free port block; process ids from `headwater status`."""
         self.folder.mkdir(parents=True, exist_ok=True)
         port = free_port_block()
-        brokers = ("--brokers", str(self.brokers))
-        self._run("up", *brokers, "--port", str(port), "--no-tiering")
+        more = ["--brokers", str(self.brokers), *(f"--set={row}" for row in self.settings)]
+        self._run("up", *more, "--port", str(port), "--no-tiering")
         status = json.loads(self._run("status", "--json"))
         self.bootstrap = status["bootstrap_servers"]
         self.pids = self._broker_pids()

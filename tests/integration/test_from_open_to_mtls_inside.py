@@ -72,7 +72,6 @@ def is_open(cluster: LocalCluster, broker_id: int) -> bool:
     return True
 
 
-@pytest.mark.long
 def test_the_inside_turns_to_mtls_without_downtime(start_cluster: Start, tmp_path: Path) -> None:
     write_certificates(tmp_path)
     cluster = start_cluster(brokers=len(BROKERS))

@@ -207,7 +207,6 @@ def test_backfill_copies_history_and_tail(jobs: Jobs) -> None:
     assert jobs.table("copy").count() == 50
 
 
-@pytest.mark.long
 def test_compact_rewrites_small_files_of_topics_and_tables(jobs: Jobs) -> None:
     jobs.topics("small-files", partitions=1, **{"remote.storage.enable": "true"})
     for start in range(0, 30, 10):

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.integration
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = ROOT / "notebooks" / "first_five_minutes.ipynb"
 FIRST_CELL_LINES_MAX = 17
+ENDED_S = 15.0
 TIMEOUT_S = 400
 """Three minutes on two cores that have little else to do."""
 
@@ -87,7 +88,7 @@ def test_every_cell_runs_twice(tmp_path: Path, free_base_port: int) -> None:
         assert hellos(shown) == 1000
     hours = json.loads(ticks.outputs[0].text)
     assert hours and all(hour == int(hour) for hour in hours), "hours of the day are whole numbers"
-    assert processes.of_cluster(tmp_path / "headwater-data") == []
+    assert processes.wait_gone(processes.of_cluster(tmp_path / "headwater-data"), ENDED_S) == []
     print(f"the notebook took {took:.0f} s, each cell twice")
 
 
@@ -120,4 +121,4 @@ def test_readmes_cell_runs_twice_and_in_the_next_session(
         )
         assert done.returncode == 0, done.stderr[-3000:]
         assert done.stdout.endswith("records 1000\n"), done.stdout
-    assert processes.of_cluster(tmp_path / "headwater-data") == []
+    assert processes.wait_gone(processes.of_cluster(tmp_path / "headwater-data"), ENDED_S) == []

@@ -90,7 +90,6 @@ def is_cold(cluster: LocalCluster, end: int) -> bool:
     return bool(row["size_bytes"] == 0 and row["local_log_start_offset"] == end)
 
 
-@pytest.mark.long
 def test_the_whole_path_and_a_restore_from_it(store: ObjectStore, tmp_path: Path) -> None:
     base = "s3://lake/whole"
     properties = {

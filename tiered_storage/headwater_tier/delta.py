@@ -59,7 +59,7 @@ class Snapshot:
     ends: Mapping[int, int]
     starts: Mapping[int, int]
     rows: int
-    files: Sequence[LiveFile]
+    files: LiveFiles
     size_bytes: int = 0
 
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, overload
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,17 @@ class LiveFiles(Sequence[LiveFile]):
         if made is None:  # two threads may make it at the same time: the same values
             made = self._made = tuple(_live_files(self._adds))
         return made
+
+    def path(self, at: int) -> str:
+        """The path of one file."""
+        return unquote(self._adds.column("path")[at].as_py())
+
+    def numbers(self, column: str, absent: int) -> NDArray[np.int64]:
+        """A column of every file; `absent` where a file does not have it."""
+        if column not in self._adds.column_names:
+            return np.full(len(self), absent, np.int64)
+        known = pc.fill_null(self._adds.column(column).cast(pa.int64()), absent)
+        return np.asarray(known.to_numpy(), np.int64)
 
     def total(self, column: str) -> int:
         """The sum of a column; nulls count as 0."""

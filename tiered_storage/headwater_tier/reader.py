@@ -10,7 +10,8 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC
-from itertools import pairwise
+from heapq import heappop, heappush
+from itertools import count, pairwise, takewhile
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,8 @@ import pyarrow.parquet as pq
 
 from headwater.columnar.schema import LOG_TABLE_COLUMNS, LOG_TABLE_SCHEMA
 from headwater_tier.delta import LiveFile, LogTable, Snapshot, TableAccessError, filesystem
+from headwater_tier.file_index import FileIndex
+from headwater_tier.live_files import LiveFiles
 from headwater_tier.table_names import TableLocation, is_own_file
 
 FOOTERS_MAX = 4096
@@ -75,6 +78,7 @@ class TableReader:
         self._table = LogTable(location)
         self._files = filesystem(location)
         self._footers: OrderedDict[str, tuple[RowGroup, ...]] = OrderedDict()
+        self._indexed: tuple[LiveFiles, FileIndex] | None = None
 
     @property
     def snapshot(self) -> Snapshot:
@@ -97,16 +101,14 @@ class TableReader:
                 f"partition {partition} offset {offset} is not in {self.location.uri}, "
                 f"which holds [{start}, {end}) at version {snapshot.version}"
             )
-        groups = sorted(self._groups(partition, offset), key=lambda g: (g.min_offset, g.max_offset))
-        if not groups:
+        wanted, following = self._wanted(partition, offset)
+        if not wanted:
             return RowRange(self._no_rows(), offset, end, ())
-        bound = groups[0].max_offset
-        wanted = [g for g in groups if g.min_offset <= bound]
+        bound = wanted[0].max_offset
         rows = self._rows(wanted, partition)
         offsets = rows.column("offset")
-        following = [g.min_offset for g in groups[len(wanted) :][:1]]
         if all(is_own_file(g.path) for g in wanted):
-            first = max(start, groups[0].min_offset)
+            first = max(start, wanted[0].min_offset)
         else:
             # Foreign row groups may interleave with row groups that end before `offset`.
             first = offset
@@ -116,6 +118,56 @@ class TableReader:
             rows = rows.filter(keep)
         paths = tuple(dict.fromkeys(g.path for g in wanted))
         return RowRange(rows, min(offset, first), min([end, *following]), paths)
+
+    def _wanted(self, partition: int, offset: int) -> tuple[list[RowGroup], list[int]]:
+        """The row group that has the offset, or the next one after it, with those that overlap it;
+        and the first offset after them, or one before it: empty if there is none.
+
+        Opens few files however many there are, and a file that is lost costs its own offsets only.
+        """
+        own = self._own_group(partition, offset)
+        if own is not None:
+            after = own.max_offset + 1
+            is_last = next(self._index().within(partition, after), None) is None
+            return [own], [] if is_last else [after]
+        wanted: list[RowGroup] = []
+        for group in self._groups(partition, offset):
+            if wanted and group.min_offset > wanted[0].max_offset:
+                return wanted, [group.min_offset]
+            wanted.append(group)
+        return wanted, []
+
+    def _own_group(self, partition: int, offset: int) -> RowGroup | None:
+        """The row group of a file of Headwater's, if no other has rows between the offset and its
+        last: as all its own offsets are there, or no foreign file may hold any."""
+
+        def side(path: str) -> int | None:
+            try:
+                groups = [g for g in self._footer(path) if g.min_partition == partition]
+            except TableAccessError:
+                return None  # perhaps another file is the one
+            if not groups:
+                return None
+            low, high = min(g.min_offset for g in groups), max(g.max_offset for g in groups)
+            return -1 if offset < low else int(offset > high)
+
+        path = self._index().own_at(partition, offset, side)
+        if path is None:
+            return None
+        later = (g for g in self._footer(path) if g.min_partition == partition)
+        group = min((g for g in later if g.max_offset >= offset), key=lambda g: g.min_offset)
+        size = group.max_offset - group.min_offset + 1
+        if group.min_offset <= offset and group.rows == size:
+            return group
+        start = min(offset, group.min_offset)
+        others = self._index().within(partition, start, group.max_offset + 1)
+        return group if all(is_own_file(other) for _, other in others) else None
+
+    def _index(self) -> FileIndex:
+        files = self.snapshot.files
+        if self._indexed is None or self._indexed[0] is not files:
+            self._indexed = files, FileIndex(files)
+        return self._indexed[1]
 
     def next_offset(self, partition: int, offset: int) -> int:
         """The first offset from `offset` on that may have a row; the tiered end without one. So a
@@ -136,7 +188,7 @@ class TableReader:
     def runs(self, partition: int, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The ranges of [start, end) without the gaps of GAP_MIN offsets and more, in order.
         Raises TableAccessError."""
-        groups = [g for g in self._groups(partition, start) if g.min_offset < end]
+        groups = takewhile(lambda g: g.min_offset < end, self._groups(partition, start))
         spans = (span for group in groups for span in self._spans(group, partition))
         first, last = -1, -1
         for low, high in sorted(spans):
@@ -178,8 +230,7 @@ class TableReader:
         start = max(start, self.snapshot.starts.get(partition, 0))
         if partition not in self.snapshot.ends:
             return None
-        groups = sorted(self._groups(partition, start), key=lambda g: g.min_offset)
-        for group in groups:
+        for group in self._groups(partition, start):
             newest = group.max_timestamp_ms
             if group.min_offset >= end:
                 return None
@@ -200,6 +251,10 @@ class TableReader:
                 return offsets[at].as_py(), times[at].as_py(), -1 if epoch is None else epoch
         return None
 
+    def holders(self, partition: int, offset: int) -> int:
+        """How many files may hold the offset, by their statistics."""
+        return sum(1 for _ in self._index().within(partition, offset, offset + 1))
+
     def missing_files(self, paths: Sequence[str]) -> list[str]:
         """The files among `paths` that no longer exist."""
         if not paths:
@@ -208,13 +263,20 @@ class TableReader:
         return [info.path for info in found if not info.is_file]
 
     def _groups(self, partition: int, offset: int) -> Iterator[RowGroup]:
-        for live in self.snapshot.files:
-            if not _may_hold(live, partition, offset):
-                continue
-            for group in self._footer(live.path):
+        """The row groups that may have rows of the partition from this offset on, by their bounds.
+        A file is opened once a group that it may have could be the next."""
+        ready: list[tuple[int, int, int, RowGroup]] = []
+        numbers = count()
+        for low, path in self._index().within(partition, offset):
+            while ready and ready[0][0] < low:
+                yield heappop(ready)[-1]
+            for group in self._footer(path):
                 holds = group.min_partition <= partition <= group.max_partition
                 if holds and group.max_offset >= offset:
-                    yield group
+                    bounds = group.min_offset, group.max_offset
+                    heappush(ready, (*bounds, next(numbers), group))
+        while ready:
+            yield heappop(ready)[-1]
 
     def _footer(self, path: str) -> tuple[RowGroup, ...]:
         groups = self._footers.get(path)

@@ -17,8 +17,8 @@ from headwater.mirror.core.state import (
     group_record,
     positions_topic,
 )
+from headwater.mirror.cycle_detection import read_reverse
 from headwater.mirror.group_sync import GroupSync
-from headwater.mirror.round_trips import read_reverse
 from headwater.mirror.state_reader import READ_UNCOMMITTED, read_state
 from headwater.mirror.state_writer import write_state
 from headwater.mirror.status import REACH_MS, bucket_count, connected

@@ -18,10 +18,10 @@ from headwater.mirror.acl_sync import AclSync
 from headwater.mirror.bucket import Bucket
 from headwater.mirror.config import MirrorConfig
 from headwater.mirror.core.state import positions_topic
+from headwater.mirror.cycle_detection import read_reverse
 from headwater.mirror.group_sync import GroupSync
 from headwater.mirror.membership import buckets_of, group_membership
 from headwater.mirror.parts import MirrorParts
-from headwater.mirror.round_trips import read_reverse
 from headwater.mirror.topic_sync import TopicSync
 
 BOOTSTRAP_MS = 30_000

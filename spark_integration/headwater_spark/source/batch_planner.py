@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headwater.client.blocking.cluster import VANISHED_TOPIC_S, MissingTopicError
+from headwater.client.blocking.record_client import ReplacedTopicError
 from headwater.clock import Clock
 from headwater.errors import UsageError
 from headwater_spark.options import EARLIEST, LATEST
@@ -265,7 +266,18 @@ class Planner:
             topics = self._named_topics(names, seen)
         self._known_ids = {name: topic.topic_id for name, topic in topics.items()}
         self._topics_at = self._clock.monotonic()
+        self._check_ids(topics)
         return topics
+
+    def _check_ids(self, topics: Mapping[str, Topic]) -> None:
+        wanted = self.options.topic_id
+        for name, topic in topics.items():
+            if wanted is not None and topic.topic_id != wanted:
+                raise ReplacedTopicError(
+                    f"topic {name} was deleted and created again (id {wanted}, now"
+                    f" {topic.topic_id}): this read is of the former topic, and so is its table."
+                    " Read the topic again for the present one's rows."
+                )
 
     def _named_topics(self, names: Sequence[str], seen: Container[str]) -> dict[str, Topic]:
         known = [name for name in names if name in seen]

@@ -125,6 +125,8 @@ class SourceOptions:
     """The base folder of log tables where no topic config names one."""
     storage_options: tuple[tuple[str, str], ...] = ()
     use_table: bool = True
+    topic_id: str | None = None
+    """The id that the topics must have: the tail of a table belongs to that table's topic alone."""
     pushdown: bool = False
     """Batch reads: take the query's filters, which Spark pushes only if its setting says so."""
     timeouts: Timeouts = Timeouts()
@@ -159,6 +161,7 @@ SOURCE_NAMES = (
     "kafka.group.id",
     "headwater.tables.uri",
     "headwater.use.table",
+    "headwater.topic.id",
     "pushdown",
     *RETRY_TIMEOUT,
     REQUEST_TIMEOUT,
@@ -206,6 +209,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
         tables_uri=options.text("headwater.tables.uri"),
         storage_options=options.storage_options(),
         use_table=options.flag("headwater.use.table", True),
+        topic_id=options.text("headwater.topic.id"),
         pushdown=options.flag("pushdown", False),
         timeouts=timeouts_of(options),
         security=task_security(options.given),

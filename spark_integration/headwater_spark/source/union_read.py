@@ -1,7 +1,8 @@
 """A topic as one DataFrame: history from Delta at a pinned version, the tail from the brokers.
 
 The same rows as `format("headwater")`; Spark's own Parquet reader reads the tiered ones. The tail
-begins at the tiered ends of the pinned version: no gap and no overlap while tiering continues.
+begins at the tiered ends of the pinned version: no gap and no overlap while tiering continues. It
+is read of the table's topic only: one that was created again under the name has other records.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def table(
         latest = brokers.list_offsets(dict.fromkeys(partitions, LATEST), READ_COMMITTED)
     finally:
         brokers.close()
-    tail = _tail(spark, topic, connection, include_headers, history, earliest, latest)
+    tail_of = {**connection, "headwater.topic.id": found.topic_id}
+    tail = _tail(spark, topic, tail_of, include_headers, history, earliest, latest)
     if history is None:
         return tail
     return _history(spark, topic, include_headers, history, earliest).unionAll(tail)

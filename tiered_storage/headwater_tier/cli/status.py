@@ -33,6 +33,10 @@ from headwater_tier.service.topic_finder import UNLOCATED, TieredTopic
 SILENT_AFTER_MS = 90_000
 """A service reports at least each 30 s: an older report is of none that runs."""
 NO_SERVICE = "no service"
+FORMER = (
+    "the last report is of {}, the table of a former topic of this name or in a former folder: the "
+    "service has not reported the present one yet"
+)
 TROUBLED = ("failed", "damaged", NO_SERVICE)
 COLUMNS = (
     Column("topic"),
@@ -128,6 +132,8 @@ def status_rows(
         error = "" if report is None else report.error or report.maintenance_error
         if topic.location is None:
             state, error = "failed", UNLOCATED
+        elif report is not None and report.table != topic.location.uri:
+            state, error, report = "opening", FORMER.format(report.table), None
         if report is not None:
             report = _as_of_now(report, behind)
         rows.append(StatusRow(name, state, None if at is None else behind, report, error))

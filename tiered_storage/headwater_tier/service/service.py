@@ -159,6 +159,8 @@ class TieringService:
         for name, state in list(self.topics.items()):
             topic = wanted.get(name)
             if topic is None or topic.location != state.location:
+                if topic is not None:
+                    _say_replaced(state, topic)
                 del self.topics[name]
                 self.schedule.topics.pop(name, None)
                 self.tables.forget(state.location)
@@ -287,3 +289,18 @@ class TieringService:
             logger.warning("tiering of %s waits: %s", state.name, text)
         state.failed(error, self._clock.now_ms())
         at.failed(self._clock.monotonic(), since=since)
+
+
+def _say_replaced(former: TopicState, now: TieredTopic) -> None:
+    """Log why a topic has another table from now on."""
+    if former.settings.topic.uuid == now.topic.uuid:
+        logger.warning("%s: its table was %s until now", former.name, former.location.uri)
+        return
+    logger.warning(
+        "%s was deleted and created again (id %s, now %s): the table %s is of the former topic, and"
+        " stays as it is",
+        former.name,
+        former.settings.topic.topic_id,
+        now.topic.topic_id,
+        former.location.uri,
+    )

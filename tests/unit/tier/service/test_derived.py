@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
+import pyarrow as pa
+
 from headwater.client.blocking.broker_metadata import Topic
 from headwater.errors import HeadwaterError
 from headwater.testing.clocks import ManualClock
 from headwater_tier.delta import Snapshot
+from headwater_tier.live_files import LiveFiles
 from headwater_tier.retention import Limits
 from headwater_tier.service.derived_tables import LAGGING_EVERY_S, DerivedTables
 from headwater_tier.service.schedule import BACK_OFF_S
@@ -46,7 +49,7 @@ def topic(name: str, declared: Mapping[str, str]) -> TieredTopic:
 
 def note(tables: DerivedTables, one: TieredTopic) -> None:
     assert one.location is not None
-    snapshot = Snapshot(1, 1, {}, {}, 0, ())
+    snapshot = Snapshot(1, 1, {}, {}, 0, LiveFiles(pa.table({})))
     facts = TableFacts(1, 0, 0, 0, {})
     tables.opened(one, Opened(one.topic.name, one.location, {}, facts, snapshot))
 

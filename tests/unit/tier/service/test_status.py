@@ -101,6 +101,15 @@ def test_a_topic_without_a_folder_for_its_table_has_the_remedy() -> None:
     assert row.state == "failed" and "headwater.tables.uri" in row.error
 
 
+def test_a_report_of_a_former_topics_table_is_named_and_not_shown_as_the_present_ones() -> None:
+    offsets = {TopicPartition("t", 0): OffsetAndMetadata(7, STATUS.to_metadata())}
+    at = TableLocation("file:///t-of-another-id", "t", UUID(int=2))
+    again = {"t": replace(tiered()["t"], location=at)}
+    [row] = status_rows(again, {("t", 0): 10, ("t", 1): 5}, offsets, STATUS.reported_ms)
+    assert (row.state, row.report) == ("opening", None)
+    assert "file:///t, the table of a former topic" in row.error
+
+
 def test_topics_are_assigned_whole_and_few_move_when_a_service_joins() -> None:
     counts = {f"topic-{i}": 3 for i in range(300)}
     two = assign_topics({m: Subscription(()) for m in ("a", "b")}, counts)

@@ -16,8 +16,9 @@ import pytest
 
 from headwater.errors import UsageError
 from headwater.testing.clocks import ManualClock
-from headwater_tier.typed.decoding import SchemaSource, SchemaUnavailableError
+from headwater_tier.typed.decoding import SchemaSource
 from headwater_tier.typed.memory_schemas import MemorySchemas
+from headwater_tier.typed.quarantine_reasons import SchemaUnavailableError
 from headwater_tier.typed.registry_client import RegistryClient
 from unit.registry.registries import Registry
 

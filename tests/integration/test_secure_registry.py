@@ -15,7 +15,7 @@ import pytest
 
 from headwater.config.java_properties import read_java_properties
 from headwater.local import processes
-from headwater_tier.typed.decoding import SchemaUnavailableError
+from headwater_tier.typed.quarantine_reasons import SchemaUnavailableError
 from headwater_tier.typed.registry_client import RegistryClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]

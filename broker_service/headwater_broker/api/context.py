@@ -11,12 +11,12 @@ from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Authorizer, Operation, Principal, ResourceType
 from headwater.ports.remote_log import RemoteLog, TieredTopic
+from headwater_broker.api.api_config import ApiConfig
 from headwater_broker.api.background_calls import Background
 from headwater_broker.api.broker_controls import BrokerControls
 from headwater_broker.api.failed_topic_creations import FailedTopicCreations
 from headwater_broker.api.fetch_session.cache import FetchSessionCache
 from headwater_broker.api.page_cache_port import Warmer
-from headwater_broker.api.request_limits import ApiConfig
 from headwater_broker.api.request_meters import Meters
 from headwater_broker.coordinator.common.service import Coordinators
 from headwater_broker.coordinator.group.service import GroupService

@@ -14,7 +14,7 @@ from headwater.wire.apis.k68_consumer_group_heartbeat import (
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.group_authorization import require_group
 from headwater_broker.api.registry import handles
-from headwater_broker.coordinator.group.consumer.validation import Heartbeat
+from headwater_broker.coordinator.group.consumer.heartbeat_request import Heartbeat
 
 NAMES_ITSELF_SINCE = 1
 

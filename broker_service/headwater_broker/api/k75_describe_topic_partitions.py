@@ -21,11 +21,11 @@ from headwater.wire.apis.k75_describe_topic_partitions import (
 )
 from headwater.wire.control import PartitionState
 from headwater_broker.api.admin.forwarding import may_on_topic
+from headwater_broker.api.api_config import PARTITIONS_PER_REPLY_MAX
 from headwater_broker.api.authorized_operations import authorized_operations
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.k03_metadata import partition_row
 from headwater_broker.api.registry import handles
-from headwater_broker.api.request_limits import PARTITIONS_PER_REPLY_MAX
 
 METADATA_VERSION = 12
 """Of the Metadata version whose rows these resemble."""

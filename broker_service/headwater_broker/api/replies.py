@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from headwater_broker.api.request_meters import RequestTiming
+from headwater_broker.api.request_timing import RequestTiming
 
 
 class CloseConnectionError(Exception):

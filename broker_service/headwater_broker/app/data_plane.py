@@ -23,13 +23,13 @@ from headwater.security.protocol import SecurityProtocol
 from headwater.system_files import disk_space
 from headwater.topic_names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from headwater.wire.restore_names import GROUPS_PENDING
+from headwater_broker.api.api_config import ApiConfig, InternalTopicConfig
 from headwater_broker.api.background_calls import Background
 from headwater_broker.api.context import Services
 from headwater_broker.api.fetch_session.cache import FetchSessionCache
 from headwater_broker.api.k03_metadata import create_on_demand
 from headwater_broker.api.page_cache_port import Warmer
 from headwater_broker.api.registry import load_handlers
-from headwater_broker.api.request_limits import ApiConfig, InternalTopicConfig
 from headwater_broker.api.request_meters import Meters
 from headwater_broker.app.broker_connections import BrokerConnections
 from headwater_broker.app.config import NodeConfig

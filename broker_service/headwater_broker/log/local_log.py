@@ -83,7 +83,7 @@ class LocalLog:
         """How often the end was cut or the log begun anew."""
         self.is_closed = False
         self.is_gapless = False
-        """A gap found at start is a loss (`recovery_tables`); `allow_gaps` ends it."""
+        """A gap found at start is a loss (`recovery_rules`); `allow_gaps` ends it."""
         self.flusher = LogFlusher(context, self, 0)
         self.deletion = SegmentDeletion(context, self, self._folder_unsynced)
         self._roll_policy: RollPolicy

@@ -46,7 +46,7 @@ from headwater_broker.log.producer_snapshots import (
     replay_segment,
 )
 from headwater_broker.log.producer_state_manager import Producers
-from headwater_broker.log.recovery_tables import (
+from headwater_broker.log.recovery_rules import (
     BatchCase,
     BatchFacts,
     SegmentCase,

@@ -21,7 +21,8 @@ from headwater_broker.api.context import RequestContext, Services
 from headwater_broker.api.registry import ApiRow
 from headwater_broker.api.rejected_batches import RejectedBatches
 from headwater_broker.api.replies import CloseConnectionError, ParkedReply, Part
-from headwater_broker.api.request_meters import ApiMeter, RequestTiming
+from headwater_broker.api.request_meters import ApiMeter
+from headwater_broker.api.request_timing import RequestTiming
 from headwater_broker.network import hold_reasons as hold
 from headwater_broker.network import request_dispatch, throttling
 from headwater_broker.network.connection_ports import Acceptor, ServedRequests

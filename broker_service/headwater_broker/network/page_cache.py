@@ -12,8 +12,8 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
 
+from headwater_broker.api.api_config import COLD_PROBE_BYTES, WARM_BYTES_MAX
 from headwater_broker.api.replies import FilePart
-from headwater_broker.api.request_limits import COLD_PROBE_BYTES, WARM_BYTES_MAX
 
 RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import ApiRow
 from headwater_broker.api.replies import Answer, ParkedReply
-from headwater_broker.api.request_meters import ApiMeter, RequestTiming
+from headwater_broker.api.request_meters import ApiMeter
+from headwater_broker.api.request_timing import RequestTiming
 from headwater_broker.network import request_dispatch, throttling
 from headwater_broker.network.turn_budget import TurnBudget
 

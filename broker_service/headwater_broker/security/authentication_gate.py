@@ -105,7 +105,8 @@ class AuthenticationGate:
             self._expiry = self._actions.call_later(lifetime_ms / 1000, self.shut)
 
     def shut(self) -> None:
-        """The session's lifetime is over, or a re-authentication begins."""
+        """The session's lifetime is over, or a re-authentication begins. Another request than that
+        closes the connection (`network.request_dispatch`)."""
         self._cancel_expiry()
         self.is_open = False
         self._actions.serve_authentication()

@@ -13,7 +13,8 @@ from prometheus_client.core import (
 
 from headwater.errors import ErrorCode
 from headwater_broker.api.registry import rows
-from headwater_broker.api.request_meters import FETCH, STAGES, Meters
+from headwater_broker.api.request_meters import FETCH, Meters
+from headwater_broker.api.request_timing import STAGES
 from headwater_broker.quota.client_quotas import ClientQuotas
 from headwater_broker.replica.delayed_operations import Purgatories
 from headwater_broker.runtime.histogram import Histogram

@@ -129,8 +129,7 @@ class ClassicMembership(GroupLink):
         refreshed = clock.monotonic()
         while not self.rejoin_needed:
             await asyncio.sleep(self._heartbeat_s)
-            if clock.monotonic() - self.last_poll > self._max_poll_s:
-                await self.leave("poll was not called within max_poll_interval_ms")
+            if await self._left_for_want_of_poll(self._max_poll_s):
                 self._request_rejoin()
                 return
             try:

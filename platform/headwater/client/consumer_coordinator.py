@@ -9,7 +9,6 @@ from typing import Any
 
 from headwater.client.classic_membership import ClassicMembership
 from headwater.client.cluster import Cluster
-from headwater.client.consumer_membership import ConsumerMembership
 from headwater.client.consumer_options import MODERN, ConsumerOptions
 from headwater.client.core.classic_group import NO_GENERATION, ClassicMember
 from headwater.client.core.consumer_group import ConsumerMember
@@ -17,6 +16,7 @@ from headwater.client.engine_host import EngineHost, Started
 from headwater.client.errors import KafkaTimeoutError
 from headwater.client.group_link import GroupLink
 from headwater.client.interceptors import chain_of
+from headwater.client.modern_membership import ConsumerMembership
 from headwater.client.partition_names import Offsets, offset_rows
 from headwater.client.steps import Steps, told
 from headwater.client.subscription_state import SubscriptionState

@@ -66,6 +66,14 @@ class GroupLink:
         """Leave at once, so that the other members need not wait for the session timeout."""
         raise NotImplementedError
 
+    async def _left_for_want_of_poll(self, max_poll_s: float) -> bool:
+        """Leave if `poll` was not called for so long (`max.poll.interval.ms`): this consumer may
+        hang, and others shall get its partitions."""
+        if self._cluster.clock.monotonic() - self.last_poll <= max_poll_s:
+            return False
+        await self.leave("poll was not called within max_poll_interval_ms")
+        return True
+
     def _request_rejoin(self) -> None:
         """A commit has shown that the membership is lost."""
         raise NotImplementedError

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, Protocol, TypeVar, overload
 
-from headwater.client.core.partition_queue import PartitionQueue, ProducerBatch
+from headwater.client.core.producer_sequences import PartitionQueue, ProducerBatch
 from headwater.client.errors import OptionError
 from headwater.client.interceptors import SendRecord, chain_of
 from headwater.client.option_rules import as_integer

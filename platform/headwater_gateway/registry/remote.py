@@ -11,7 +11,7 @@ from typing import Any
 from headwater.errors import HeadwaterError
 from headwater.security.jaas import parse_jaas
 from headwater.security.secret import resolved
-from headwater_tier.typed.decoding import SchemaUnavailableError
+from headwater_tier.typed.quarantine_reasons import SchemaUnavailableError
 from headwater_tier.typed.registry_http import BASIC_INFO, JAAS, RegistryServer
 
 TIMEOUT_S = 30.0

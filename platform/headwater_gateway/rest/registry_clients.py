@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Scope
 
 from headwater_gateway.app.errors import GatewayError
 from headwater_gateway.app.login import Login, LoginKind
-from headwater_tier.typed.decoding import SchemaUnavailableError
+from headwater_tier.typed.quarantine_reasons import SchemaUnavailableError
 from headwater_tier.typed.registry_http import (
     BASIC_INFO,
     BASIC_SOURCE,

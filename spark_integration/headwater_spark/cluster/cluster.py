@@ -34,7 +34,7 @@ from headwater.local.supervisor_socket import SupervisorSocket
 from headwater.system import SystemClock, SystemEntropy
 from headwater_spark.cluster.broker_jobs import READY_TIMEOUT_S
 from headwater_spark.cluster.handle import ClusterHandle, DirectManagerClient
-from headwater_spark.cluster.job_manager import SparkManager, plan_for
+from headwater_spark.cluster.spark_manager import SparkManager, plan_for
 from headwater_spark.connect_session import require_classic
 from headwater_spark.spark_session import has_ended
 

@@ -14,7 +14,7 @@ from headwater.local.cluster_spec import ClusterSpec
 from headwater.local.manager import BrokerState, ManagerState, Progress
 from headwater.system import SystemClock
 from headwater_spark.cluster.interrupts import Handler, restore
-from headwater_spark.cluster.job_manager import SparkManager, plan_for
+from headwater_spark.cluster.spark_manager import SparkManager, plan_for
 from headwater_spark.spark_session import SparkStartError, cause, session
 
 APP_NAME = "headwater cluster"

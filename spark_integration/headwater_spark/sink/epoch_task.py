@@ -16,9 +16,10 @@ import pyarrow as pa
 from headwater.client.blocking.epoch_client import EpochWriter, Participant
 from headwater.client.epoch_errors import EpochAbortedError
 from headwater.clock import Clock
-from headwater.errors import ErrorCode, KafkaError, UsageError
+from headwater.errors import ErrorCode, KafkaError
 from headwater_spark.sink.connections import SinkConnections
 from headwater_spark.sink.heartbeats import Heartbeats
+from headwater_spark.sink.repeated_batches import check_repeat
 from headwater_spark.sink.sink_options import SinkOptions
 from headwater_spark.sink.write_task import ProducerState, TaskWriter, Written
 
@@ -74,7 +75,7 @@ class _Joining:
             task.writer, task=task.task, attempt=task.attempt, topics=partitions
         )
         if participant is None:
-            self._check_repeat()
+            check_repeat(task.writer, self._connections.epochs.describe(task.writer.sink))
             self.is_committed = True
             return None
         self.participant = participant
@@ -82,23 +83,6 @@ class _Joining:
         return ProducerState(
             participant.producer_id, participant.producer_epoch, participant.transactional_id
         )
-
-    def _check_repeat(self) -> None:
-        """Raise UsageError if this run committed the epoch with another write.
-
-        A run repeats no batch that it committed, so its second write of one is another DataFrame of
-        the same foreachBatch: to drain it would lose its rows. The
-        coordinator records the ticket of the first write of a run that repeats a batch.
-        """
-        writer = self._task.writer
-        found = self._connections.epochs.describe(writer.sink)
-        if found is None or found.last_epoch != writer.epoch:
-            return
-        if found.run == writer.run and found.ticket != writer.ticket:
-            raise UsageError(
-                f"batch {writer.epoch} was written to sink {writer.sink} by another write of this"
-                " run: give each write in foreachBatch a headwater.sink.id of its own"
-            )
 
 
 def write_in_epoch(

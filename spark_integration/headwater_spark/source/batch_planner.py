@@ -21,7 +21,7 @@ from headwater_spark.source.broker_metadata import CLIENT_ID, Brokers, Topic
 from headwater_spark.source.cold_files import ColdFiles
 from headwater_spark.source.data_loss import LossReport, gone_topics, truncated_partitions
 from headwater_spark.source.history import History
-from headwater_spark.source.offset_range_calculator import COLD_OFFSETS_MIN, Boundary, Split, splits
+from headwater_spark.source.hot_cold_splits import COLD_OFFSETS_MIN, Boundary, Split, splits
 from headwater_spark.source.positions import CurrentOffsets, PartitionId, Position
 from headwater_spark.source.pushdown import ReadWindow, from_starts, inside
 from headwater_spark.source.source_options import SourceOptions

@@ -18,13 +18,13 @@ from headwater.wire.apis.k01_fetch import (
     ForgottenTopic,
     ReplicaState,
 )
+from headwater_broker.api.api_config import FETCH_SESSION_EVICTION_MS
 from headwater_broker.api.fetch_session.cache import (
     EPOCH_MAX,
     FetchSession,
     FetchSessionCache,
 )
 from headwater_broker.api.fetch_session.partition import FetchItem
-from headwater_broker.api.request_limits import FETCH_SESSION_EVICTION_MS
 from solo_broker import SoloBroker
 from unit.network.test_data_plane import serve
 

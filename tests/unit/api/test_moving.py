@@ -28,11 +28,11 @@ from headwater.wire.apis.k46_list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
 )
+from headwater_broker.api.api_config import ApiConfig
 from headwater_broker.api.context import RequestContext, Services
 from headwater_broker.api.k43_elect_leaders import elect_leaders
 from headwater_broker.api.k45_alter_partition_reassignments import alter_partition_reassignments
 from headwater_broker.api.k46_list_partition_reassignments import list_partition_reassignments
-from headwater_broker.api.request_limits import ApiConfig
 from headwater_broker.metadata import znodes
 from headwater_broker.quota.client_quotas import ClientQuotas
 from headwater_broker.quota.rate import Windows

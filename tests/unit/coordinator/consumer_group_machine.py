@@ -13,12 +13,12 @@ from headwater_broker.coordinator.common.shard import Decisions, Now, each
 from headwater_broker.coordinator.group.classic.group import Group
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.consumer.group import ConsumerGroup
+from headwater_broker.coordinator.group.consumer.heartbeat_request import Heartbeat
 from headwater_broker.coordinator.group.consumer.member import ConsumerMember
 from headwater_broker.coordinator.group.consumer.meters import ConsumerGroupMeters
 from headwater_broker.coordinator.group.consumer.patterns import RegexJob
 from headwater_broker.coordinator.group.consumer.subscriptions import KnownTopic
 from headwater_broker.coordinator.group.consumer.target import TargetJob
-from headwater_broker.coordinator.group.consumer.validation import Heartbeat
 from headwater_broker.coordinator.group.offset_commands import OffsetCommit
 from headwater_broker.coordinator.group.offsets import Commit
 from headwater_broker.coordinator.group.shard import GroupShard

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater_broker.coordinator.group.consumer.validation import Heartbeat
+from headwater_broker.coordinator.group.consumer.heartbeat_request import Heartbeat
 from unit.coordinator.consumer_group_machine import (
     GROUP,
     INTERVAL_MS,

@@ -14,9 +14,9 @@ from headwater.wire.apis import k76_share_group_heartbeat as k76
 from headwater_broker.coordinator.common.shard import Decision, Decisions, Now, each
 from headwater_broker.coordinator.group.classic.rebalance import MemberJoin
 from headwater_broker.coordinator.group.config import GroupConfig
+from headwater_broker.coordinator.group.consumer.heartbeat_request import Heartbeat
 from headwater_broker.coordinator.group.consumer.meters import ConsumerGroupMeters
 from headwater_broker.coordinator.group.consumer.subscriptions import KnownTopic
-from headwater_broker.coordinator.group.consumer.validation import Heartbeat
 from headwater_broker.coordinator.group.shard import GroupShard
 from headwater_broker.coordinator.group.share.group import ShareGroup, TopicShare
 from headwater_broker.coordinator.group.share.heartbeat import Beginning, ShareHeartbeat

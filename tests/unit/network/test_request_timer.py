@@ -12,7 +12,8 @@ import pytest
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import ApiRow
 from headwater_broker.api.replies import Answer, ParkedReply
-from headwater_broker.api.request_meters import PRODUCE, STAGES, Meters
+from headwater_broker.api.request_meters import PRODUCE, Meters
+from headwater_broker.api.request_timing import STAGES
 from headwater_broker.network.request_timer import TIMED_FIRST, RequestTimer
 from headwater_broker.network.send_queue import SendQueue
 from headwater_broker.network.turn_budget import TIMED_EVERY_S, TIMED_PER_TURN, TurnBudget

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headwater_broker.api.request_meters import STAGES, ApiMeter, RequestTiming
+from headwater_broker.api.request_meters import ApiMeter
+from headwater_broker.api.request_timing import STAGES, RequestTiming
 
 
 class Clock:

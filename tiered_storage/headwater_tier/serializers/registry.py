@@ -15,7 +15,8 @@ from urllib.parse import quote
 from headwater.client.errors import SerializerUnavailableError
 from headwater.client.serializers.values import Context
 from headwater.errors import UsageError
-from headwater_tier.typed.decoding import RegisteredSchema, SchemaUnavailableError
+from headwater_tier.typed.decoding import RegisteredSchema
+from headwater_tier.typed.quarantine_reasons import SchemaUnavailableError
 from headwater_tier.typed.registry_client import RegistryClient
 from headwater_tier.typed.registry_http import RegistryServer, registry_properties
 

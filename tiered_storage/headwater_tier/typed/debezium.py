@@ -18,11 +18,10 @@ from headwater_tier.typed.decoding import (
     DeclaredFormat,
     Decoded,
     DecoderFor,
-    Misfit,
-    Reason,
     SchemaSource,
 )
 from headwater_tier.typed.latest_row import LSN, OP
+from headwater_tier.typed.quarantine_reasons import Misfit, Reason
 
 OPERATIONS = ("c", "r", "u", "d", "t", "m")
 """Create, read (of a snapshot), update, delete, truncate, message."""

@@ -10,40 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from typing import Protocol
 
 import pyarrow as pa
 
 from headwater.errors import HeadwaterError
-
-DETAIL_BYTES_MAX = 1024
-
-
-class Reason(Enum):
-    """Why a record is in the quarantine table, by the words of its column `reason`."""
-
-    MALFORMED = "malformed"
-    """The bytes are not of the declared format; also invalid UTF-8."""
-    UNKNOWN_SCHEMA = "unknown schema"
-    """The frame names a schema id that the registry does not have."""
-    DOES_NOT_FIT = "does not fit"
-    """A field's type is not the column's, and no widening holds both."""
-    OUT_OF_RANGE = "out of range"
-    """A number that the column's type cannot hold exactly."""
-    DUPLICATE_KEY = "duplicate key"
-    """A JSON object names a key twice."""
-    NO_KEY = "no key"
-    """A record without a key, or whose key has no equality, where the table has a row per key."""
-
-
-@dataclass(frozen=True, slots=True)
-class Misfit:
-    """A blob that does not fit. `row` counts from 0 in the given column; `detail` is <= 1 KiB."""
-
-    row: int
-    reason: Reason
-    detail: str
+from headwater_tier.typed.quarantine_reasons import Misfit
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,22 +83,6 @@ class SchemaSource(Protocol):
 
 DecoderFor = Callable[[DeclaredFormat, pa.Schema, SchemaSource], BlobDecoder]
 """A factory of decoders: (declared format, known columns, registry)."""
-
-
-class SchemaUnavailableError(HeadwaterError):
-    """The registry does not answer: typing waits, nothing goes to quarantine. Names its URL."""
-
-
-class LookupsSpentError(SchemaUnavailableError):
-    """So many ids without a schema were asked for in one call that the rest waits.
-
-    `row` is the first one that waits, counted as in `Misfit`; the rows before it are decoded.
-    """
-
-    def __init__(self, schema_id: int, row: int | None = None) -> None:
-        self.schema_id = schema_id
-        self.row = row
-        super().__init__(f"schema {schema_id} is not asked for in this turn: too many are unknown")
 
 
 class DeclarationError(HeadwaterError):

@@ -5,7 +5,8 @@ Each unknown id costs a request, and a stranger's frames may name as many as the
 
 from __future__ import annotations
 
-from headwater_tier.typed.decoding import LookupsSpentError, RegisteredSchema, SchemaSource
+from headwater_tier.typed.decoding import RegisteredSchema, SchemaSource
+from headwater_tier.typed.quarantine_reasons import LookupsSpentError
 
 UNKNOWN_MAX = 100
 """Ids without a schema per call, of values and of keys each."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headwater_tier.typed.decoding import RegisteredSchema, SchemaUnavailableError
+from headwater_tier.typed.decoding import RegisteredSchema
+from headwater_tier.typed.quarantine_reasons import SchemaUnavailableError
 
 
 class MemorySchemas:

@@ -18,11 +18,12 @@ from headwater_tier.delta import CommitUnknownError, table_exists
 from headwater_tier.reader import TableReader
 from headwater_tier.table_names import TableLocation
 from headwater_tier.typed.declarations import cut_by_declaration
-from headwater_tier.typed.decoding import DecoderFor, Misfit, Reason, SchemaSource
+from headwater_tier.typed.decoding import DecoderFor, SchemaSource
 from headwater_tier.typed.derived_files import read_derived, write_derived
 from headwater_tier.typed.derived_table import DerivedChange, DerivedTable
 from headwater_tier.typed.log_rows import rows_between
 from headwater_tier.typed.names import Derived, Kind, derived
+from headwater_tier.typed.quarantine_reasons import Misfit, Reason
 from headwater_tier.typed.record_decoder import (
     QUARANTINE_SCHEMA,
     DecodedRecords,

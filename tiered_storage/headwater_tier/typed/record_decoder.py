@@ -22,16 +22,15 @@ from headwater_tier.typed.columns import (
 )
 from headwater_tier.typed.debezium import with_envelopes
 from headwater_tier.typed.declarations import Declaration
-from headwater_tier.typed.decoding import (
+from headwater_tier.typed.decoding import DecoderFor, SchemaSource
+from headwater_tier.typed.latest_row import OP
+from headwater_tier.typed.lookups import UNKNOWN_MAX, Lookups
+from headwater_tier.typed.quarantine_reasons import (
     DETAIL_BYTES_MAX,
-    DecoderFor,
     LookupsSpentError,
     Misfit,
     Reason,
-    SchemaSource,
 )
-from headwater_tier.typed.latest_row import OP
-from headwater_tier.typed.lookups import UNKNOWN_MAX, Lookups
 
 QUARANTINE_SCHEMA = pa.schema(
     [

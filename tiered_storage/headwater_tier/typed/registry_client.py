@@ -15,7 +15,8 @@ from urllib.parse import quote
 from headwater.clock import Clock
 from headwater.errors import UsageError
 from headwater.system import SystemClock
-from headwater_tier.typed.decoding import RegisteredSchema, SchemaUnavailableError
+from headwater_tier.typed.decoding import RegisteredSchema
+from headwater_tier.typed.quarantine_reasons import SchemaUnavailableError
 from headwater_tier.typed.registry_http import (
     BASIC_INFO,
     BEARER_TOKEN,

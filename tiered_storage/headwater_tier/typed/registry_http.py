@@ -18,7 +18,7 @@ from headwater.security.jaas import parse_jaas
 from headwater.security.secret import resolved
 from headwater.security.tls_context import client_context
 from headwater.sockets import is_loopback
-from headwater_tier.typed.decoding import SchemaUnavailableError
+from headwater_tier.typed.quarantine_reasons import SchemaUnavailableError
 
 URL_KEY = "schema.registry.url"
 PREFIX = "schema.registry."

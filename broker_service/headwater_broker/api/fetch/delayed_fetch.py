@@ -16,6 +16,7 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater.ports.remote_log import RemoteLogError
 from headwater.security.acl import CLUSTER_NAME
+from headwater_broker.api.api_config import REMOTE_READS_PER_FETCH
 from headwater_broker.api.fetch.read import (
     READ_COMMITTED,
     PartitionRead,
@@ -36,7 +37,6 @@ from headwater_broker.api.fetch_session.partition import FetchItem
 from headwater_broker.api.leadership_confirmation import confirm
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.replies import Answer, FilePart, ParkedReply, Part
-from headwater_broker.api.request_limits import REMOTE_READS_PER_FETCH
 from headwater_broker.purgatory.purgatory import DelayedOperation, WatchedOffset
 from headwater_broker.quota.client_quotas import RequestQuota
 from headwater_broker.replica.partition import Partition

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
+from headwater_broker.api.api_config import HOT_TAIL_BYTES, SENDFILE_MIN_BYTES
 from headwater_broker.api.context import Services
 from headwater_broker.api.fetch.replica_selector import LEADER, preferred_replica
 from headwater_broker.api.fetch.request_codec import MAX_BYTES, NONE, RACK_SINCE, FetchFrame
@@ -13,7 +14,6 @@ from headwater_broker.api.fetch_session.cache import FetchSession
 from headwater_broker.api.fetch_session.partition import FetchItem
 from headwater_broker.api.leadership_confirmation import UnconfirmedError
 from headwater_broker.api.replies import FilePart, Part
-from headwater_broker.api.request_limits import HOT_TAIL_BYTES, SENDFILE_MIN_BYTES
 from headwater_broker.log.results import EMPTY, LogSlice
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.replica_errors import not_leader

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError
+from headwater_broker.api.api_config import FETCH_SESSION_EVICTION_MS
 from headwater_broker.api.fetch_session.dirty_set import DirtyPartitions
 from headwater_broker.api.fetch_session.partition import FetchItem, TopicKey
-from headwater_broker.api.request_limits import FETCH_SESSION_EVICTION_MS
 from headwater_broker.security.session import Session
 
 FINAL_EPOCH = -1

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.remote_log import RemoteLogError
+from headwater_broker.api.api_config import HOT_TAIL_BYTES, SENDFILE_MIN_BYTES
 from headwater_broker.api.context import Services
 from headwater_broker.api.replies import FilePart
-from headwater_broker.api.request_limits import HOT_TAIL_BYTES, SENDFILE_MIN_BYTES
 from headwater_broker.api.share.response_codec import ShareRow
 from headwater_broker.api.share.stored_batches import (
     ReadAt,

@@ -15,10 +15,10 @@ from headwater.errors import HeadwaterError
 from headwater.wire.apis.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from headwater.wire.apis.k69_consumer_group_describe import DescribedGroup
 from headwater_broker.coordinator.common.service import CoordinatorService
+from headwater_broker.coordinator.group.consumer.heartbeat_request import Heartbeat
 from headwater_broker.coordinator.group.consumer.meters import ConsumerGroupMeters
 from headwater_broker.coordinator.group.consumer.patterns import RegexJob
 from headwater_broker.coordinator.group.consumer.target import TargetJob
-from headwater_broker.coordinator.group.consumer.validation import Heartbeat
 from headwater_broker.coordinator.group.shard import GroupShard
 from headwater_broker.metadata.cache import MetadataDelta
 from headwater_broker.replica.ports import OffLoop

@@ -33,7 +33,7 @@ from headwater.cli.reassign.plan import (
     read_topics,
 )
 from headwater.cli.reassign.progress import Pacing, plan_states, topics_of, wait_for
-from headwater.cli.reassign.throttle_options import apply_throttles, remove_throttles
+from headwater.cli.reassign.throttle_changes import apply_throttles, remove_throttles
 from headwater.cli.reassign.throttles import throttles
 from headwater.client.admin.replicas import Outcomes
 from headwater.client.values import TopicPartition

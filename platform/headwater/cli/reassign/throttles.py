@@ -3,6 +3,7 @@
 Leaders are throttled for every replica that a partition has before the reassignment, followers for
 every replica that is added; the rates are set on every broker that takes part. A topic has one list
 of throttled replicas for all its partitions, so the lists keep those of its other reassignments.
+`throttle_changes` sets them, and removes them when `verify` finds the reassignment complete.
 """
 
 from __future__ import annotations

@@ -11,12 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from headwater_gateway.console.messages.plain_values import plain_row
-from headwater_tier.typed.decoding import (
-    DeclaredFormat,
-    RegisteredSchema,
-    SchemaSource,
-    SchemaUnavailableError,
-)
+from headwater_tier.typed.decoding import DeclaredFormat, RegisteredSchema, SchemaSource
 from headwater_tier.typed.formats.confluent import (
     HEADER_BYTES,
     MAGIC,
@@ -29,6 +24,7 @@ from headwater_tier.typed.formats.misfit import NotFittingError, UnsupportedSche
 from headwater_tier.typed.formats.rows import UNFORESEEN
 from headwater_tier.typed.formats.source_columns import Source
 from headwater_tier.typed.formats.sources import declared_source, registered_source
+from headwater_tier.typed.quarantine_reasons import SchemaUnavailableError
 
 AUTO = "auto"
 CHOICES = (AUTO, "json", "text", "hex", "frame", "declared")

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headwater_tier.typed.decoding import RegisteredSchema, SchemaUnavailableError
+from headwater_tier.typed.decoding import RegisteredSchema
+from headwater_tier.typed.quarantine_reasons import SchemaUnavailableError
 
 NICENESS = 5
 STATM = Path("/proc/self/statm")

@@ -13,13 +13,13 @@ from headwater_tier.typed.decoding import (
     DeclarationError,
     DeclaredFormat,
     SchemaSource,
-    SchemaUnavailableError,
 )
 from headwater_tier.typed.formats.columns import VALUE_COLUMN
 from headwater_tier.typed.formats.confluent import id_of
 from headwater_tier.typed.formats.factory import decoder_for
 from headwater_tier.typed.formats.json_rows import JsonRows
 from headwater_tier.typed.formats.rows import RowsDecoder
+from headwater_tier.typed.quarantine_reasons import SchemaUnavailableError
 
 RECORDS_SCHEMA = pa.schema(
     [

@@ -6,9 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater_tier.typed.decoding import DeclaredFormat, Decoded, Reason
+from headwater_tier.typed.decoding import DeclaredFormat, Decoded
 from headwater_tier.typed.formats.factory import decoder_for
 from headwater_tier.typed.memory_schemas import MemorySchemas
+from headwater_tier.typed.quarantine_reasons import Reason
 
 NOTHING = pa.schema([])
 

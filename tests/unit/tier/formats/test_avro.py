@@ -12,7 +12,8 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from headwater_tier.typed.decoding import DeclarationError, DeclaredFormat, Reason
+from headwater_tier.typed.decoding import DeclarationError, DeclaredFormat
+from headwater_tier.typed.quarantine_reasons import Reason
 from unit.tier.formats.format_rows import decode, reasons, rows_of
 
 

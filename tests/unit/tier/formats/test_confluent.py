@@ -7,14 +7,10 @@ import json
 import pyarrow as pa
 import pytest
 
-from headwater_tier.typed.decoding import (
-    DeclarationError,
-    DeclaredFormat,
-    Reason,
-    SchemaUnavailableError,
-)
+from headwater_tier.typed.decoding import DeclarationError, DeclaredFormat
 from headwater_tier.typed.formats.factory import decoder_for
 from headwater_tier.typed.memory_schemas import MemorySchemas
+from headwater_tier.typed.quarantine_reasons import Reason, SchemaUnavailableError
 from headwater_tier.typed.without_registry import WithoutRegistry
 from unit.tier.formats.format_rows import decode, reasons, rows_of
 

@@ -8,7 +8,8 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-from headwater_tier.typed.decoding import DeclaredFormat, Reason
+from headwater_tier.typed.decoding import DeclaredFormat
+from headwater_tier.typed.quarantine_reasons import Reason
 from unit.tier.formats.format_rows import decode, reasons, rows_of
 
 CONNECT = DeclaredFormat("json", envelope="debezium")

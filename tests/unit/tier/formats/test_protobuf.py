@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 from google.protobuf import message_factory
 
-from headwater_tier.typed.decoding import DeclarationError, DeclaredFormat, Reason
+from headwater_tier.typed.decoding import DeclarationError, DeclaredFormat
 from headwater_tier.typed.formats.protobuf_schema import ProtobufFile
 from headwater_tier.typed.memory_schemas import MemorySchemas
+from headwater_tier.typed.quarantine_reasons import Reason
 from unit.tier.formats.format_rows import decode, reasons, rows_of
 
 ALL = """

@@ -13,12 +13,13 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from headwater_tier.typed.decoding import Decoded, Reason, RegisteredSchema, SchemaSource
+from headwater_tier.typed.decoding import Decoded, RegisteredSchema, SchemaSource
 from headwater_tier.typed.formats.columns import NESTING_MAX, TOO_DEEP, nesting, widened_schema
 from headwater_tier.typed.formats.misfit import NotFittingError, UnsupportedSchemaError, malformed
 from headwater_tier.typed.formats.rows import FastRows, RowsDecoder
 from headwater_tier.typed.formats.slots import Blobs, Slots
 from headwater_tier.typed.formats.source_columns import Read, Source
+from headwater_tier.typed.quarantine_reasons import Reason
 
 MAGIC = 0
 HEADER_BYTES = 5

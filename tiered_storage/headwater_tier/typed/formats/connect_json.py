@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater_tier.typed.decoding import Reason
 from headwater_tier.typed.formats.columns import (
     BIGINT,
     BINARY,
@@ -46,6 +45,7 @@ from headwater_tier.typed.formats.misfit import (
     shown,
 )
 from headwater_tier.typed.formats.source_columns import crossing, refusal
+from headwater_tier.typed.quarantine_reasons import Reason
 
 ENVELOPE = {"schema", "payload"}
 SCHEMAS_MAX = 1000

@@ -17,7 +17,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater_tier.typed.decoding import Reason
 from headwater_tier.typed.formats.columns import lookup_key
 from headwater_tier.typed.formats.json_values import json_text
 from headwater_tier.typed.formats.misfit import (
@@ -26,6 +25,7 @@ from headwater_tier.typed.formats.misfit import (
     out_of_range,
     shown,
 )
+from headwater_tier.typed.quarantine_reasons import Reason
 
 BIGINT_MAX = (1 << 63) - 1
 BIGINT_MIN = -(1 << 63)

@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater_tier.typed.decoding import Reason
 from headwater_tier.typed.formats.columns import (
     BIGINT,
     BOOLEAN,
@@ -26,6 +25,7 @@ from headwater_tier.typed.formats.columns import (
 )
 from headwater_tier.typed.formats.json_fit import two_keys_of_one_column
 from headwater_tier.typed.formats.misfit import NotFittingError
+from headwater_tier.typed.quarantine_reasons import Reason
 
 DEPTH_MAX = 50
 """Of columns in columns."""

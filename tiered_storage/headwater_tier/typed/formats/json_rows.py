@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headwater_tier.typed.decoding import Reason
 from headwater_tier.typed.formats.columns import (
     COLUMNS_MAX,
     NESTING_MAX,
@@ -22,6 +21,7 @@ from headwater_tier.typed.formats.json_infer import inferred
 from headwater_tier.typed.formats.json_scan import is_simple
 from headwater_tier.typed.formats.json_values import exact_value, fast_value
 from headwater_tier.typed.formats.misfit import NotFittingError, does_not_fit
+from headwater_tier.typed.quarantine_reasons import Reason
 
 
 class JsonRows:

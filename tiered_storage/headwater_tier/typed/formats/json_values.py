@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 
 import orjson
 
-from headwater_tier.typed.decoding import Reason
 from headwater_tier.typed.formats.misfit import NotFittingError, malformed, shown
+from headwater_tier.typed.quarantine_reasons import Reason
 
 INTEGER_CHARS_MAX = 40
 """A longer integer becomes a Decimal: Python's int refuses 4,300 digits, and is slow before."""

@@ -3,7 +3,7 @@ SerializationException)."""
 
 from __future__ import annotations
 
-from headwater_tier.typed.decoding import DETAIL_BYTES_MAX, Misfit, Reason
+from headwater_tier.typed.quarantine_reasons import DETAIL_BYTES_MAX, Misfit, Reason
 
 SHOWN_CHARS = 80
 

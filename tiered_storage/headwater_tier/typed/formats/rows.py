@@ -10,10 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from headwater_tier.typed.decoding import Decoded, LookupsSpentError, Misfit, Reason
+from headwater_tier.typed.decoding import Decoded
 from headwater_tier.typed.formats.columns import conform
 from headwater_tier.typed.formats.misfit import NotFittingError
 from headwater_tier.typed.formats.slots import Blobs, Slots, blobs_of
+from headwater_tier.typed.quarantine_reasons import LookupsSpentError, Misfit, Reason
 
 BLOCK_ROWS = 16384
 BLOCK_ROWS_MIN = 256

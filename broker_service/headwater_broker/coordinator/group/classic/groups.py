@@ -39,7 +39,7 @@ class ClassicGroups:
         self._table = table
         self.protocol = ClassicProtocol(table.config, table.deadlines)
         self.generations = GenerationChecks(self.protocol)
-        self._timeouts = ClassicTimeouts(self.protocol, table.config, table.deadlines)
+        self._timeouts = ClassicTimeouts(self.protocol, table.deadlines)
 
     def find(self, group_id: str) -> Group | None:
         """None: there is none of this kind."""

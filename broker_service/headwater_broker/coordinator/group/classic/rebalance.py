@@ -264,6 +264,16 @@ class ClassicProtocol:
         key = TimerKey(Timer.REBALANCE, group.group_id)
         self._deadlines.set(key, now.steady_ms + wait_ms)
 
+    def extend_initial_delay(self, group: Group, now: Now) -> bool:
+        """Wait on if members joined during the initial delay: more may follow (KIP-134)."""
+        if not (group.is_initial and group.joined_since_delay and group.initial_delay_left_ms > 0):
+            return False
+        more_ms = min(self._config.initial_rebalance_delay_ms, group.initial_delay_left_ms)
+        group.initial_delay_left_ms -= more_ms
+        group.joined_since_delay = False
+        self._deadlines.set(TimerKey(Timer.REBALANCE, group.group_id), now.steady_ms + more_ms)
+        return True
+
     def try_complete(self, group: Group, now: Now, out: Decision) -> None:
         """Complete the rebalance if no member is missing (an initial one waits its whole delay)."""
         if group.is_in(_S.PREPARING) and not group.is_initial and group.all_joined:

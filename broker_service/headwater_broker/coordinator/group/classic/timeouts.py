@@ -7,7 +7,6 @@ from headwater_broker.coordinator.common.shard import Decision, Now
 from headwater_broker.coordinator.group.classic.group import Group
 from headwater_broker.coordinator.group.classic.rebalance import ClassicProtocol
 from headwater_broker.coordinator.group.classic.states import GroupState
-from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.timer_keys import RETRY_MS, Timer, TimerKey
 
 _S = GroupState
@@ -16,11 +15,8 @@ _S = GroupState
 class ClassicTimeouts:
     """What follows when a deadline of a group or of a member has passed."""
 
-    def __init__(
-        self, protocol: ClassicProtocol, config: GroupConfig, deadlines: Deadlines[TimerKey]
-    ) -> None:
+    def __init__(self, protocol: ClassicProtocol, deadlines: Deadlines[TimerKey]) -> None:
         self._protocol = protocol
-        self._config = config
         self._deadlines = deadlines
 
     def due(self, group: Group, key: TimerKey, now: Now, out: Decision) -> None:
@@ -59,13 +55,7 @@ class ClassicTimeouts:
         """The rebalance timeout is over: go on with the members that have joined."""
         if not group.is_in(_S.PREPARING):
             return
-        if group.is_initial and group.joined_since_delay and group.initial_delay_left_ms > 0:
-            # More members joined during the delay: more may follow (KIP-134).
-            more_ms = min(self._config.initial_rebalance_delay_ms, group.initial_delay_left_ms)
-            group.initial_delay_left_ms -= more_ms
-            group.joined_since_delay = False
-            key = TimerKey(Timer.REBALANCE, group.group_id)
-            self._deadlines.set(key, now.steady_ms + more_ms)
+        if self._protocol.extend_initial_delay(group, now):
             return
         for member in [m for m in group.members.values() if m.join is None]:
             if member.instance_id is None:

@@ -17,6 +17,7 @@ from headwater_broker.coordinator.group.consumer.classic_members import ClassicM
 from headwater_broker.coordinator.group.consumer.commits import EpochChecks
 from headwater_broker.coordinator.group.consumer.group import ConsumerGroup
 from headwater_broker.coordinator.group.consumer.heartbeat import ConsumerProtocol
+from headwater_broker.coordinator.group.consumer.heartbeat_request import Heartbeat, check
 from headwater_broker.coordinator.group.consumer.member import ConsumerMember
 from headwater_broker.coordinator.group.consumer.meters import ConsumerGroupMeters
 from headwater_broker.coordinator.group.consumer.migration import upgraded
@@ -28,7 +29,6 @@ from headwater_broker.coordinator.group.consumer.patterns import (
 from headwater_broker.coordinator.group.consumer.states import MemberState
 from headwater_broker.coordinator.group.consumer.subscriptions import Topics
 from headwater_broker.coordinator.group.consumer.target import Submit, TargetJob
-from headwater_broker.coordinator.group.consumer.validation import Heartbeat, check
 from headwater_broker.coordinator.group.records import group_record
 from headwater_broker.coordinator.group.table import GroupTable
 from headwater_broker.coordinator.group.timer_keys import Timer, TimerKey

@@ -22,6 +22,7 @@ from headwater_broker.coordinator.common.shard import Decision, Now, Token
 from headwater_broker.coordinator.group.consumer.change import Change
 from headwater_broker.coordinator.group.consumer.commits import member_of
 from headwater_broker.coordinator.group.consumer.group import ConsumerGroup
+from headwater_broker.coordinator.group.consumer.heartbeat_request import Heartbeat
 from headwater_broker.coordinator.group.consumer.member import (
     STATIC_LEAVE_EPOCH,
     ConsumerMember,
@@ -41,7 +42,6 @@ from headwater_broker.coordinator.group.consumer.states import MemberState
 from headwater_broker.coordinator.group.consumer.subscriptions import Topics, metadata_hash
 from headwater_broker.coordinator.group.consumer.target import Submit, TargetJob, placed, target_job
 from headwater_broker.coordinator.group.consumer.timeouts import ConsumerTimeouts
-from headwater_broker.coordinator.group.consumer.validation import Heartbeat
 from headwater_broker.coordinator.group.table import GroupTable
 from headwater_broker.coordinator.group.timer_keys import RETRY_MS, Timer, TimerKey
 

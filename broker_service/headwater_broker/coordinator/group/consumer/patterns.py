@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from headwater_broker.coordinator.common.shard import Now
 from headwater_broker.coordinator.group.consumer.change import Change
 from headwater_broker.coordinator.group.consumer.group import ConsumerGroup
+from headwater_broker.coordinator.group.consumer.heartbeat_request import Heartbeat, MayDescribe
 from headwater_broker.coordinator.group.consumer.regex import resolve_patterns, validate_pattern
 from headwater_broker.coordinator.group.consumer.subscriptions import ResolvedRegex, Topics
-from headwater_broker.coordinator.group.consumer.validation import Heartbeat, MayDescribe
 
 APART_MS = 10_000
 """Topics that come and go have the patterns resolved anew no sooner than this."""

@@ -1,7 +1,8 @@
 """Manager of brokers that run as Spark jobs: what `Cluster` and `headwater up --spark` start.
 
 One manager runs per cluster, whichever hosts its drivers are on: it holds the node
-`/headwater/manager` in the cluster's ZooKeeper, through which operators reach it too.
+`/headwater/manager` in the cluster's ZooKeeper, through which operators reach it too. `broker_jobs`
+starts a lost broker again.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from headwater_broker.log.recovery_tables import (
+from headwater_broker.log.recovery_rules import (
     BatchCase,
     BatchFacts,
     SegmentCase,

@@ -106,11 +106,9 @@ class ConsumerMembership(GroupLink):
         )
 
     async def _send_heartbeats(self) -> None:
-        clock, max_poll_s = self._cluster.clock, self._options.max_poll_interval_ms / 1000
         attempt = 0
         while True:
-            if clock.monotonic() - self.last_poll > max_poll_s:
-                await self.leave("poll was not called within max_poll_interval_ms")
+            if await self._left_for_want_of_poll(self._options.max_poll_interval_ms / 1000):
                 self._lose()
                 return
             self._wake.clear()

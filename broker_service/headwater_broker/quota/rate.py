@@ -45,7 +45,9 @@ class WindowedRate:
         return self._total / self._span_s(now)
 
     def delay_s(self, per_second: float, now: float) -> float:
-        """Seconds of silence until the rate has fallen to `per_second`; 0 or less: it has."""
+        """Seconds of silence until the rate has fallen to `per_second`; 0 or less: it has.
+
+        `client_quotas` rounds them to throttle_time_ms and bounds them."""
         self._forget(now)
         return self._total / per_second - self._span_s(now) if self._samples else 0.0
 

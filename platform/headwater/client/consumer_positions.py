@@ -1,4 +1,7 @@
-"""The positions of a consumer's partitions: seek, position, pause, and offsets by time."""
+"""The positions of a consumer's partitions: seek, position, pause, and offsets by time.
+
+A partition without a position gets one from `offset_fetcher` (`auto_offset_reset`).
+"""
 
 from __future__ import annotations
 

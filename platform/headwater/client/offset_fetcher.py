@@ -1,4 +1,7 @@
-"""Looks up positions: the committed offset of a partition, else what auto_offset_reset says."""
+"""Looks up positions: the committed offset of a partition, else what auto_offset_reset says.
+
+`fetcher` asks for it again when a leader answers that a position is out of range.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The console as a part of the gateway: its routes, its static files."""
+"""The console as a part of the gateway: its routes, its static files. `navigation` has the menu."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """A micro-batch that is written again: Spark's repeat, or a second write of one foreachBatch. Pure.
 
 Spark repeats a micro-batch when it could not log its commit, always in a new run of the query. The
-coordinator answers JoinEpoch of such an epoch with "committed", and `epoch_task` drains the rows. A
-run never repeats a micro-batch that it has finished: a second write with the same run, epoch and
-sink is another DataFrame of the same foreachBatch, whose rows would be lost if they were drained.
+coordinator (`epoch_admission.refusal`) answers JoinEpoch of such an epoch with "committed", and
+`epoch_task` drains the rows. A run never repeats a micro-batch that it has finished: a second write
+with the same run, epoch and sink is another DataFrame of the same foreachBatch, whose rows would be
+lost if they were drained.
 """
 
 from __future__ import annotations

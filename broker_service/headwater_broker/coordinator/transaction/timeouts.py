@@ -1,4 +1,7 @@
-"""Transactions' timeouts: which are allowed, and what happens when one has passed. Pure."""
+"""Transactions' timeouts: which are allowed, and what happens when one has passed. Pure.
+
+`shard` asks for it when the deadline comes; `producer_fencing.fence` raises the producer's epoch.
+"""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ LARGEST = (1 << 63) - 1
 class FileIndex:
     """The files of one version in the order of their smallest offset.
 
-    Statistics are of all partitions in a file, so they only exclude. Headwater's files do not
-    overlap in a partition, and the bounds of a partition that is in all of them rise with time: the
-    file is found by halves.
+    Statistics are of all partitions in a file, so they only exclude. The bounds of a partition that
+    is in all files rise with time: the file is found by halves. Where a fold spans a file that it
+    left, the halves may miss it, and whoever asks looks at every file.
     """
 
     def __init__(self, files: LiveFiles) -> None:

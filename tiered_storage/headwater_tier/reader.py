@@ -139,7 +139,8 @@ class TableReader:
 
     def _own_group(self, partition: int, offset: int) -> RowGroup | None:
         """The row group of a file of Headwater's, if no other has rows between the offset and its
-        last: as all its own offsets are there, or no foreign file may hold any."""
+        last: as all its own offsets are there, or no other file holds any. A fold leaves large
+        files as they are, and may span one."""
 
         def side(path: str) -> int | None:
             try:
@@ -161,7 +162,26 @@ class TableReader:
             return group
         start = min(offset, group.min_offset)
         others = self._index().within(partition, start, group.max_offset + 1)
-        return group if all(is_own_file(other) for _, other in others) else None
+        spans = (self._may_meet(other, partition, start, group) for _, other in others)
+        return None if any(spans) else group
+
+    def _may_meet(self, path: str, partition: int, start: int, group: RowGroup) -> bool:
+        """Whether a file may hold rows of the partition from `start` to the end of a group of
+        another file."""
+        if path == group.path:
+            return False
+        if not is_own_file(path):
+            return True
+        try:
+            footer = self._footer(path)
+        except TableAccessError:
+            return True
+        return any(
+            g.min_partition <= partition <= g.max_partition
+            and g.min_offset <= group.max_offset
+            and g.max_offset >= start
+            for g in footer
+        )
 
     def _index(self) -> FileIndex:
         files = self.snapshot.files

@@ -50,6 +50,7 @@ from headwater.client.topic_watch import (
 from headwater.client.values import ConsumerRecord, ConsumerStatistics, TopicPartition
 from headwater.errors import KafkaError, UsageError
 
+LOADING_POLL_S = 0.005
 log = logging.getLogger("headwater.client.consumer")
 
 
@@ -104,8 +105,8 @@ class ConsumerEngine:
             self.coordinator.membership.stop()
         if self._outage_task is not None:
             self._outage_task.cancel()
-        if self._decoding.wait is not None:
-            await asyncio.to_thread(self._decoding.wait)
+        while self._decoding.is_loading():  # threads cannot be begun while Python ends
+            await asyncio.sleep(LOADING_POLL_S)
         await self.cluster.close()
 
     def _note_outages(self) -> set[str]:

@@ -237,6 +237,7 @@ class ConsumerMembership(GroupLink):
         member.reset()
         self._known = self.offered = self.error = None
         self.is_lost = False
+        self._beaten.set()  # no heartbeat comes that somebody could wait for
 
     async def commit(
         self, offsets: dict[TopicPartition, OffsetAndMetadata], timeout_ms: float

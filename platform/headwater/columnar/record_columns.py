@@ -33,7 +33,7 @@ def decode_columns(data: bytes, header: BatchHeader, start_offset: int = 0) -> R
     if header.record_count >= ROWS_MIN:
         try:
             columns = columns_by_numpy(data, header)
-        except (ValueError, IndexError):
+        except (ValueError, IndexError, OverflowError):
             pass  # the loop decodes it, or tells what is wrong with it
         else:
             if start_offset <= header.base_offset:

@@ -31,25 +31,36 @@ def test_numpy_is_loaded_once_and_only_for_many_records() -> None:
     story: list[str] = []
     payload, header = batch(RECORDS_BEFORE // 2)
 
-    def start(work: Callable[[], None]) -> Callable[[], None]:
+    def start(work: Callable[[], None]) -> Callable[[], bool]:
         story.append("started")
         work()
-        return lambda: story.append("waited")
+        return lambda: False
 
     decoding = RecordDecoding(start)
     decoding(payload, header, 0)
-    assert (story, decoding.wait) == ([], None)
+    assert story == []
     for _ in range(3):
         decoding(payload, header, 0)
-    assert decoding.wait is not None
-    decoding.wait()
-    assert story == ["started", "waited"]
+    assert story == ["started"]
+
+
+def test_without_a_thread_the_loop_goes_on_decoding() -> None:
+    payload, header = batch(RECORDS_BEFORE)
+
+    def start(_work: Callable[[], None]) -> Callable[[], bool]:
+        raise RuntimeError("can't start new thread")
+
+    decoding = RecordDecoding(start)
+    for _ in range(2):
+        assert decoding(payload, header, 0) == decode_columns(payload, header, 0)
+    assert not decoding.is_loading()
 
 
 def test_the_thread_that_loads_numpy_ends() -> None:
     payload, header = batch(RECORDS_BEFORE)
     decoding = RecordDecoding()
     decoding(payload, header, 0)
-    assert decoding.wait is not None
-    decoding.wait()
-    assert "headwater-decoder" not in {thread.name for thread in threading.enumerate()}
+    for thread in threading.enumerate():
+        if thread.name == "headwater-decoder":
+            thread.join()
+    assert not decoding.is_loading()

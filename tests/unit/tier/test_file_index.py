@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater_tier.commit import commit_to
+from headwater_tier.compaction import plan_fold, replace_files, rewrite
 from headwater_tier.data_files import tier_range
 from headwater_tier.delta import LogTable, TableAccessError
 from headwater_tier.offset_ranges import plan_ranges
@@ -75,3 +76,26 @@ def test_a_lost_file_costs_its_own_offsets_only(
     with pytest.raises(TableAccessError, match=lost.name):
         reader.read(0, 650)
     away.rename(lost)
+
+
+def test_a_fold_around_a_large_file_hides_none_of_its_rows(tmp_path: Path) -> None:
+    """A fold leaves large files as they are: its own range may span one of them."""
+    log, location, clock = MemoryLog(), location_at(tmp_path), FixedClock()
+    table = LogTable.create(location, 1)
+    for count in (50, 5000, 50):
+        log.fill(0, count, size=200)
+        clock.at_ms += 1000
+        ranges = plan_ranges(table.snapshot.ends, log.bounds())
+        facts = tier_range(log.fetch, ranges, location, clock=clock, entropy=ENTROPY)
+        assert facts is not None
+        commit_to(table, ranges, [facts], clock=clock)
+    clock.at_ms += 3_700_000  # quiet for an hour: small files are folded
+    chosen = plan_fold(table.snapshot.files, clock.now_ms(), bytes_target=200_000)
+    assert [(f.min_offset, f.max_offset) for f in chosen] == [(0, 49), (5050, 5099)]
+    folded = rewrite(location, chosen, clock=clock, entropy=ENTROPY)
+    replace_files(table, chosen, folded, clock=clock)
+    reader = TableReader(location)
+    rows = [o for b in reader.rows_between(0, 0, 5100) for o in b["offset"].to_pylist()]
+    assert rows == list(range(5100))
+    for offset in (0, 49, 50, 1000, 5049, 5050, 5099):
+        assert offset in TableReader(location).read(0, offset).rows["offset"].to_pylist()

@@ -133,7 +133,8 @@ def status_rows(
         if topic.location is None:
             state, error = "failed", UNLOCATED
         elif report is not None and report.table != topic.location.uri:
-            state, error, report = "opening", FORMER.format(report.table), None
+            state = state if state == NO_SERVICE else "opening"
+            error, report = FORMER.format(report.table), None
         if report is not None:
             report = _as_of_now(report, behind)
         rows.append(StatusRow(name, state, None if at is None else behind, report, error))

@@ -80,6 +80,7 @@ async def await_view(services: Services, holds: Callable[[], bool], timeout_ms: 
 
     services.view.on_change.append(check)
     try:
+        await asyncio.sleep(0)  # `wait_for` needs a task (`runtime.first_step`)
         await asyncio.wait_for(seen, max(timeout_ms, 0) / 1000)
     except TimeoutError:
         return False

@@ -22,6 +22,7 @@ from headwater.topic_names import INTERNAL_TOPICS
 from headwater.wire.sink_names import coordinator_key
 from headwater_broker.api.produce.answer import ACKS_NONE, answer, failure
 from headwater_broker.api.produce.batch_checks import (
+    ZSTD_SINCE,
     check_predecessor,
     reject,
     rejection_of,
@@ -177,8 +178,10 @@ class TransactionalProduce:
         with all the rules.
         """
         peer = self._peer
-        if peer.rejected is not None or (
-            self._version < ADDS_SINCE and peer.services.appends.lowest
+        if (
+            peer.rejected is not None
+            or self._version < ZSTD_SINCE
+            or (self._version < ADDS_SINCE and peer.services.appends.lowest)
         ):
             return False
         usual = self._usual_batches(view, frame)
@@ -195,10 +198,17 @@ class TransactionalProduce:
                     check_predecessor(peer, row.key, row.index, batch, partition, now_ms)
                 result = partition.append(batch, self._acks, now_ms, AppendOrigin.TRANSACTION)
             except KafkaError as error:
+                self._note_lowest(partition, batch)
                 reject(peer, row, partition, error, batch, now_ms)
             else:
                 self._appended(row, partition, result, len(batch))
         return True
+
+    def _note_lowest(self, partition: Partition, batch: memoryview) -> None:
+        """The producer's first batch was rejected: no later one may take its place."""
+        producer_id, epoch, sequence = _unpack_batch(batch, AT_PRODUCER_ID)
+        if self._version < ADDS_SINCE and producer_id not in partition.log.producers.entries:
+            self._peer.services.appends.lowest.note(partition, producer_id, epoch, sequence)
 
     def _usual_batches(self, view: memoryview, frame: ProduceFrame) -> _UsualBatches | None:
         """The batches of a request that has nothing but the next batches of one transaction."""

@@ -173,6 +173,11 @@ class ReplicaAppender:
     async def read_from(self, partition: int, epoch: int, offset: int) -> bytes:
         """See `Appender`. The high watermark is no bound: replies wait until that has passed."""
         hosted = self._replicas.lookup(self._topic, partition)
+        if not hosted.is_leader:  # also when its log directory failed: another broker loads it
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{self._topic}-{partition} is led by this broker no more",
+            )
         return log_bytes(hosted, epoch, offset, LOAD_BYTES)
 
     def delete_before(self, partition: int, epoch: int, offset: int) -> None:

@@ -237,6 +237,9 @@ class CoordinatorRuntime(Generic[S]):
                 reply.take()
             else:
                 await reply.wait()
+        except KafkaError:
+            self._replies.release(hosted)  # those of records that went before the failed marker
+            raise
         finally:
             hosted.waiting.pop(token, None)
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from headwater.clock import Clock
 from headwater.errors import ErrorCode
 from headwater.records.builder import BatchBuilder
@@ -20,7 +18,6 @@ from headwater.wire.apis.k00_produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from headwater_broker.api.produce.transactional import TransactionalProduce
 from solo_broker import SoloBroker
 from unit.api.test_transactions import add, producer_of, tell
 from unit.network.test_data_plane import Connection
@@ -53,13 +50,7 @@ async def written(
     return ErrorCode(reply.responses[0].partition_responses[0].error_code)
 
 
-@pytest.mark.parametrize("is_at_once", [True, False])
-def test_no_later_batch_takes_the_place_of_a_rejected_first_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_at_once: bool
-) -> None:
-    if not is_at_once:
-        monkeypatch.setattr(TransactionalProduce, "_appends_at_once", lambda *_: False)
-
+def test_no_later_batch_takes_the_place_of_a_rejected_first_one(tmp_path: Path) -> None:
     async def story(broker: SoloBroker, c: Connection) -> None:
         broker.create_topic("small", 1, configs={"max.message.bytes": "200"})
         producer = await producer_of(c)

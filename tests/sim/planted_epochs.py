@@ -173,6 +173,6 @@ PLANTED_EPOCHS = (
         plant=say_committed_of_an_aborted_epoch,
         # A driver that believes in the commit goes on; a rewound one finds its epoch free.
         seen_by=ROWS | {"RewoundCheckpointsAreRefused"},
-        first_seed=23,
+        first_seed=49,
     ),
 )

@@ -120,6 +120,7 @@ class Replica:
     def __init__(self) -> None:
         self.last_stable_offset = 1
         self.high_watermark = 2
+        self.log = SimpleNamespace(log_end_offset=2)
 
 
 def test_stable_offset_rises(world: World) -> None:
@@ -129,6 +130,19 @@ def test_stable_offset_rises(world: World) -> None:
     replica.last_stable_offset = 0
     fails(world, "StableOffsetRises", "replica", *event)
     replica.last_stable_offset = 3
+    fails(world, "StableOffsetRises", "replica", *event)
+
+
+def test_stable_offset_may_fall_below_the_end_that_a_replica_was_loaded_with(world: World) -> None:
+    replica = Replica()
+    replica.log.log_end_offset = replica.high_watermark + 1
+    event = (world.brokers[0], replica, Seen(), world.ledger(*SOURCE))
+    rule(world, "StableOffsetRises").replica(*event)
+    replica.last_stable_offset = 0
+    rule(world, "StableOffsetRises").replica(*event)
+    replica.last_stable_offset = replica.high_watermark = replica.log.log_end_offset
+    rule(world, "StableOffsetRises").replica(*event)
+    replica.last_stable_offset = 0
     fails(world, "StableOffsetRises", "replica", *event)
 
 

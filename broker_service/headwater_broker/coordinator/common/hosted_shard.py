@@ -116,12 +116,14 @@ class HostedShard(Generic[S]):
         due = self.due
         while due and due[0].offset < end:
             item = due.popleft()
-            if item.future.done():
-                continue
-            if isinstance(item.reply, KafkaError):
-                item.future.set_exception(item.reply)
-            else:
-                item.future.set_result(item.reply)
+            _give(item.future, item.reply)
+
+    def give(self, replies: list[tuple[Token, object]]) -> None:
+        """Give replies that wait for nothing."""
+        for token, reply in replies:
+            waiter = self.waiting.pop(token, None)
+            if waiter is not None:
+                _give(waiter, reply)
 
     def fail_from(self, offset: int, error: KafkaError) -> None:
         """Give the error to all that wait for `offset` or a later one."""
@@ -152,3 +154,12 @@ class HostedShard(Generic[S]):
         for future in futures:
             if not future.done():
                 future.set_exception(error)
+
+
+def _give(waiter: Waiter, reply: object) -> None:
+    if waiter.done():
+        return
+    if isinstance(reply, KafkaError):
+        waiter.set_exception(reply)
+    else:
+        waiter.set_result(reply)

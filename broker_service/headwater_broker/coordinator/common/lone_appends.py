@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Generic
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater.records.builder import BatchBuilder
 from headwater_broker.coordinator.common.appender import LoneLog
 from headwater_broker.coordinator.common.client_errors import LEADERSHIP_LOST, client_error
 from headwater_broker.coordinator.common.hosted_shard import HostedShard
@@ -21,8 +20,8 @@ from headwater_broker.coordinator.common.shard import (
     NO_PRODUCER_ID,
     Decision,
     S,
-    Token,
 )
+from headwater_broker.coordinator.common.turn_batches import batch_of
 from headwater_broker.log.results import AppendOrigin
 from headwater_broker.replica.partition import ACKS_ALL
 
@@ -55,7 +54,7 @@ class LoneAppends(Generic[S]):
         self, hosted: HostedShard[S], log: LoneLog, decision: Decision, now_ms: int
     ) -> bool:
         """Append, replay, reply. False: nothing is done, as the log rejects the batch."""
-        batch = _batch_of(decision, now_ms)
+        batch = batch_of(decision, now_ms)
         replies = decision.confirmations
         if decision.replies:
             replies = replies + decision.replies
@@ -67,7 +66,7 @@ class LoneAppends(Generic[S]):
             if error.code not in UNKNOWN_OUTCOME:
                 return False
             answer = client_error(error)
-            _give(hosted, [(token, answer) for token, _ in replies])
+            hosted.give([(token, answer) for token, _ in replies])
             self._failed(hosted, error, hosted.last_replayed + 1)
             return True
         offset, replay = first, hosted.shard.replay
@@ -80,27 +79,6 @@ class LoneAppends(Generic[S]):
             self._reload(hosted, "a replay failed")
             return True
         hosted.last_replayed = offset
-        _give(hosted, replies)
+        hosted.give(replies)
         self._committed(hosted, offset + 1)
         return True
-
-
-def _batch_of(decision: Decision, now_ms: int) -> bytearray:
-    builder, producer = BatchBuilder(), decision.producer
-    for key, value in decision.records:
-        builder.append(now_ms, key, value)
-    if producer is None:
-        return builder.build()
-    producer_id, producer_epoch = producer
-    return builder.build(producer_id=producer_id, producer_epoch=producer_epoch, transactional=True)
-
-
-def _give(hosted: HostedShard[S], replies: list[tuple[Token, object]]) -> None:
-    for token, reply in replies:
-        waiter = hosted.waiting.pop(token, None)
-        if waiter is None or waiter.done():
-            continue
-        if isinstance(reply, KafkaError):
-            waiter.set_exception(reply)
-        else:
-            waiter.set_result(reply)

@@ -178,7 +178,7 @@ class CoordinatorRuntime(Generic[S]):
         or the error of its append."""
         reply = Reply()
         self.begin(partition, command, reply)
-        return reply.take() if reply.is_given else await reply.wait()
+        return await reply.wait()
 
     def start(self, partition: int, command: Command[S]) -> asyncio.Future[object]:
         """Run `command`; the reply to come. Raises NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
@@ -233,10 +233,7 @@ class CoordinatorRuntime(Generic[S]):
                 self._replies.answer(hosted, [(token, None)])
                 self._replies.release(hosted)
                 self._timers.arm(hosted)
-            if reply.is_given:
-                reply.take()
-            else:
-                await reply.wait()
+            await reply.wait()
         except KafkaError:
             self._replies.release(hosted)  # those of records that went before the failed marker
             raise
@@ -266,7 +263,9 @@ class CoordinatorRuntime(Generic[S]):
     ) -> None:
         now = self._now()
         decisions = self._decide(hosted, decide, token, now)
-        if decisions is None or (len(decisions) == 1 and self._is_lone(hosted, decisions[0], now)):
+        if decisions is None or (
+            len(decisions) == 1 and self._is_appended_alone(hosted, decisions[0], now)
+        ):
             return
         is_first = not hosted.is_in_turn
         for decision in decisions:
@@ -306,7 +305,7 @@ class CoordinatorRuntime(Generic[S]):
             self._reload(hosted, "a command failed")
             return None
 
-    def _is_lone(self, hosted: HostedShard[S], decided: Decision, now: Now) -> bool:
+    def _is_appended_alone(self, hosted: HostedShard[S], decided: Decision, now: Now) -> bool:
         """True once the decision is appended and committed: this broker has the only replica."""
         if not decided.records or decided.leader_replies or hosted.due or not hosted.turn.is_empty:
             return False

@@ -47,8 +47,7 @@ class TurnBatches:
         elif not self._sealed:
             self._base_offset = self._next_offset = state.log_end_offset
         self._producer = decision.producer
-        for record in decision.records:
-            builder.append(now_ms, record.key, record.value)
+        _add_records(builder, decision, now_ms)
         first = self._next_offset
         self._next_offset += len(decision.records)
         return first
@@ -64,14 +63,7 @@ class TurnBatches:
         if not builder.count:
             return
         self._builder, self._producer = BatchBuilder(), None
-        if producer is None:
-            batch = builder.build()
-        else:
-            batch = builder.build(
-                producer_id=producer.producer_id,
-                producer_epoch=producer.producer_epoch,
-                transactional=True,
-            )
+        batch = _built(builder, producer)
         if self._sealed:
             self._sealed += batch
         else:
@@ -80,11 +72,29 @@ class TurnBatches:
     @staticmethod
     def _check_size(decision: Decision, batch_max_bytes: int, now_ms: int) -> None:
         builder = BatchBuilder()
-        for record in decision.records:
-            builder.append(now_ms, record.key, record.value)
+        _add_records(builder, decision, now_ms)
         if builder.size_bytes > batch_max_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"{len(decision.records)} records that belong together take {builder.size_bytes} "
                 f"bytes, a batch of the topic at most {batch_max_bytes} (max.message.bytes)",
             )
+
+
+def batch_of(decision: Decision, now_ms: int) -> bytearray:
+    """The batch of one decision."""
+    builder = BatchBuilder()
+    _add_records(builder, decision, now_ms)
+    return _built(builder, decision.producer)
+
+
+def _add_records(builder: BatchBuilder, decision: Decision, now_ms: int) -> None:
+    for key, value in decision.records:
+        builder.append(now_ms, key, value)
+
+
+def _built(builder: BatchBuilder, producer: Producer | None) -> bytearray:
+    if producer is None:
+        return builder.build()
+    producer_id, producer_epoch = producer
+    return builder.build(producer_id=producer_id, producer_epoch=producer_epoch, transactional=True)

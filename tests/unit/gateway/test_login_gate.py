@@ -96,7 +96,7 @@ def test_who_tries_passwords_keeps_nobody_else_out() -> None:
 def test_many_addresses_together_do_not_keep_a_known_user_out() -> None:
     async def work(gate: Gate) -> None:
         assert await gate.ask(BOB, STRANGER) == 200
-        tasks = []
+        tasks: list[asyncio.Task[int]] = []
         for n in range(8):
             tasks += await gate.tries(10, f"203.0.113.{n}")
         assert gate.pools.gate.in_use == LOGINS_AT_ONCE
@@ -153,7 +153,8 @@ def test_brokers_that_do_not_answer_refuse_nobody() -> None:
 
 def test_a_slot_that_comes_free_goes_to_the_address_with_the_fewest() -> None:
     async def work(_gate: Gate) -> list[str]:
-        slots, order = LoginSlots(at_once=3, of_address=2), []
+        slots = LoginSlots(at_once=3, of_address=2)
+        order: list[str] = []
         ends = {name: asyncio.Event() for name in ("a1", "a2", "b1", "a3", "b2", "c1")}
 
         async def one(name: str) -> None:

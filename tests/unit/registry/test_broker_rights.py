@@ -228,7 +228,7 @@ class SlowBrokers(Brokers):
 
 def test_who_tries_passwords_leaves_threads_to_others() -> None:
     brokers = SlowBrokers(ann={"t": READER})
-    app = Guarded(brokers).registry.client.app
+    app: Any = Guarded(brokers).registry.client.app
 
     def client(host: str) -> httpx.AsyncClient:
         transport = httpx.ASGITransport(app, client=(host, 1))

@@ -10,7 +10,7 @@ transaction but does not compare it, so the callers compare it in the checked sn
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
@@ -80,7 +81,7 @@ class Change:
 
 
 @contextmanager
-def _access_errors(location: TableLocation, doing: str) -> Iterator[None]:
+def access_errors(location: TableLocation, doing: str) -> Iterator[None]:
     """Turns storage errors into TableAccessError, which names the table and the operation."""
     try:
         yield
@@ -97,27 +98,39 @@ class LogTable:
     """An open log table at one version; `refresh` moves to the newest. Not thread-safe."""
 
     def __init__(
-        self, location: TableLocation, *, checked: bool = True, at: int | datetime | None = None
+        self,
+        location: TableLocation,
+        *,
+        checked: bool = True,
+        at: int | datetime | None = None,
+        made: Snapshot | None = None,
     ) -> None:
         """Open the newest version. Raises TableAccessError when there is no table.
 
         With `checked=False`, for verify and repair, foreign changes raise no TableStateError.
         `at` opens an earlier version: this one, or the newest that was committed by this time.
+        `made`: the first version of a table that was made just now, by this process.
         """
         self.location = location
         self._checked = checked
-        folder = local_path(location.uri)
-        self._log = None if folder is None else LocalLog(folder)
-        self._table = self._opened()
-        """It may be at an earlier version than the snapshot, after commits without deltalake."""
+        self._log = _local_log(location)
+        self._opened_table: DeltaTable | None = None
         self._own: Change | None = None
         """The commit that was made against the snapshot, until `refresh` has moved to it."""
         if at is not None:
             self._travel(at)
-        self._snapshot = self._read()
+        self._snapshot = made or self._read()
+
+    @property
+    def _table(self) -> DeltaTable:
+        """deltalake's table, opened when it is needed. It may be at an earlier version than the
+        snapshot, after commits without deltalake."""
+        if self._opened_table is None:
+            self._opened_table = self._opened()
+        return self._opened_table
 
     def _opened(self) -> DeltaTable:
-        with _access_errors(self.location, "opening"):
+        with access_errors(self.location, "opening"):
             options = dict(self.location.storage_options)
             return DeltaTable(self.location.uri, storage_options=options)
 
@@ -140,7 +153,7 @@ class LogTable:
 
     def _version_at(self, time: datetime) -> int:
         """The newest version that was committed by this time; 0, which is empty, before any."""
-        with _access_errors(self.location, "reading the history of"):
+        with access_errors(self.location, "reading the history of"):
             committed_ms = {row["version"]: row["timestamp"] for row in self._table.history()}
         by_then = [v for v, ms in committed_ms.items() if ms <= time.timestamp() * 1000]
         if not by_then and 0 not in committed_ms:
@@ -155,6 +168,9 @@ class LogTable:
         """Create the table with Headwater's protocol and properties, or open the existing one."""
         if not table_exists(location):
             properties = schema.table_properties(location.topic, location.topic_id, partitions)
+            if _create_in_log(location, properties):
+                no_files = LiveFiles.none()
+                return cls(location, made=Snapshot(0, partitions, {}, {}, 0, no_files))
             try:
                 DeltaTable.create(
                     location.uri,
@@ -178,7 +194,7 @@ class LogTable:
         own, self._own = self._own, None
         version = self._snapshot.version + (own is not None)
         if self._log is None or not self._log.is_newest(version):
-            with _access_errors(self.location, "reading the log of"):
+            with access_errors(self.location, "reading the log of"):
                 self._table.update_incremental()
             if self._table.version() != version:
                 self._check_log_end(version)
@@ -204,7 +220,7 @@ class LogTable:
     def reopen(self) -> Snapshot:
         """Forget what is known and open the newest version: after a commit of unknown outcome.
         Raises TableStateError if the log has lost versions."""
-        self._table, self._own = self._opened(), None
+        self._opened_table, self._own = None, None
         self._check_log_end(self._snapshot.version)
         self._snapshot = self._read()
         return self._snapshot
@@ -309,13 +325,13 @@ class LogTable:
     def _caught_up(self) -> DeltaTable:
         """deltalake's table, not before the snapshot's version."""
         if self._table.version() < self._snapshot.version:
-            with _access_errors(self.location, "reading the log of"):
+            with access_errors(self.location, "reading the log of"):
                 self._table.update_incremental()
         return self._table
 
     def vacuum(self, retention_hours: int, keep_versions: Sequence[int]) -> list[str]:
         """Delete unreferenced files, orphans too; keeps the files of `keep_versions`."""
-        with _access_errors(self.location, "vacuuming"):
+        with access_errors(self.location, "vacuuming"):
             return self._caught_up().vacuum(
                 retention_hours,
                 dry_run=False,
@@ -327,7 +343,7 @@ class LogTable:
 
     def history(self, limit: int) -> list[dict[str, Any]]:
         """The commitInfo of the newest commits, newest first."""
-        with _access_errors(self.location, "reading the history of"):
+        with access_errors(self.location, "reading the history of"):
             return list(self._caught_up().history(limit))
 
     def version_of(self, app_id: str) -> int | None:
@@ -335,7 +351,7 @@ class LogTable:
         return self._caught_up().transaction_version(app_id)
 
     def _read(self) -> Snapshot:
-        with _access_errors(self.location, "reading the log of"):
+        with access_errors(self.location, "reading the log of"):
             properties = {k: v for k, v in self._table.metadata().configuration.items() if v}
             protocol = self._table.protocol()
             adds = pa.table(self._table.get_add_actions(flatten=True))
@@ -355,7 +371,7 @@ class LogTable:
                 protocol.reader_features,
                 protocol.writer_features,
             )
-            or _schema_problem(schema_found)
+            or schema.columns_problem(schema_found.names)
         )
         partitions = _known_partitions(properties, files)
         ends = self._fences(end_txn, partitions)
@@ -400,7 +416,7 @@ class LogTable:
 
     def _foreign_commit(self) -> str:
         """A sentence about the newest commit that is not Headwater's."""
-        with _access_errors(self.location, "reading the history of"):
+        with access_errors(self.location, "reading the history of"):
             found = list(self._table.history(HISTORY_LOOKBACK))
         for info in found:
             if COMMIT_KIND not in info:
@@ -409,34 +425,6 @@ class LogTable:
                     f"{info.get('operation')} ({info.get('engineInfo', 'unknown engine')})."
                 )
         return "Its history names no foreign commit any more."
-
-
-class LogHistory:
-    """The versions of a log table that its log still has, and their tiered ends. Reads only."""
-
-    def __init__(self, location: TableLocation) -> None:
-        """Open the newest version. Raises TableAccessError without a table."""
-        self.location = location
-        with _access_errors(location, "opening"):
-            self._table = DeltaTable(location.uri, storage_options=dict(location.storage_options))
-            found = self._table.history()
-        self.committed_ms = {row["version"]: int(row["timestamp"]) for row in reversed(found)}
-        """Version -> time of its commit, oldest first."""
-        self.kinds = {row["version"]: str(row.get(COMMIT_KIND, "")) for row in found}
-        """Version -> kind of Headwater's change; empty for a commit of others."""
-
-    def ends_at(self, version: int, partitions: Iterable[int]) -> dict[int, int]:
-        """The tiered ends in this version; without those it does not have. Raises
-        TableAccessError."""
-        topic_id = self.location.topic_id
-        with _access_errors(self.location, f"opening version {version} of"):
-            self._table.load_as_version(version)
-            found = {p: self._table.transaction_version(end_txn(topic_id, p)) for p in partitions}
-        return {partition: end for partition, end in found.items() if end is not None}
-
-    def end_at(self, version: int, partition: int) -> int:
-        """The tiered end in this version; 0 without one. Raises TableAccessError."""
-        return self.ends_at(version, [partition]).get(partition, 0)
 
 
 def _rows_after(snapshot: Snapshot, change: Change) -> int:
@@ -450,16 +438,40 @@ def _known_partitions(properties: Mapping[str, str], files: LiveFiles) -> int:
     return max(int(created) if created.isdigit() else 0, largest + 1)
 
 
-def _schema_problem(found: pa.Schema) -> str | None:
-    names = tuple(found.names)
-    if names != schema.LOG_TABLE_COLUMNS:
-        return f"its columns are {list(names)}, not {list(schema.LOG_TABLE_COLUMNS)}"
-    return None
+def _local_log(location: TableLocation) -> LocalLog | None:
+    folder = local_path(location.uri)
+    return None if folder is None else LocalLog(folder)
+
+
+def _create_in_log(location: TableLocation, properties: Mapping[str, str]) -> bool:
+    """Make a table on a local disk by its log's first file; False if deltalake must do it, or
+    another tier job has made it just now."""
+    log = _local_log(location)
+    if log is None:
+        return False
+    metadata = {
+        "name": location.topic,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": DeltaSchema.from_arrow(schema.LOG_TABLE_SCHEMA).to_json(),
+        "partitionColumns": [],
+        "configuration": properties,
+    }
+    try:
+        return log.create({COMMIT_KIND: "create"}, metadata)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise TableAccessError(
+            f"the log table {location.uri} cannot be created: {error}"
+        ) from error
 
 
 def table_exists(location: TableLocation) -> bool:
     """True when there is a Delta table at the location."""
-    with _access_errors(location, "looking for"):
+    log = _local_log(location)
+    if log is not None and not log.exists:
+        return False
+    with access_errors(location, "looking for"):
         return DeltaTable.is_deltatable(location.uri, dict(location.storage_options))
 
 
@@ -482,6 +494,6 @@ def filesystem(location: TableLocation) -> fs.FileSystem:
     path = local_path(location.uri)
     if path is not None:
         return fs.SubTreeFileSystem(path, fs.LocalFileSystem())
-    with _access_errors(location, "reaching"):
+    with access_errors(location, "reaching"):
         handler = DeltaStorageHandler(location.uri, dict(location.storage_options))
     return fs.PyFileSystem(handler)

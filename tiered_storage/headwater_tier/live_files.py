@@ -75,6 +75,11 @@ class LiveFiles(Sequence[LiveFile]):
         self._adds = adds
         self._made: tuple[LiveFile, ...] | None = None
 
+    @classmethod
+    def none(cls) -> LiveFiles:
+        """Of a table without files."""
+        return cls(_COLUMNS.empty_table())
+
     def __len__(self) -> int:
         return int(self._adds.num_rows)
 

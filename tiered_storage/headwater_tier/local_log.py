@@ -44,16 +44,44 @@ class LocalLog:
         has_later = os.path.exists(self._path(version + 1))
         return not has_later and os.path.exists(self._path(version))
 
+    @property
+    def exists(self) -> bool:
+        """True when the table has a log, perhaps an empty one."""
+        return os.path.isdir(self._folder)
+
+    def create(self, kind: Mapping[str, str], metadata: Mapping[str, Any]) -> bool:
+        """Write the first version: of a table without reader's and writer's features, with this
+        metaData. As `append`."""
+        os.makedirs(self._folder, exist_ok=True)
+        made = {"id": str(self._entropy.uuid()), "createdTime": self._clock.now_ms(), **metadata}
+        actions = [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": made}]
+        if not self._write(0, "CREATE TABLE", {}, kind, actions):
+            return False
+        table = os.path.dirname(self._folder)
+        for folder in (table, os.path.dirname(table)):
+            _make_durable(folder)
+        return True
+
     def append(self, version: int, kind: Mapping[str, str], actions: Iterable[Any]) -> bool:
         """Write a commit, durable when this returns. `kind` is what its commitInfo says besides.
 
         False, and nothing was written, where the file system has no hard links. Raises
         FileExistsError if the version exists, OSError; after an error the log may have it.
         """
+        return self._write(version, "WRITE", {"mode": "Append"}, kind, actions)
+
+    def _write(
+        self,
+        version: int,
+        operation: str,
+        parameters: Mapping[str, str],
+        kind: Mapping[str, str],
+        actions: Iterable[Any],
+    ) -> bool:
         info = {
             "timestamp": self._clock.now_ms(),
-            "operation": "WRITE",
-            "operationParameters": {"mode": "Append"},
+            "operation": operation,
+            "operationParameters": parameters,
             "engineInfo": ENGINE,
             **kind,
         }
@@ -72,18 +100,19 @@ class LocalLog:
             raise
         finally:
             os.unlink(staged)
-        self._make_durable()
+        _make_durable(self._folder)
         return True
-
-    def _make_durable(self) -> None:
-        handle = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
     def _path(self, version: int) -> str:
         return os.path.join(self._folder, f"{version:020d}.json")
+
+
+def _make_durable(folder: str) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def add_action(

@@ -22,7 +22,7 @@ from headwater_spark.verify_command import (
     verify_sink,
 )
 from headwater_tier.delta import TableAccessError
-from headwater_tier.users_table import UsersTable
+from headwater_tier.delta_readers import UsersTable
 
 
 def test_a_checkpoint(tmp_path: Path) -> None:

@@ -31,9 +31,12 @@ class Table:
     written_bytes: int = 0
 
     def add(self, size_bytes: int, level: int = 0) -> None:
+        self._put(size_bytes, level, self.made + 1, self.made + 1)
+
+    def _put(self, size_bytes: int, level: int, first: int, last: int) -> None:
         self.made += 1
         path = data_file(level, UUID(int=self.made))
-        self.files.append(LiveFile(path, size_bytes, 1, self.now_ms, 0, 0, self.made, self.made))
+        self.files.append(LiveFile(path, size_bytes, 1, self.now_ms, 0, 0, first, last))
 
     def fold(self) -> int:
         chosen = plan_fold(self.files, self.now_ms)
@@ -42,7 +45,8 @@ class Table:
             self.files = [f for f in self.files if f.path not in gone]
             size = sum(f.size_bytes for f in chosen)
             self.written_bytes += size
-            self.add(size, level=1)
+            bounds = [bound for f in chosen for bound in (f.min_offset or 0, f.max_offset or 0)]
+            self._put(size, 1, min(bounds), max(bounds))
         return len(chosen)
 
 

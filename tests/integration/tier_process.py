@@ -16,12 +16,13 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from headwater.system import SystemClock, SystemEntropy
+from headwater_tier import data_files
 from headwater_tier.commit import commit_facts, ensure_table
 from headwater_tier.data_files import tier_range
 from headwater_tier.delta import LogTable
+from headwater_tier.local_log import LocalLog
 from headwater_tier.offset_ranges import plan_ranges
 from tier_log import MemoryLog, location_at
 
@@ -63,17 +64,21 @@ def _replace(owner: Any, name: str, times: int, last: Callable[[Callable[[], Any
     setattr(owner, name, dying)
 
 
-# Calls of pyarrow, os and deltalake, and two methods of LogTable.
+# Of a commit's file of the log, os.link gives it its name: the first one is the new table's.
 STEPS: dict[str, Callable[[], None]] = {
     "none": lambda: None,
+    "table's first version not named": lambda: dies_before(os, "link"),
+    "table's first version not durable": lambda: dies_after(os, "link"),
     "table created, nothing planned": lambda: dies_after(LogTable, "create"),
     "before the file": lambda: dies_before(pq, "ParquetWriter"),
     "half a file": lambda: dies_before(pq.ParquetWriter, "write_table", times=2),
-    "file whole, not durable": lambda: dies_before(os, "fsync"),
-    "file durable": lambda: dies_after(os, "fsync", times=2),
+    "file whole, not durable": lambda: dies_before(data_files, "make_durable"),
+    "file durable": lambda: dies_after(data_files, "make_durable"),
     "file checked": lambda: dies_after(pq, "read_metadata"),
-    "before the commit": lambda: dies_before(DeltaTable, "create_write_transaction"),
-    "after the commit": lambda: dies_after(DeltaTable, "create_write_transaction"),
+    "before the commit": lambda: dies_before(LocalLog, "append"),
+    "commit written, not named": lambda: dies_before(os, "link", times=2),
+    "commit named, not durable": lambda: dies_after(os, "link", times=2),
+    "after the commit": lambda: dies_after(LocalLog, "append"),
     "commit seen": lambda: dies_after(LogTable, "refresh"),
 }
 

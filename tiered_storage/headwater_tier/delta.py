@@ -9,13 +9,12 @@ transaction but does not compare it, so the callers compare it in the checked sn
 
 from __future__ import annotations
 
-import os
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -30,8 +29,11 @@ from headwater_tier import schema
 from headwater_tier.commit_check import FileFacts
 from headwater_tier.live_files import LiveFile as LiveFile
 from headwater_tier.live_files import LiveFiles
-from headwater_tier.local_log import LocalLog, add_action, is_plain, remove_action, txn_action
+from headwater_tier.local_log import LocalLog, actions_of, is_plain
+from headwater_tier.local_log import local_path as local_path
 from headwater_tier.table_names import TableLocation, end_txn, rows_txn, start_txn
+
+logger = logging.getLogger(__name__)
 
 COMMIT_KIND = "headwater"
 """Key of commitInfo that marks a commit of Headwater; its value is the kind of change."""
@@ -115,6 +117,8 @@ class LogTable:
         self._checked = checked
         self._log = _local_log(location)
         self._opened_table: DeltaTable | None = None
+        self.definition_problem: str | None = None
+        """What is wrong with the table's properties, protocol or columns, and no commit undoes."""
         self._own: Change | None = None
         """The commit that was made against the snapshot, until `refresh` has moved to it."""
         if at is not None:
@@ -168,9 +172,12 @@ class LogTable:
         """Create the table with Headwater's protocol and properties, or open the existing one."""
         if not table_exists(location):
             properties = schema.table_properties(location.topic, location.topic_id, partitions)
-            if _create_in_log(location, properties):
-                no_files = LiveFiles.none()
-                return cls(location, made=Snapshot(0, partitions, {}, {}, 0, no_files))
+            try:
+                if _create_in_log(location, properties):
+                    no_files = LiveFiles.none()
+                    return cls(location, made=Snapshot(0, partitions, {}, {}, 0, no_files))
+            except FileExistsError:  # another tier job made it just now
+                return cls(location)
             try:
                 DeltaTable.create(
                     location.uri,
@@ -263,32 +270,37 @@ class LogTable:
         removes_rows = change.data_change and bool(change.removes)
         if self._log is None or removes_rows or not all(map(is_plain, paths)):
             return False
-        if not self._log.is_newest(at):
-            return False
-        actions = [
-            add_action(
-                f.path,
-                f.size_bytes,
-                f.written_ms,
-                schema.stats_json(f),
-                data_change=change.data_change,
-            )
-            for f in change.adds
-        ]
-        actions += [remove_action(f.path, f.size_bytes, change.now_ms) for f in change.removes]
-        actions += [txn_action(name, version) for name, version in self._versions(change).items()]
+        if self.definition_problem or not self._log.is_newest(at):
+            return False  # a feature of others may demand what Headwater does not write
+        actions = actions_of(
+            change.adds,
+            [(f.path, f.size_bytes) for f in change.removes],
+            self._versions(change),
+            now_ms=change.now_ms,
+            data_change=change.data_change,
+        )
         try:
             if not self._log.append(at + 1, {COMMIT_KIND: change.kind}, actions):
                 return False
-            if (at + 2) % CHECKPOINT_EVERY == 0:  # as deltalake counts
-                self._table.update_incremental()
-                self._table.create_checkpoint()
-                self._table.cleanup_metadata()
-        except STORAGE_ERRORS as error:
+        except OSError as error:
             raise CommitUnknownError(
                 f"committing version {at + 1} of {self.location.uri}: {error}"
             ) from error
+        if (at + 2) % CHECKPOINT_EVERY == 0:  # as deltalake counts
+            self._checkpoint(at + 1)
         return True
+
+    def _checkpoint(self, version: int) -> None:
+        """What deltalake does after such a commit. The commit is made: an error is only logged, as
+        the log is whole without the checkpoint."""
+        try:
+            self._table.update_incremental()
+            self._table.create_checkpoint()
+            if self._table.metadata().configuration.get(schema.EXPIRED_LOG_CLEANUP) != "false":
+                self._table.cleanup_metadata()
+        except (TableAccessError, *STORAGE_ERRORS) as error:
+            uri = self.location.uri
+            logger.warning("%s has no whole checkpoint of version %d: %s", uri, version, error)
 
     def _commit_by_deltalake(self, change: Change) -> None:
         table = self._caught_up()
@@ -363,7 +375,7 @@ class LogTable:
                 f"{schema.FORMAT_VERSION}: run the newer Headwater that wrote it"
             )
         files = LiveFiles(adds)
-        problem = (
+        self.definition_problem = problem = (
             schema.properties_problem(properties, self.location.topic_id)
             or schema.protocol_problem(
                 protocol.min_reader_version,
@@ -379,10 +391,14 @@ class LogTable:
         rows = files.total("num_records")
         problem = problem or self._rows_problem(files, rows, ends)
         if problem and self._checked:
+            remedy = (
+                schema.UNDO
+                if self.definition_problem
+                else "it is repaired (`headwater tier repair`)"
+            )
             raise TableStateError(
                 f"log table {self.location.uri}, version {self._table.version()}: {problem}. "
-                f"{self._foreign_commit()} Tiering of this topic stops until it is repaired "
-                "(`headwater tier repair`)."
+                f"{self._foreign_commit()} Tiering of this topic stops until {remedy}."
             )
         count = max([partitions, *(p + 1 for p in ends)])
         size_bytes = files.total("size_bytes")
@@ -444,22 +460,16 @@ def _local_log(location: TableLocation) -> LocalLog | None:
 
 
 def _create_in_log(location: TableLocation, properties: Mapping[str, str]) -> bool:
-    """Make a table on a local disk by its log's first file; False if deltalake must do it, or
-    another tier job has made it just now."""
+    """Make a table on a local disk by its log's first file; False if deltalake must do it. Raises
+    FileExistsError when there is a log."""
     log = _local_log(location)
     if log is None:
         return False
-    metadata = {
-        "name": location.topic,
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": DeltaSchema.from_arrow(schema.LOG_TABLE_SCHEMA).to_json(),
-        "partitionColumns": [],
-        "configuration": properties,
-    }
+    columns = DeltaSchema.from_arrow(schema.LOG_TABLE_SCHEMA).to_json()
     try:
-        return log.create({COMMIT_KIND: "create"}, metadata)
+        return log.create({COMMIT_KIND: "create"}, location.topic, columns, properties)
     except FileExistsError:
-        return False
+        raise
     except OSError as error:
         raise TableAccessError(
             f"the log table {location.uri} cannot be created: {error}"
@@ -469,18 +479,10 @@ def _create_in_log(location: TableLocation, properties: Mapping[str, str]) -> bo
 def table_exists(location: TableLocation) -> bool:
     """True when there is a Delta table at the location."""
     log = _local_log(location)
-    if log is not None and not log.exists:
-        return False
     with access_errors(location, "looking for"):
+        if log is not None and not log.exists:
+            return False
         return DeltaTable.is_deltatable(location.uri, dict(location.storage_options))
-
-
-def local_path(uri: str) -> str | None:
-    """The folder of a table on the local file system; None for an object store."""
-    parts = urlsplit(uri)
-    if parts.scheme == "file":
-        return unquote(parts.path)
-    return os.path.abspath(uri) if "://" not in uri else None
 
 
 def may_use_threads(location: TableLocation) -> bool:

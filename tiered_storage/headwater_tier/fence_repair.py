@@ -14,6 +14,7 @@ from headwater_tier.delta import (
     TableStateError,
     filesystem,
 )
+from headwater_tier.schema import UNDO
 from headwater_tier.table_names import TableLocation, rows_txn
 
 
@@ -24,9 +25,13 @@ def repair(location: TableLocation, *, clock: Clock) -> dict[int, int]:
     holds, an `end` above the last row is kept, as trailing control records have no rows. If rows
     are missing, `end` becomes the last row's offset + 1: tiering fetches the missing records again,
     or fails if they no longer exist. Raises TableStateError if an offset occurs twice, as nothing
-    shows which copy is right.
+    shows which copy is right, and if properties, features or columns were changed.
     """
     table = LogTable(location, checked=False)
+    if table.definition_problem:
+        raise TableStateError(
+            f"{location.uri}: {table.definition_problem}. The fence can be rebuilt once {UNDO}."
+        )
     snapshot = table.snapshot
     ends, starts = dict(snapshot.ends), dict(snapshot.starts)
     without = [f.path for f in snapshot.files if f.rows is None]

@@ -15,17 +15,21 @@ import threading
 logger = logging.getLogger(__name__)
 
 COMPILER = "headwater_tier.compile_kernels"
+COMPILER_S_MAX = 600.0
+"""After so long the process is ended: rows must not be read one at a time for ever."""
 
 
 class Kernels:
     """The state of this process. Any thread may ask."""
 
-    def __init__(self, module: str = COMPILER) -> None:
-        """`module`: what the process runs; tests give another one."""
+    def __init__(self, module: str = COMPILER, limit_s: float = COMPILER_S_MAX) -> None:
+        """`module`: what the process runs for `limit_s` at most; tests give another one."""
         self.are_ready = True
         """False while they are being compiled aside. Without that they are compiled, or loaded
         from the cache, by whoever uses them first."""
         self._module = module
+        self._limit_s = limit_s
+        self._is_closed = False
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._waiter: threading.Thread | None = None
@@ -58,13 +62,18 @@ class Kernels:
     def close(self) -> None:
         """End the process, if it still runs."""
         with self._lock:
+            self._is_closed = True
             if self._process is not None and self._process.poll() is None:
                 self._process.terminate()
                 self._process.wait()
 
     def _wait(self, process: subprocess.Popen[bytes]) -> None:
-        code = process.wait()
-        if code > 0:
+        try:
+            code = process.wait(self._limit_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait()
+        if code and not self._is_closed:  # below 0: by a signal, as of the out-of-memory killer
             logger.warning("compiling the kernels ended with %d: this process compiles them", code)
         self.are_ready = True
 

@@ -12,15 +12,21 @@ import errno
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+import stat
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from headwater.system import SystemClock, SystemEntropy
+from headwater_tier.commit_check import FileFacts
+from headwater_tier.schema import stats_json
 
 LOG_FOLDER = "_delta_log"
 NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV})
 """What file systems without hard links answer."""
 ENGINE = "headwater"
+_VERSION = re.compile(r"[0-9]{20}[.]")
+"""How the name of a commit or a checkpoint begins."""
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9._/=-]+")
 """Paths that are the same in the log, where they are percent-encoded."""
 
@@ -28,6 +34,14 @@ _PLAIN_PATH = re.compile(r"[A-Za-z0-9._/=-]+")
 def is_plain(path: str) -> bool:
     """True for a path that needs no encoding in the log. Pure."""
     return _PLAIN_PATH.fullmatch(path) is not None
+
+
+def local_path(uri: str) -> str | None:
+    """The folder of a table on the local file system; None for an object store."""
+    parts = urlsplit(uri)
+    if parts.scheme == "file":
+        return unquote(parts.path)
+    return os.path.abspath(uri) if "://" not in uri else None
 
 
 class LocalLog:
@@ -46,19 +60,37 @@ class LocalLog:
 
     @property
     def exists(self) -> bool:
-        """True when the table has a log, perhaps an empty one."""
-        return os.path.isdir(self._folder)
+        """True when the table has a log, perhaps an empty one. Raises OSError where that cannot be
+        said: a disk that fails for a moment must not look like a table that is not there."""
+        try:
+            return stat.S_ISDIR(os.stat(self._folder).st_mode)
+        except FileNotFoundError:
+            return False
 
-    def create(self, kind: Mapping[str, str], metadata: Mapping[str, Any]) -> bool:
-        """Write the first version: of a table without reader's and writer's features, with this
-        metaData. As `append`."""
-        os.makedirs(self._folder, exist_ok=True)
-        made = {"id": str(self._entropy.uuid()), "createdTime": self._clock.now_ms(), **metadata}
+    def create(
+        self, kind: Mapping[str, str], name: str, columns: str, properties: Mapping[str, str]
+    ) -> bool:
+        """Write the first version: of a table without reader's and writer's features; `columns` is
+        its schema in Delta's JSON. As `append`; FileExistsError also if the log has any version, as
+        the first one's file is cleaned up one day."""
+        parents = _make_folders(self._folder)
+        with os.scandir(self._folder) as found:
+            for entry in found:
+                if _VERSION.match(entry.name):
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), entry.path)
+        made = {
+            "id": str(self._entropy.uuid()),
+            "createdTime": self._clock.now_ms(),
+            "name": name,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": columns,
+            "partitionColumns": [],
+            "configuration": properties,
+        }
         actions = [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": made}]
         if not self._write(0, "CREATE TABLE", {}, kind, actions):
             return False
-        table = os.path.dirname(self._folder)
-        for folder in (table, os.path.dirname(table)):
+        for folder in parents:
             _make_durable(folder)
         return True
 
@@ -107,6 +139,27 @@ class LocalLog:
         return os.path.join(self._folder, f"{version:020d}.json")
 
 
+def _make_folders(folder: str) -> list[str]:
+    """Make a log's folder and those above it; the folders whose entries are to be made durable: of
+    the log, of the table, and of whatever was made above."""
+    table = os.path.dirname(folder)
+    parents = [table, os.path.dirname(table)]
+    at = parents[-1]
+    while not _is_there(at):
+        at = os.path.dirname(at)
+        parents.append(at)
+    os.makedirs(folder, exist_ok=True)
+    return parents
+
+
+def _is_there(path: str) -> bool:
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def _make_durable(folder: str) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -115,36 +168,38 @@ def _make_durable(folder: str) -> None:
         os.close(handle)
 
 
-def add_action(
-    path: str, size_bytes: int, modified_ms: int, stats: str, *, data_change: bool
-) -> dict[str, Any]:
-    """Delta's `add` of a file without partition values. Pure."""
+def actions_of(
+    adds: Sequence[FileFacts],
+    removes: Sequence[tuple[str, int]],
+    versions: Mapping[str, int],
+    *,
+    now_ms: int,
+    data_change: bool,
+) -> list[dict[str, Any]]:
+    """A commit's actions. `removes`: path and size of files whose rows stay in others, or are
+    below the log start; `versions`: of application transactions. Pure."""
+    found = [{"add": _added(facts, data_change=data_change)} for facts in adds]
+    found += [{"remove": _removed(path, size, now_ms)} for path, size in removes]
+    return found + [{"txn": {"appId": name, "version": at}} for name, at in versions.items()]
+
+
+def _added(facts: FileFacts, *, data_change: bool) -> dict[str, Any]:
     return {
-        "add": {
-            "path": path,
-            "partitionValues": {},
-            "size": size_bytes,
-            "modificationTime": modified_ms,
-            "dataChange": data_change,
-            "stats": stats,
-        }
+        "path": facts.path,
+        "partitionValues": {},
+        "size": facts.size_bytes,
+        "modificationTime": facts.written_ms,
+        "dataChange": data_change,
+        "stats": stats_json(facts),
     }
 
 
-def remove_action(path: str, size_bytes: int, now_ms: int) -> dict[str, Any]:
-    """Delta's `remove` of a file whose rows stay in others, or are below the log start. Pure."""
+def _removed(path: str, size_bytes: int, now_ms: int) -> dict[str, Any]:
     return {
-        "remove": {
-            "path": path,
-            "deletionTimestamp": now_ms,
-            "dataChange": False,
-            "extendedFileMetadata": True,
-            "partitionValues": {},
-            "size": size_bytes,
-        }
+        "path": path,
+        "deletionTimestamp": now_ms,
+        "dataChange": False,
+        "extendedFileMetadata": True,
+        "partitionValues": {},
+        "size": size_bytes,
     }
-
-
-def txn_action(app_id: str, version: int) -> dict[str, Any]:
-    """Delta's `txn`, an application transaction. Pure."""
-    return {"txn": {"appId": app_id, "version": version}}

@@ -31,6 +31,13 @@ FORBIDDEN_PROPERTIES = (
     "delta.enableDeletionVectors",
     "delta.columnMapping.mode",
 )
+UNDO = (
+    "this is undone: drop the feature or set the property back (ALTER TABLE), or restore the"
+    " version before"
+)
+"""The remedy of a problem of properties, protocol or columns: no commit of Headwater's mends it."""
+EXPIRED_LOG_CLEANUP = "delta.enableExpiredLogCleanup"
+"""On unless it is "false", as for deltalake."""
 WRITER_FEATURES_ALLOWED = frozenset({"appendOnly", "invariants"})
 
 TOPIC = "headwater.topic"

@@ -30,9 +30,12 @@ def kernel_folder() -> str:
 
 
 def is_empty() -> bool:
-    """True in a new installation: no kernel was compiled yet."""
+    """True in a new installation: no kernel was compiled yet. False for a folder that cannot be
+    read: nobody could fill it for this process."""
     try:
         with os.scandir(kernel_folder()) as found:
             return next(found, None) is None
     except FileNotFoundError:
         return True
+    except OSError:
+        return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -89,6 +90,26 @@ def test_without_a_key_no_credential_is_kept_and_the_status_says_so(tmp_path: Pa
     bench.writer.tick()
     assert USER not in bench.catalog()
     assert not bench.writer.status.keeps_credentials
+
+
+def test_a_catalog_whose_files_are_no_longer_all_is_not_read(bench: Bench) -> None:
+    bench.writer.tick()
+    table = CatalogTable(bench.uri, {})
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": ["deletionVectors"],
+        "writerFeatures": ["deletionVectors"],
+    }
+    lines = [{"commitInfo": {"operation": "SET TBLPROPERTIES"}}, {"protocol": protocol}]
+    log = Path(unquote(urlsplit(bench.uri).path)) / "_delta_log"
+    text = "\n".join(json.dumps(line) for line in lines)
+    (log / f"{table.version + 1:020d}.json").write_text(text + "\n")
+    wanted = r"version \d+: table features \['deletionVectors'\] were enabled.*drop the feature"
+    with pytest.raises(TableStateError, match=wanted):
+        CatalogTable(bench.uri, {})
+    with pytest.raises(TableStateError, match=wanted):
+        table.refresh()
 
 
 def test_a_change_is_one_row_and_a_deleted_topic_is_gone(bench: Bench) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from headwater.columnar.kernel_folder import is_empty
 from headwater_tier.kernels import KERNELS, Kernels
 from headwater_tier.typed.decoding import DeclaredFormat, Decoded
 from headwater_tier.typed.formats.factory import decoder_for
@@ -16,6 +18,7 @@ from headwater_tier.typed.without_registry import WithoutRegistry
 
 WAITS = "import os; open(os.environ['GATE']).read()"
 FAILS = "raise SystemExit(3)"
+DIES = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 STRANGE = [b'{"n": 1, "n": 2}', b"{", b'{"n": 12345678901234567890123}', b'{"n": "x", "new": [1]}']
 
 
@@ -53,9 +56,42 @@ def test_a_process_that_fails_or_is_ended_leaves_the_kernels_to_their_first_use(
     os.mkfifo(tmp_path / "never")
     monkeypatch.setenv("GATE", str(tmp_path / "never"))
     waiting.compile_aside()
+    caplog.clear()
     waiting.close()
     waiting.join()
     assert waiting.are_ready
+    assert "ended" not in caplog.text, "it was asked to"
+
+
+def test_a_process_that_dies_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    kernels = Kernels(module(tmp_path, monkeypatch, DIES))
+    kernels.compile_aside()
+    kernels.join()
+    assert kernels.are_ready
+    assert f"ended with {-signal.SIGKILL}" in caplog.text
+
+
+def test_a_process_that_never_ends_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    os.mkfifo(tmp_path / "never")
+    monkeypatch.setenv("GATE", str(tmp_path / "never"))
+    kernels = Kernels(module(tmp_path, monkeypatch, WAITS), limit_s=0.0)
+    kernels.compile_aside()
+    kernels.join()
+    assert kernels.are_ready
+    assert f"ended with {-signal.SIGKILL}" in caplog.text
+
+
+def test_a_cache_that_cannot_be_read_is_not_filled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "none"))
+    assert is_empty()
+    (tmp_path / "none").write_text("a file")  # a folder without permissions opens for root
+    assert not is_empty()
 
 
 def test_rows_are_the_same_without_kernels() -> None:

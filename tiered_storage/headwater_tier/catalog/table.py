@@ -21,6 +21,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 
 from headwater.entropy import Entropy
 from headwater.errors import HeadwaterError
+from headwater_tier import schema
 from headwater_tier.catalog.rows import CatalogRow, Key, Kind, newest
 from headwater_tier.delta import COMMIT_KIND, TableAccessError, TableStateError, filesystem
 from headwater_tier.table_names import TableLocation
@@ -81,6 +82,24 @@ class CatalogTable:
             raise TableStateError(
                 f"the catalog {self.uri} has format {text}, this Headwater reads up to"
                 f" {FORMAT_VERSION}: run the newer Headwater that wrote it"
+            )
+        self._check_protocol()
+
+    def _check_protocol(self) -> None:
+        """The rows are read from the files: what readers must know besides is refused. What only
+        writers must know, deltalake does or refuses itself."""
+        with self._access_errors("opening"):
+            protocol = self._table.protocol()
+        problem = schema.protocol_problem(
+            protocol.min_reader_version,
+            protocol.min_writer_version,
+            protocol.reader_features,
+            sorted(schema.WRITER_FEATURES_ALLOWED),
+        )
+        if problem:
+            raise TableStateError(
+                f"the catalog {self.uri}, version {self.version}: {problem}. It is not read until"
+                f" {schema.UNDO}."
             )
 
     @classmethod
@@ -144,6 +163,7 @@ class CatalogTable:
         """Move to the newest version."""
         with self._access_errors("reading the log of"):
             self._table = DeltaTable(self.uri, storage_options=self._options)
+        self._check_protocol()
 
     def fold(self, entropy: Entropy, now_ms: int) -> None:
         """Rewrite the table as one file with the newest row of each thing. Raises as `append`."""

@@ -138,7 +138,9 @@ class Maintenance:
     def round(self) -> None:
         """Maintain every table once."""
         with self._lock:
-            tables = list(self._kept.values())
+            kept_tables = list(self._kept.values())
+        now = self._clock.monotonic()
+        tables = [kept for kept in kept_tables if now >= kept.aside_until]
         wanting = sorted((k for k in tables if k.wants_hint), key=lambda k: k.hinted_at)
         for kept in wanting[:HINTS_A_ROUND]:
             self._attempt(kept, self._hint)
@@ -148,7 +150,7 @@ class Maintenance:
     def _attempt(self, kept: _Kept, job: Callable[[_Kept], None]) -> None:
         """Do a job on a table, unless it is left alone now; if it fails, leave the table alone."""
         if self._stop.is_set() or self._clock.monotonic() < kept.aside_until:
-            return
+            return  # its hint may have failed just now
         try:
             job(kept)
             kept.problem = ""

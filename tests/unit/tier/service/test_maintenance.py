@@ -6,10 +6,12 @@ import queue
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
 from headwater.client.blocking.broker_metadata import BrokerMetadata, Topic
+from headwater.errors import ErrorCode, KafkaError
 from headwater.testing.clocks import ManualClock
 from headwater_tier.commit import commit_to
 from headwater_tier.compaction import COMPACT_FILES_MIN
@@ -17,7 +19,12 @@ from headwater_tier.data_files import tier_range
 from headwater_tier.delta import LogTable
 from headwater_tier.offset_ranges import plan_ranges
 from headwater_tier.retention import Limits
-from headwater_tier.service.maintenance import ASIDE_S, FILES_EVERY_S, Maintenance
+from headwater_tier.service.maintenance import (
+    ASIDE_S,
+    FILES_EVERY_S,
+    HINTS_A_ROUND,
+    Maintenance,
+)
 from headwater_tier.service.table_facts import facts_of
 from headwater_tier.service.table_thread import Committed, Event, Opened, TableThread
 from headwater_tier.service.topic_finder import TieredTopic
@@ -30,8 +37,12 @@ class Brokers:
 
     def __init__(self) -> None:
         self.hints = 0
+        self.refused = ""
+        """Topics whose names begin so have no leader."""
 
-    def hint(self, _topic: Topic) -> None:
+    def hint(self, topic: Topic) -> None:
+        if self.refused and topic.name.startswith(self.refused):
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, topic.name)
         self.hints += 1
 
     def close(self) -> None:
@@ -122,6 +133,36 @@ def test_a_table_whose_maintenance_failed_is_left_alone_for_a_while(place: Place
     place.maintenance.round()
     assert place.take().facts.files == 1
     assert place.maintenance.problem("flights") == ""
+
+
+def test_tables_that_are_left_alone_take_no_hint_from_others(place: Place, tmp_path: Path) -> None:
+    """As many as a round has hints, all of them older than the hint of the table that is well."""
+    place.brokers.refused = "sick"
+    empty = LogTable.create(location_at(tmp_path, "empty", UUID(int=7)), 1).snapshot
+    topics = [place.topic]
+    for number in range(HINTS_A_ROUND):
+        topic = Topic(f"sick-{number}", "AA", UUID(int=100 + number), 1, False, (0,))
+        at = location_at(tmp_path, topic.name, topic.uuid)
+        topics.append(TieredTopic(topic, at, 3.0, Limits(), {}))
+
+    def commit(these: list[TieredTopic]) -> None:
+        for topic in these:
+            assert topic.location is not None
+            name, ends = topic.topic.name, {0: 0}
+            event = Committed(name, topic.location, 0.0, 0, ends, facts_of(empty), empty)
+            place.maintenance.committed(topic, event)
+
+    commit(topics[1:])
+    place.maintenance.round()
+    assert place.maintenance.problem("sick-0") != ""
+    place.clock.advance(1000)
+    commit(topics[:1])
+    place.maintenance.round()
+    place.clock.advance(1000)
+    before = place.brokers.hints
+    commit(topics)
+    place.maintenance.round()
+    assert place.brokers.hints == before + 1
 
 
 def test_log_starts_move_as_deleterecords_moved_them(place: Place) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from headwater.records import pairs
 from headwater.records.control import ControlType
-from headwater_broker.coordinator.common.shard import Decision
+from headwater_broker.coordinator.common.shard import Decision, Now
 from headwater_broker.coordinator.transaction.shard import TransactionShard
-from headwater_broker.coordinator.transaction.transaction import ProducerIdentity
+from headwater_broker.coordinator.transaction.transaction import ProducerIdentity, Transaction
 from headwater_broker.log.producer_state_manager import Producers
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.transaction_verification import TransactionGuard
@@ -93,8 +93,40 @@ def prepare_in_memory(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TransactionShard, "end_transaction", without_a_record)
 
 
+def forget_outcomes_at_a_load(patch: pytest.MonkeyPatch) -> None:
+    """A coordinator that loads takes a transaction for complete whose outcome is the last record:
+    so it is where the completion is recorded late, but for the markers that a crash has prevented.
+    """
+    loaded = TransactionShard.loaded
+
+    def and_forget(self: TransactionShard, now: Now) -> None:
+        loaded(self, now)
+        self.take_markers_due(LOG_END)
+
+    patch.setattr(TransactionShard, "loaded", and_forget)
+
+
+def complete_before_the_markers(patch: pytest.MonkeyPatch) -> None:
+    """The next transaction may begin as soon as the outcome of the last one is committed."""
+    take = TransactionShard.take_markers_due
+
+    def and_complete(self: TransactionShard, committed_end: int) -> list[Transaction]:
+        due = take(self, committed_end)
+        for ended in due:
+            self.complete_later(ended.transactional_id, ended.identity, Now(ended.start_ms, 0.0))
+        return due
+
+    patch.setattr(TransactionShard, "take_markers_due", and_complete)
+
+
+LOG_END = 2**62
+"""An offset behind every record."""
 CALM = {"slow": 1.0}
 _TRANSACTED = Planted("", verify_nothing, TORN, {"kill": 1.0}, transactional_producers=3)
+_LONE = replace(
+    _TRANSACTED, supervised=1.0, down_s=(0.03, 0.5), fault_pause_s=0.3, is_lone=True,
+    faults={"kill": 1.0, "kill_at_event": 1.0, "kill_at_access": 1.0},
+)  # fmt: skip
 
 PLANTED_TRANSACTIONS = (
     Planted(
@@ -136,4 +168,19 @@ PLANTED_TRANSACTIONS = (
         down_s=(0.03, 0.5),
         fault_pause_s=0.3,
     ),
+    replace(_LONE, name="prepare in memory, without followers", plant=prepare_in_memory),
+    replace(_LONE, name="take a late end, without followers", plant=take_a_late_end),
+    replace(
+        _LONE,
+        name="load aborted offsets, without followers",
+        plant=load_aborted_offsets,
+        seen_by=frozenset({"CopiesAgreeWithOffsets"}),
+    ),
+    replace(
+        _LONE,
+        name="forget outcomes at a load",
+        plant=forget_outcomes_at_a_load,
+        seen_by=frozenset({"MetadataConverges", "NoTransactionStaysOpen"}),
+    ),
+    replace(_LONE, name="complete before the markers", plant=complete_before_the_markers),
 )

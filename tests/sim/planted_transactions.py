@@ -12,7 +12,7 @@ from headwater.records import pairs
 from headwater.records.control import ControlType
 from headwater_broker.coordinator.common.shard import Decision, Now
 from headwater_broker.coordinator.transaction.shard import TransactionShard
-from headwater_broker.coordinator.transaction.transaction import ProducerIdentity, Transaction
+from headwater_broker.coordinator.transaction.transaction import ProducerIdentity
 from headwater_broker.log.producer_state_manager import Producers
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.transaction_verification import TransactionGuard
@@ -106,19 +106,6 @@ def forget_outcomes_at_a_load(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TransactionShard, "loaded", and_forget)
 
 
-def complete_before_the_markers(patch: pytest.MonkeyPatch) -> None:
-    """The next transaction may begin as soon as the outcome of the last one is committed."""
-    take = TransactionShard.take_markers_due
-
-    def and_complete(self: TransactionShard, committed_end: int) -> list[Transaction]:
-        due = take(self, committed_end)
-        for ended in due:
-            self.complete_later(ended.transactional_id, ended.identity, Now(ended.start_ms, 0.0))
-        return due
-
-    patch.setattr(TransactionShard, "take_markers_due", and_complete)
-
-
 LOG_END = 2**62
 """An offset behind every record."""
 CALM = {"slow": 1.0}
@@ -182,5 +169,4 @@ PLANTED_TRANSACTIONS = (
         plant=forget_outcomes_at_a_load,
         seen_by=frozenset({"MetadataConverges", "NoTransactionStaysOpen"}),
     ),
-    replace(_LONE, name="complete before the markers", plant=complete_before_the_markers),
 )

@@ -41,7 +41,8 @@ TRANSACTIONS_CHANCE = 0.4
 QUERIES_CHANCE = 0.3
 """The share of Spark queries in the others."""
 LONE_CHANCE = 0.25
-"""The share of worlds without followers (`leave_alone`), of those with transactional clients."""
+"""The share of worlds without followers (`leave_alone`), of those with transactional clients and
+without an admin."""
 GROUPS_CHANCE = 0.5
 """The share of seeds with a consumer group, of those without admin and transactions."""
 SHARES_CHANCE = 0.5
@@ -202,8 +203,9 @@ def make_plan(random: Random) -> Plan:
     apart = Random(f"spark queries {plan.chaos_s}")
     if not plan.transactional_producers and apart.random() < QUERIES_CHANCE:
         write_epochs(plan, apart.randint(1, 2))
-    apart = Random(f"without followers {plan.chaos_s}")
-    if plan.transactional_producers and apart.random() < LONE_CHANCE:
+    apart = Random(f"lone logs {plan.chaos_s}")
+    is_lone = plan.transactional_producers and not plan.is_administered
+    if is_lone and apart.random() < LONE_CHANCE:
         leave_alone(plan)
     apart = Random(f"members {plan.chaos_s}")
     is_free = not (plan.is_administered or plan.transactional_producers)

@@ -101,13 +101,9 @@ def offsets_request(
         )
         for index in partitions
     )
-    fields = {"transactional_id": "t", "group_id": GROUP, **more}
-    return k28.TxnOffsetCommitRequest(
-        producer_id=producer[0],
-        producer_epoch=producer[1],
-        topics=(k28.TxnOffsetCommitRequestTopic(name=topic, partitions=rows),),
-        **fields,
-    )
+    topics = (k28.TxnOffsetCommitRequestTopic(name=topic, partitions=rows),)
+    fields = {"transactional_id": "t", "group_id": GROUP, "topics": topics, **more}
+    return k28.TxnOffsetCommitRequest(producer_id=producer[0], producer_epoch=producer[1], **fields)
 
 
 async def committed(c: Connection) -> list[tuple[int, str]]:

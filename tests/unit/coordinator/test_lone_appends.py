@@ -152,6 +152,7 @@ def test_a_command_at_once_waits_for_nobody() -> None:
         first = runtime.start(0, add(b"1"))
         log.is_held, log.is_lone = False, True  # as when the last follower is removed
         assert runtime.at_once(0, add(b"2")) is None
+        log.release()
         assert await first == 0
         await asyncio.sleep(0)
         assert runtime.at_once(0, add(b"2")) == 1

@@ -156,12 +156,13 @@ PLANTED_TRANSACTIONS = (
         fault_pause_s=0.3,
     ),
     replace(_LONE, name="prepare in memory, without followers", plant=prepare_in_memory),
-    replace(_LONE, name="take a late end, without followers", plant=take_a_late_end),
+    replace(_LONE, name="take a late end, without followers", plant=take_a_late_end, is_long=True),
     replace(
         _LONE,
         name="load aborted offsets, without followers",
         plant=load_aborted_offsets,
         seen_by=frozenset({"CopiesAgreeWithOffsets"}),
+        is_long=True,
     ),
     replace(
         _LONE,

@@ -71,7 +71,7 @@ def _usual_commit(view: memoryview, at: int) -> _UsualCommit | None:
     # No member id, no instance id, one topic.
     if not transactional_id or not group_id or generation != NO_GENERATION:
         return None
-    if view[at : at + 3] != b"\1\0\2":
+    if bytes(view[at : at + 3]) != b"\1\0\2":
         return None
     start = at + 3
     name, at = _short_text(view, start)
@@ -87,7 +87,7 @@ def _usual_commit(view: memoryview, at: int) -> _UsualCommit | None:
             return None
         rows.append(Commit(name, index, offset, leader_epoch, metadata))
         at += 1
-    if view[at:] != b"\0\0":  # no tagged fields, and nothing behind
+    if bytes(view[at:]) != b"\0\0":  # no tagged fields, and nothing behind
         return None
     producer = ProducerIdentity(producer_id, epoch)
     return _UsualCommit(transactional_id, group_id, producer, topic, tuple(rows))

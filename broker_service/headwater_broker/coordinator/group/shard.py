@@ -94,10 +94,10 @@ class GroupShard:
         that reads it leads.
         """
         decided = self._table.decided_offsets.pop(key, value)
+        producer = Producer(producer_id, producer_epoch)
         if decided is not None:
-            _, group_id, partition, committed = decided
-            producer = Producer(producer_id, producer_epoch)
-            self._replay_offset(group_id, partition, offset, producer, committed)
+            _, group_id, partition, known = decided
+            self._replay_offset(group_id, partition, offset, producer, known)
             return
         try:
             kind = key_version(key)
@@ -107,7 +107,6 @@ class GroupShard:
             elif kind in OFFSET_KINDS:
                 named = read_key(key)
                 assert isinstance(named, OffsetCommitKey)
-                producer = Producer(producer_id, producer_epoch)
                 committed = None if value is None else read_offset(value)
                 place = named.topic, named.partition
                 self._replay_offset(named.group, place, offset, producer, committed)

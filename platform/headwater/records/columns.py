@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain, repeat
 from operator import add
+from typing import cast
 
 from headwater.records.builder import RECORD_OVERHEAD_MAX_BYTES, BatchBuilder
 from headwater.records.record import NO_HEADERS, Headers
@@ -18,10 +19,33 @@ _FIELD_BYTES = tuple(size + len(prefix) for size, prefix in enumerate(VARINTS))
 """By the size of a key: how many bytes it takes with its length."""
 _LAST_FIELD_BYTES = tuple(size + 1 for size in _FIELD_BYTES)
 """By the size of a value: the same, with the header count behind it."""
-_KEYLESS = tuple(NULL_LENGTH + prefix for prefix in VARINTS)
+_KEYLESS = [NULL_LENGTH + prefix for prefix in VARINTS]
 """By the size of a value: a null key, and the value's length."""
 _KEYLESS_BYTES = tuple(size + 1 for size in _LAST_FIELD_BYTES)
 _NO_HEADERS = b"\x00"
+_ATTRIBUTES = b"\x00"
+ONE_BYTE = 64
+"""The varints of smaller numbers take one byte, those of larger ones in the table two."""
+FEW = 4
+"""So many records are encoded faster one by one."""
+
+
+class _Leads(dict[int, bytes]):
+    """By the size of a value, made when it is first met: the end of the record before, the length
+    of a keyless record whose timestamp takes one byte, its attributes."""
+
+    def __init__(self, offset_bytes: int) -> None:
+        super().__init__()
+        self._bytes = len(_ATTRIBUTES) + 1 + offset_bytes + len(NULL_LENGTH) + len(_NO_HEADERS)
+
+    def __missing__(self, size: int) -> bytes:
+        length = VARINTS[self._bytes + _FIELD_BYTES[size]]
+        made = self[size] = _NO_HEADERS + length + _ATTRIBUTES
+        return made
+
+
+_FIRST_LEADS, _LATER_LEADS = _Leads(1), _Leads(2)
+"""Of the records whose offsets take one byte, and of the others."""
 
 
 class BatchColumns:
@@ -53,7 +77,7 @@ class BatchColumns:
     def builder(self) -> BatchBuilder:
         """A builder that holds these records."""
         made = BatchBuilder()
-        payload = self._plain_payload()
+        payload = self._plain_payload() if len(self.values) > FEW else None
         if payload is None:
             keys, headers = self.keys.get, self.headers.get
             for index, (timestamp, value) in enumerate(
@@ -62,7 +86,7 @@ class BatchColumns:
                 made.append(timestamp, keys(index), value, headers(index, NO_HEADERS))
             return made
         made.count = len(self.values)
-        made.base_timestamp, made.max_timestamp = self.timestamps[0], max(self.timestamps)
+        made.base_timestamp, made.max_timestamp = self.timestamps[0], max(set(self.timestamps))
         made.payload = payload
         return made
 
@@ -70,16 +94,23 @@ class BatchColumns:
         """The records' bytes, if all are plain: small, with values, without headers, with keys or
         none at all. None otherwise."""
         count, times, keys = len(self.values), self.timestamps, self.keys
-        is_plain = 0 < count <= TABLE_SIZE and not self.headers and len(keys) in (0, count)
-        if not is_plain or min(times) < times[0] or max(times) - times[0] >= TABLE_SIZE:
+        moments, first = set(times), times[0]
+        span = max(moments) - first
+        is_plain = count <= TABLE_SIZE and not self.headers and len(keys) in (0, count)
+        if not is_plain or min(moments) < first or span >= TABLE_SIZE:
             return None
-        values = [value for value in self.values if value is not None]
-        sizes = list(map(len, values))
+        values = cast(list[bytes], self.values)
+        try:
+            sizes = list(map(len, values))
+        except TypeError:  # a null
+            return None
         key_sizes = list(map(len, keys.values()))
-        widest = max(sizes, default=0) + max(key_sizes, default=0) + RECORD_OVERHEAD_MAX_BYTES
-        if len(values) < count or widest >= TABLE_SIZE:
+        if max(sizes) + max(key_sizes, default=0) + RECORD_OVERHEAD_MAX_BYTES >= TABLE_SIZE:
             return None
-        stamps = {time: b"\x00" + VARINTS[time - times[0]] for time in set(times)}
+        if not keys and span < ONE_BYTE:
+            deltas = {time: VARINTS[time - first] for time in moments}
+            return _keyless_payload(values, sizes, map(deltas.__getitem__, times))
+        stamps = {time: _ATTRIBUTES + VARINTS[time - first] for time in moments}
         leads = list(map(add, map(stamps.__getitem__, times), VARINTS))  # as many as times
         weights: Iterable[int] = map(len, leads)
         parts: list[Iterable[bytes]] = [leads]
@@ -94,3 +125,17 @@ class BatchColumns:
         lengths = map(VARINTS.__getitem__, weights)
         records = zip(lengths, *parts, values, repeat(_NO_HEADERS), strict=False)
         return bytearray().join(chain.from_iterable(records))
+
+
+def _keyless_payload(values: list[bytes], sizes: list[int], deltas: Iterable[bytes]) -> bytearray:
+    """The bytes of keyless records. `deltas`: of their timestamps, one byte each."""
+    leads = chain(
+        map(_FIRST_LEADS.__getitem__, sizes[:ONE_BYTE]),
+        map(_LATER_LEADS.__getitem__, sizes[ONE_BYTE:]),
+    )
+    # Ends with the shortest: there are more varints.
+    records = zip(leads, deltas, VARINTS, map(_KEYLESS.__getitem__, sizes), values, strict=False)
+    out = bytearray().join(chain.from_iterable(records))
+    out += _NO_HEADERS
+    del out[: len(_NO_HEADERS)]
+    return out

@@ -6,6 +6,7 @@ through whole columns. `headwater.records.builder` encodes record by record.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import chain, repeat
 from operator import add
@@ -19,33 +20,20 @@ _FIELD_BYTES = tuple(size + len(prefix) for size, prefix in enumerate(VARINTS))
 """By the size of a key: how many bytes it takes with its length."""
 _LAST_FIELD_BYTES = tuple(size + 1 for size in _FIELD_BYTES)
 """By the size of a value: the same, with the header count behind it."""
-_KEYLESS = [NULL_LENGTH + prefix for prefix in VARINTS]
+_KEYLESS = tuple(NULL_LENGTH + prefix for prefix in VARINTS)
 """By the size of a value: a null key, and the value's length."""
 _KEYLESS_BYTES = tuple(size + 1 for size in _LAST_FIELD_BYTES)
 _NO_HEADERS = b"\x00"
 _ATTRIBUTES = b"\x00"
 ONE_BYTE = 64
 """The varints of smaller numbers take one byte, those of larger ones in the table two."""
+_FIRST_BYTES = bytes(prefix[0] for prefix in VARINTS)
+_LAST_BYTES = bytes(prefix[-1] for prefix in VARINTS)
+"""Of the varints, which have one byte or two."""
+RUN_RECORDS = 8
+"""Runs of records of one size and time are encoded at once where they are as long on average."""
 FEW = 4
 """So many records are encoded faster one by one."""
-
-
-class _Leads(dict[int, bytes]):
-    """By the size of a value, made when it is first met: the end of the record before, the length
-    of a keyless record whose timestamp takes one byte, its attributes."""
-
-    def __init__(self, offset_bytes: int) -> None:
-        super().__init__()
-        self._bytes = len(_ATTRIBUTES) + 1 + offset_bytes + len(NULL_LENGTH) + len(_NO_HEADERS)
-
-    def __missing__(self, size: int) -> bytes:
-        length = VARINTS[self._bytes + _FIELD_BYTES[size]]
-        made = self[size] = _NO_HEADERS + length + _ATTRIBUTES
-        return made
-
-
-_FIRST_LEADS, _LATER_LEADS = _Leads(1), _Leads(2)
-"""Of the records whose offsets take one byte, and of the others."""
 
 
 class BatchColumns:
@@ -86,7 +74,7 @@ class BatchColumns:
                 made.append(timestamp, keys(index), value, headers(index, NO_HEADERS))
             return made
         made.count = len(self.values)
-        made.base_timestamp, made.max_timestamp = self.timestamps[0], max(set(self.timestamps))
+        made.base_timestamp, made.max_timestamp = self.timestamps[0], max(self.timestamps)
         made.payload = payload
         return made
 
@@ -107,9 +95,8 @@ class BatchColumns:
         key_sizes = list(map(len, keys.values()))
         if max(sizes) + max(key_sizes, default=0) + RECORD_OVERHEAD_MAX_BYTES >= TABLE_SIZE:
             return None
-        if not keys and span < ONE_BYTE:
-            deltas = {time: VARINTS[time - first] for time in moments}
-            return _keyless_payload(values, sizes, map(deltas.__getitem__, times))
+        if not keys and sizes.count(sizes[0]) == count and (runs := _runs(times)):
+            return _even_payload(values, sizes[0], runs)
         stamps = {time: _ATTRIBUTES + VARINTS[time - first] for time in moments}
         leads = list(map(add, map(stamps.__getitem__, times), VARINTS))  # as many as times
         weights: Iterable[int] = map(len, leads)
@@ -127,15 +114,38 @@ class BatchColumns:
         return bytearray().join(chain.from_iterable(records))
 
 
-def _keyless_payload(values: list[bytes], sizes: list[int], deltas: Iterable[bytes]) -> bytearray:
-    """The bytes of keyless records. `deltas`: of their timestamps, one byte each."""
-    leads = chain(
-        map(_FIRST_LEADS.__getitem__, sizes[:ONE_BYTE]),
-        map(_LATER_LEADS.__getitem__, sizes[ONE_BYTE:]),
-    )
-    # Ends with the shortest: there are more varints.
-    records = zip(leads, deltas, VARINTS, map(_KEYLESS.__getitem__, sizes), values, strict=False)
-    out = bytearray().join(chain.from_iterable(records))
-    out += _NO_HEADERS
-    del out[: len(_NO_HEADERS)]
+def _runs(times: list[int]) -> list[tuple[int, int, int]]:
+    """(first record, end, timestamp less the first one) of records with one timestamp and offsets
+    of one width; none if they are short, or the timestamps do not rise."""
+    if times != sorted(times):
+        return []
+    runs, at, count = [], 0, len(times)
+    while at < count:
+        end = bisect_right(times, times[at], at)
+        if at < ONE_BYTE:
+            end = min(end, ONE_BYTE)
+        runs.append((at, end, times[at] - times[0]))
+        if len(runs) * RUN_RECORDS > count:
+            return []
+        at = end
+    return runs
+
+
+def _even_payload(values: list[bytes], size: int, runs: list[tuple[int, int, int]]) -> bytearray:
+    """The bytes of keyless records whose values have one size: of those of a run, only value and
+    offset differ."""
+    out = bytearray()
+    for at, end, delta in runs:
+        head = _ATTRIBUTES + VARINTS[delta]
+        offset = VARINTS[at]
+        length = len(head) + len(offset) + _KEYLESS_BYTES[size]
+        head = VARINTS[length] + head
+        record = head + offset + _KEYLESS[size]
+        start, step = len(out) + len(head), len(record) + size + len(_NO_HEADERS)
+        out += record
+        out += (_NO_HEADERS + record).join(values[at:end])
+        out += _NO_HEADERS
+        out[start::step] = _FIRST_BYTES[at:end]
+        if len(offset) > 1:
+            out[start + 1 :: step] = _LAST_BYTES[at:end]
     return out

@@ -444,7 +444,7 @@ class _Spliced(bytearray):
         self.blobs: list[tuple[int, bytes | bytearray | memoryview]] = []
         """(where it belongs, blob)."""
 
-    def __iadd__(self, data: Any) -> Any:
+    def __iadd__(self, data: Any) -> Any:  # type: ignore[misc]  # `+` is never used
         if len(data) < BLOB_BYTES:
             return super().__iadd__(data)
         self.blobs.append((len(self), data))

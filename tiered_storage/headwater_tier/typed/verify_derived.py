@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from headwater_tier.delta import LogTable, TableAccessError, filesystem, table_exists
 from headwater_tier.table_names import TableLocation
-from headwater_tier.typed.columns import TOMBSTONE
+from headwater_tier.typed.column_growth import TOMBSTONE
 from headwater_tier.typed.derived_files import in_schema, read_derived
 from headwater_tier.typed.derived_table import DerivedTable
 from headwater_tier.typed.latest_row import GROWTHS, LSN, OP, growths_from_property, newest_rows
@@ -149,8 +149,8 @@ def _log_places(location: TableLocation, paths: Sequence[str]) -> Iterator[pa.Ta
     files = filesystem(location)
     for path in paths:
         try:
-            with files.open_input_file(path) as source:
-                yield pq.read_table(source, columns=["partition", "offset"])
+            with files.open_input_file(path) as file, pq.ParquetFile(file) as source:
+                yield source.read(columns=["partition", "offset"], use_threads=False)
         except (OSError, pa.ArrowException) as error:
             raise TableAccessError(f"{location.uri}/{path} cannot be read: {error}") from error
 

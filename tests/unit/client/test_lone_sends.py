@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from headwater import ClosedError, Producer
+from headwater import ClosedError, Producer, TopicPartition
 from headwater.client.blocking.connection import BlockingConnection
 from headwater.client.core.lone_produce import LoneProduce
 from headwater.wire.apis.k00_produce import (
@@ -73,11 +73,12 @@ def send_until_short(producer: Producer, topic: str, exchanges: Exchanges) -> in
 
 def values(broker: InProcessBroker, topic: str) -> list[str]:
     """Every record of partition 0."""
+    place = TopicPartition(topic, 0)
     with broker.consumer() as consumer:
-        consumer.assign([(topic, 0)])
-        end = consumer.end_offsets([(topic, 0)])[(topic, 0)]
+        consumer.assign([place])
+        end = consumer.end_offsets([place])[place]
         found: list[str] = []
-        while consumer.position((topic, 0)) < end:
+        while consumer.position(place) < end:
             for rows in consumer.poll(1000).values():
                 found += [(row.value or b"").decode() for row in rows]
     return found
@@ -93,16 +94,24 @@ def test_the_patterns_are_what_the_codec_writes_and_reads(version: int) -> None:
         encoded = encode_request(request, version, 99, "c")
         assert made.request(99, batch) == len(encoded).to_bytes(4, "big") + encoded
 
-    def response(throttle_time_ms: int = 0, **numbers: int) -> bytes:
-        row = PartitionProduceResponse(**{"index": 3, "base_offset": 1 << 40, **numbers})
+    def response(
+        throttle_time_ms: int = 0, index: int = 3, error_code: int = 0, at: int = -1
+    ) -> bytes:
+        row = PartitionProduceResponse(
+            index=index,
+            error_code=error_code,
+            base_offset=1 << 40,
+            log_append_time_ms=at,
+            log_start_offset=5,
+        )
         topic = TopicProduceResponse(name="t", topic_id=TOPIC_ID, partition_responses=(row,))
         reply = ProduceResponse(responses=(topic,), throttle_time_ms=throttle_time_ms)
         body = encode(ResponseHeader(correlation_id=99), 1) + encode(reply, version)
         return len(body).to_bytes(4, "big") + body
 
-    plain = response(log_append_time_ms=-1, log_start_offset=5)
+    plain = response()
     assert made.acknowledged(plain, 99) == (1 << 40, -1)
-    assert made.acknowledged(response(log_append_time_ms=8), 99) == (1 << 40, 8)
+    assert made.acknowledged(response(at=8), 99) == (1 << 40, 8)
     assert made.acknowledged(plain, 98) is None
     for other in (response(error_code=6), response(throttle_time_ms=1), response(index=4)):
         assert made.acknowledged(other, 99) is None

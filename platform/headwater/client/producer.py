@@ -116,8 +116,8 @@ class Producer(RecordSending[SendFuture]):
         clock = SystemClock()
         self._completion = BatchCompletion(clock.monotonic)
         engine = ProducerEngine(options, self._thread, clock, self._completion, ThreadAccumulator)
-        engine.lone = LoneSends(engine, self._completion)
-        self._completion.before_wait = engine.lone.send
+        engine.lone = lone = LoneSends(engine, self._completion)
+        self._completion.before_wait = lone.send
         super().__init__(engine, SendFuture)
         self._transactions: TransactionalCalls | None = None
         if engine.transactions is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from headwater.client.cluster import Cluster
 from headwater.client.core.producer_sequences import ProducerBatch
@@ -18,18 +18,28 @@ from headwater.client.outages import OutageLog, summary
 from headwater.client.producer_options import ProducerOptions
 from headwater.client.record_accumulator import AccumulatorParts, RecordAccumulator
 from headwater.client.sender import Sender
+from headwater.client.sender_counters import SenderCounters
 from headwater.client.topic_routes import TopicRoutes
 from headwater.client.transaction_manager import TransactionManager
 from headwater.client.values import ProducerStatistics, Unacked
 from headwater.clock import Clock
 
-if TYPE_CHECKING:
-    from headwater.client.lone_sends import LoneSends
-
 CLOSED_TEXT = "the producer was closed before the record was delivered"
 A = TypeVar("A", bound=RecordAccumulator)
 
 log = logging.getLogger("headwater.client.producer")
+
+
+class ShortWay(Protocol):
+    """What waiting threads send by themselves (`headwater.client.lone_sends`)."""
+
+    counters: SenderCounters
+    sends_to: int | None
+    """The node that a request without a response was sent to."""
+
+    def close(self) -> None:
+        """End it, on the loop."""
+        ...
 
 
 class ProducerEngine(Generic[A]):
@@ -63,7 +73,7 @@ class ProducerEngine(Generic[A]):
             self.cluster, options, self.accumulator, completion, self.outages, self.transactions
         )
         self.routes = TopicRoutes(self.cluster, options, self.accumulator)
-        self.lone: LoneSends | None = None
+        self.lone: ShortWay | None = None
         """The blocking face has it."""
 
     def _on_metadata(self) -> None:

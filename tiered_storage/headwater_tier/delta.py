@@ -24,6 +24,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 from pyarrow import fs
 
 from headwater.errors import HeadwaterError
+from headwater.security.store_options import opened
 from headwater_tier import schema
 from headwater_tier.commit_check import FileFacts
 from headwater_tier.live_files import LiveFile as LiveFile
@@ -112,7 +113,7 @@ class LogTable:
 
     def _opened(self) -> DeltaTable:
         with _access_errors(self.location, "opening"):
-            options = dict(self.location.storage_options)
+            options = opened(self.location.storage_options)
             return DeltaTable(self.location.uri, storage_options=options)
 
     def _travel(self, at: int | datetime) -> None:
@@ -156,7 +157,7 @@ class LogTable:
                     mode="error",
                     name=location.topic,
                     configuration=properties,
-                    storage_options=dict(location.storage_options),
+                    storage_options=opened(location.storage_options),
                     commit_properties=CommitProperties(custom_metadata={COMMIT_KIND: "create"}),
                     raise_if_key_not_exists=False,
                 )
@@ -356,7 +357,7 @@ class LogHistory:
         """Open the newest version. Raises TableAccessError without a table."""
         self.location = location
         with _access_errors(location, "opening"):
-            self._table = DeltaTable(location.uri, storage_options=dict(location.storage_options))
+            self._table = DeltaTable(location.uri, storage_options=opened(location.storage_options))
             found = self._table.history()
         self.committed_ms = {row["version"]: int(row["timestamp"]) for row in reversed(found)}
         """Version -> time of its commit, oldest first."""
@@ -384,7 +385,7 @@ class UsersTable:
         """Open the newest version. Raises TableAccessError."""
         self.uri = uri
         with self._errors("opening"):
-            self._table = DeltaTable(uri, storage_options=dict(storage_options))
+            self._table = DeltaTable(uri, storage_options=opened(storage_options))
 
     def history(self) -> list[dict[str, Any]]:
         """The commitInfo of every commit that the log still has, newest first."""
@@ -435,7 +436,7 @@ def _schema_problem(found: pa.Schema) -> str | None:
 def table_exists(location: TableLocation) -> bool:
     """True when there is a Delta table at the location."""
     with _access_errors(location, "looking for"):
-        return DeltaTable.is_deltatable(location.uri, dict(location.storage_options))
+        return DeltaTable.is_deltatable(location.uri, opened(location.storage_options))
 
 
 def local_path(uri: str) -> str | None:
@@ -452,5 +453,5 @@ def filesystem(location: TableLocation) -> fs.FileSystem:
     if path is not None:
         return fs.SubTreeFileSystem(path, fs.LocalFileSystem())
     with _access_errors(location, "reaching"):
-        handler = DeltaStorageHandler(location.uri, dict(location.storage_options))
+        handler = DeltaStorageHandler(location.uri, opened(location.storage_options))
     return fs.PyFileSystem(handler)

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
-from headwater_spark.options import EARLIEST, LATEST, READ_COMMITTED, servers_of
+from headwater.security.store_options import without_secrets
+from headwater_spark.options import EARLIEST, LATEST, READ_COMMITTED, servers_of, store_options
 from headwater_spark.source.broker_metadata import Brokers
 from headwater_spark.source.cold_files import ColdFiles, cold_files
 from headwater_spark.source.columns import HEADERS_DDL, KAFKA_DDL
@@ -43,9 +44,11 @@ def table(
 
     `kind="typed"`, `"latest"` or `"quarantine"`: the derived table at its newest version, without
     the tail. `options` are the connection's, of a reader: `kafka.*` (`cluster.spark_options()`).
-    Needs a session with Delta (`headwater_spark.session`).
+    Secrets among `storage_options` are references (`env:NAME`, `file:PATH`); Spark itself reaches
+    the store by its own settings (`spark.hadoop.fs.*`). Needs a session with Delta
+    (`headwater_spark.session`).
     """
-    given = tuple(sorted((storage_options or {}).items()))
+    given = store_options(storage_options or {})
     servers = servers_of(bootstrap_servers, options or {})
     connection = {**(options or {}), "kafka.bootstrap.servers": servers}
     brokers = Brokers(servers, security=task_security(connection))
@@ -104,7 +107,7 @@ def _history(
 ) -> DataFrame:
     rows = (
         spark.read.format("delta")
-        .options(**dict(history.location.storage_options))
+        .options(**without_secrets(history.location.storage_options))
         .option("versionAsOf", history.version)
         .load(history.location.uri)
     )

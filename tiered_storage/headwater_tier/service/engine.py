@@ -18,6 +18,7 @@ from headwater.entropy import Entropy
 from headwater.ports.credentials import NO_CREDENTIALS
 from headwater_tier.catalog.keeper import CatalogKeeper
 from headwater_tier.catalog.open import CatalogOptions
+from headwater_tier.kernels import KERNELS
 from headwater_tier.service.derived_tables import DerivedTables
 from headwater_tier.service.file_writers import FileWriters
 from headwater_tier.service.maintenance import Maintenance
@@ -32,6 +33,8 @@ from headwater_tier.typed.without_registry import WithoutRegistry
 
 IDLE_AFTER_S = 10.0
 """After so long without a commit unused memory is given back."""
+TELL_EVERY_S = 0.2
+"""How often reports that are due are looked for, among those of thousands of topics perhaps."""
 
 
 @dataclass(slots=True)
@@ -50,6 +53,7 @@ class Engine:
     _commits: int = -1
     _commits_at: float = 0.0
     _is_released: bool = False
+    _told_at: float = float("-inf")
 
     def run(self, stop: threading.Event, *, once: bool = False) -> None:
         """Run until `stop`; with `once`, until every topic's committed records are in its table or
@@ -63,8 +67,11 @@ class Engine:
         try:
             while not stop.is_set():
                 self.service.step()
-                self.reporter.tick(self.service.topics, self.service.schedule.topics)
-                self._release_when_idle()
+                now = self.clock.monotonic()
+                if now - self._told_at >= TELL_EVERY_S:
+                    self._told_at = now
+                    self.reporter.tick(self.service.topics, self.service.schedule.topics)
+                    self._release_when_idle()
                 if once and self._is_done():
                     break
         finally:
@@ -130,6 +137,7 @@ class Engine:
 def build(options: ServiceOptions, clock: Clock, entropy: Entropy) -> Engine:
     """The parts, connected; nothing runs yet but the table thread."""
     limit_arenas()
+    KERNELS.wait_for_first()
     warm_up()
     member = TierMember(options.bootstrap_servers, clock, options.credentials, options.instance_id)
     maintenance = Maintenance(lambda: service.tables, options.brokers(), clock, entropy)

@@ -1,7 +1,7 @@
 """`python -m sim --seeds N [--from S]` runs many worlds; `--seed S` runs one and prints its log.
 
 `--only consumer`, `classic` or `share`: worlds with nothing but such a group; `--only groups`: with
-one of each in turn.
+one of each in turn; `--only lone`: with transactional clients whose logs have no followers.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from functools import partial
 
 import click
 
-from sim.plan import GROUP_KINDS, plan_of
+from sim.plan import GROUP_KINDS, LONE, plan_of
 from sim.world import Outcome, run
 
 STORY_LINES = 150
+PROGRESS_SEEDS = 50
+"""A run that is ended from outside has told how far it was."""
 SEEDS_PER_PROCESS = 20
 """Worlds per process, so that its memory is freed now and then."""
 
@@ -26,7 +28,7 @@ SEEDS_PER_PROCESS = 20
 @click.option("--seeds", default=100, show_default=True, help="The number of worlds.")
 @click.option("--from", "first", default=0, show_default=True, help="The first seed.")
 @click.option("--seed", "single", type=int, default=None, help="Only this one, with its log.")
-@click.option("--only", type=click.Choice([*GROUP_KINDS, "groups"]), help="Only such a group.")
+@click.option("--only", type=click.Choice([*GROUP_KINDS, "groups", LONE]), help="Only such worlds.")
 @click.option("--lines", default=STORY_LINES, show_default=True, help="The last lines of its log.")
 def main(seeds: int, first: int, single: int | None, only: str | None, lines: int) -> None:
     """Simulate whole clusters under faults, one seed each."""
@@ -47,6 +49,10 @@ def main(seeds: int, first: int, single: int | None, only: str | None, lines: in
             if outcome.violation is not None:
                 failed.append(outcome.seed)
                 click.echo(f"seed {outcome.seed}: {outcome.violation}")
+            done = outcome.seed - first + 1
+            if done % PROGRESS_SEEDS == 0 and done < seeds:
+                so_far = f"{done} of {seeds} seeds, {len(failed)} failed"
+                click.echo(f"{so_far}, {time.perf_counter() - began:.0f} s", err=True)
     elapsed = time.perf_counter() - began
     click.echo(
         f"{seeds} seeds, {len(failed)} failed; {events:,} events in {elapsed:.1f} s "

@@ -25,6 +25,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 from pyarrow import fs
 
 from headwater.errors import HeadwaterError
+from headwater.security.store_options import opened
 from headwater_tier import schema
 from headwater_tier.commit_check import FileFacts
 from headwater_tier.live_files import LiveFile as LiveFile
@@ -135,7 +136,7 @@ class LogTable:
 
     def _opened(self) -> DeltaTable:
         with access_errors(self.location, "opening"):
-            options = dict(self.location.storage_options)
+            options = opened(self.location.storage_options)
             return DeltaTable(self.location.uri, storage_options=options)
 
     def _travel(self, at: int | datetime) -> None:
@@ -185,7 +186,7 @@ class LogTable:
                     mode="error",
                     name=location.topic,
                     configuration=properties,
-                    storage_options=dict(location.storage_options),
+                    storage_options=opened(location.storage_options),
                     commit_properties=CommitProperties(custom_metadata={COMMIT_KIND: "create"}),
                     raise_if_key_not_exists=False,
                 )
@@ -482,7 +483,7 @@ def table_exists(location: TableLocation) -> bool:
     with access_errors(location, "looking for"):
         if log is not None and not log.exists:
             return False
-        return DeltaTable.is_deltatable(location.uri, dict(location.storage_options))
+        return DeltaTable.is_deltatable(location.uri, opened(location.storage_options))
 
 
 def may_use_threads(location: TableLocation) -> bool:
@@ -497,5 +498,5 @@ def filesystem(location: TableLocation) -> fs.FileSystem:
     if path is not None:
         return fs.SubTreeFileSystem(path, fs.LocalFileSystem())
     with access_errors(location, "reaching"):
-        handler = DeltaStorageHandler(location.uri, dict(location.storage_options))
+        handler = DeltaStorageHandler(location.uri, opened(location.storage_options))
     return fs.PyFileSystem(handler)

@@ -15,7 +15,7 @@ import threading
 logger = logging.getLogger(__name__)
 
 COMPILER = "headwater_tier.compile_kernels"
-COMPILER_S_MAX = 600.0
+COMPILER_S_MAX = 300.0
 """After so long the process is ended: rows must not be read one at a time for ever."""
 
 
@@ -32,6 +32,8 @@ class Kernels:
         self._is_closed = False
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        self._has_first = threading.Event()
+        self._has_first.set()
         self._waiter: threading.Thread | None = None
 
     def compile_aside(self) -> None:
@@ -43,16 +45,22 @@ class Kernels:
             command = [sys.executable, "-P", "-m", self._module]
             try:
                 self._process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+                    command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
                 )
             except OSError as error:
                 logger.warning("the kernels are compiled in this process: %s", error)
                 return
             self.are_ready = False
+            self._has_first.clear()
             self._waiter = threading.Thread(
                 target=self._wait, args=(self._process,), name="kernel-compiler", daemon=True
             )
             self._waiter.start()
+
+    def wait_for_first(self) -> None:
+        """Wait, where the process runs, until it has compiled what every topic needs: to do so here
+        as well would only take the time from it."""
+        self._has_first.wait()
 
     def join(self) -> None:
         """Wait until the process has ended, if it was started."""
@@ -68,11 +76,16 @@ class Kernels:
                 self._process.wait()
 
     def _wait(self, process: subprocess.Popen[bytes]) -> None:
-        try:
-            code = process.wait(self._limit_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            code = process.wait()
+        assert process.stdout is not None
+        limit = threading.Timer(self._limit_s, process.kill)
+        limit.daemon = True
+        limit.start()
+        with process.stdout as said:
+            said.readline()  # or its end
+            self._has_first.set()
+            said.read()
+        code = process.wait()
+        limit.cancel()
         if code and not self._is_closed:  # below 0: by a signal, as of the out-of-memory killer
             logger.warning("compiling the kernels ended with %d: this process compiles them", code)
         self.are_ready = True

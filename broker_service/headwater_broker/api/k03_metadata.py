@@ -25,6 +25,7 @@ from headwater.wire.apis.k19_create_topics import (
 )
 from headwater.wire.control import PartitionState
 from headwater.wire.schema import decode, encode
+from headwater_broker.api.admin.audit_lines import lines, write
 from headwater_broker.api.authorized_operations import (
     NOT_REQUESTED,
     authorized_operations,
@@ -79,7 +80,8 @@ def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
             for asked in dict.fromkeys(request.topics or ())
         ]
     if to_create:
-        create_on_demand(services, list(to_create)[:CREATED_AT_ONCE], str(ctx.principal.name))
+        names = list(to_create)[:CREATED_AT_ONCE]
+        create_on_demand(services, names, str(ctx.principal.name), ctx.client_host)
     on_cluster = NOT_REQUESTED
     if request.include_cluster_authorized_operations and 8 <= version <= 10:
         on_cluster = cluster_operations(ctx)
@@ -162,19 +164,24 @@ def _missing(
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # clients retry on it, as on Kafka's
 
 
-def create_on_demand(services: Services, names: Iterable[str], principal: str) -> None:
-    """Have the controller create topics, in one request per topic at a time.
+def create_on_demand(
+    services: Services, names: Iterable[str], principal: str, host: str | None = None
+) -> None:
+    """Have the controller create topics, in one request per topic at a time. `host`: the address of
+    the client whose request it is, for audit lines; None for what the broker needs itself.
 
     The client repeats its Metadata request. It then gets the topics, or for a while the error of
     the creation (`failed_topic_creations`).
     """
     services.background.together(
         [("create", name) for name in names],
-        lambda keys: _create_now(services, [name for _, name in keys], f"User:{principal}"),
+        lambda keys: _create_now(services, [name for _, name in keys], f"User:{principal}", host),
     )
 
 
-async def _create_now(services: Services, names: list[str], principal: str) -> None:
+async def _create_now(
+    services: Services, names: list[str], principal: str, host: str | None
+) -> None:
     topics = tuple(creatable(services, name) for name in names)
     request = CreateTopicsRequest(topics=topics, timeout_ms=CREATE_TIMEOUT_MS)
     body = encode(request, CREATE_VERSION)
@@ -186,7 +193,12 @@ async def _create_now(services: Services, names: list[str], principal: str) -> N
         for name in names:
             services.failed_topic_creations.put(name, error.code, services.clock)
         return
-    for topic in decode(CreateTopicsResponse, CREATE_VERSION, reply).topics:
+    answered = decode(CreateTopicsResponse, CREATE_VERSION, reply).topics
+    if host is not None:
+        made = [f"topic {t.name}, on demand" for t in answered if not t.error_code]
+        for line in lines("Metadata", host, ErrorCode.NONE.name, made):
+            write(services, principal, line)
+    for topic in answered:
         if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             logger.warning(
                 "topic %s was not created on demand: %s (%s)",

@@ -7,6 +7,7 @@ handler takes the decoded request and returns the response, or an awaitable of i
     @handles(MetadataRequest, MetadataResponse)
     def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse: ...
 
+A handler whose key is in `audit_table` gets its audit lines here.
 Produce, Fetch and ShareFetch are given the frame in place (`handles_raw`).
 """
 
@@ -20,6 +21,8 @@ from typing import Any, TypeVar
 
 from headwater.errors import HeadwaterError
 from headwater.wire.schema import Message, decoder, encoder
+from headwater_broker.api.admin.audit_lines import audited
+from headwater_broker.api.admin.audit_table import AUDITED
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.replies import Part
 
@@ -27,6 +30,9 @@ Req = TypeVar("Req", bound=Message)
 Res = TypeVar("Res", bound=Message)
 Handler = Callable[[RequestContext, Req], Res | Awaitable[Res]]
 RawHandler = Callable[..., Any]
+AtOnce = Callable[..., bytes | None]
+"""(connection, view, start and end of the body, version, correlation id) -> the framed response of
+a usual request that is decided at once; None: nothing is done, and the handler is called."""
 AmendResponse = Callable[[Sequence[Part], int, int], list[Part]]
 """(a framed response, version, throttle_time_ms) -> the response with that time."""
 
@@ -59,6 +65,8 @@ class ApiRow:
     """Of a raw handler: sets throttle_time_ms in its responses."""
     begins_at_once: bool = False
     """The first step of an async handler runs without a task (`runtime.first_step`)."""
+    at_once: AtOnce | None = None
+    """Answers usual requests without a codec."""
 
     def response_header_flexible(self, version: int) -> bool:
         """True when the response header carries tagged fields: never for ApiVersions (KIP-511)."""
@@ -88,18 +96,22 @@ def handles(
     *,
     versions: tuple[int, int] | None = None,
     begins_at_once: bool = False,
+    at_once: AtOnce | None = None,
 ) -> Callable[[Handler[Req, Res]], Handler[Req, Res]]:
     """Register the handler of `request`'s API key; `versions` defaults to those of the schema.
 
     `begins_at_once`: an async handler that often need not wait runs without a task until it does.
+    `at_once`: answers what it can of the hottest requests before that, see `AtOnce`.
     """
     low, high = versions or request.versions
 
     def register(handler: Handler[Req, Res]) -> Handler[Req, Res]:
         key = request.api_key
+        if (audit := AUDITED.get(key)) is not None:
+            handler = audited(handler, audit)
         row = ApiRow(
             key, low, high, request.flexible, low, request, response, handler, None,
-            begins_at_once=begins_at_once,
+            begins_at_once=begins_at_once, at_once=at_once,
         )  # fmt: skip
         _add(row)
         return handler

@@ -40,6 +40,7 @@ def test_kernels_are_ready_when_the_process_has_ended(
     kernels.compile_aside()  # once
     assert not kernels.are_ready
     gate.write_text("")
+    kernels.wait_for_first()
     kernels.join()
     assert kernels.are_ready
 
@@ -92,6 +93,14 @@ def test_a_cache_that_cannot_be_read_is_not_filled(
     assert is_empty()
     (tmp_path / "none").write_text("a file")  # a folder without permissions opens for root
     assert not is_empty()
+
+
+def test_the_process_compiles_every_format(caplog: pytest.LogCaptureFixture) -> None:
+    kernels = Kernels()
+    kernels.compile_aside()
+    kernels.wait_for_first()
+    kernels.join()
+    assert kernels.are_ready and "ended with" not in caplog.text
 
 
 def test_rows_are_the_same_without_kernels() -> None:

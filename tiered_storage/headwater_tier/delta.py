@@ -175,8 +175,8 @@ class LogTable:
             properties = schema.table_properties(location.topic, location.topic_id, partitions)
             try:
                 if _create_in_log(location, properties):
-                    no_files = LiveFiles.none()
-                    return cls(location, made=Snapshot(0, partitions, {}, {}, 0, no_files))
+                    made = Snapshot(0, partitions, {}, {}, 0, LiveFiles.none())
+                    return cls(location, made=made)
             except FileExistsError:  # another tier job made it just now
                 return cls(location)
             try:
@@ -292,16 +292,15 @@ class LogTable:
         return True
 
     def _checkpoint(self, version: int) -> None:
-        """What deltalake does after such a commit. The commit is made: an error is only logged, as
-        the log is whole without the checkpoint."""
+        """What deltalake does after such a commit, which is made: an error is only logged."""
         try:
             self._table.update_incremental()
             self._table.create_checkpoint()
             if self._table.metadata().configuration.get(schema.EXPIRED_LOG_CLEANUP) != "false":
                 self._table.cleanup_metadata()
         except (TableAccessError, *STORAGE_ERRORS) as error:
-            uri = self.location.uri
-            logger.warning("%s has no whole checkpoint of version %d: %s", uri, version, error)
+            at = f"{self.location.uri} has no whole checkpoint of version {version}"
+            logger.warning("%s: %s", at, error)
 
     def _commit_by_deltalake(self, change: Change) -> None:
         table = self._caught_up()
@@ -472,9 +471,8 @@ def _create_in_log(location: TableLocation, properties: Mapping[str, str]) -> bo
     except FileExistsError:
         raise
     except OSError as error:
-        raise TableAccessError(
-            f"the log table {location.uri} cannot be created: {error}"
-        ) from error
+        what = f"the log table {location.uri} cannot be created"
+        raise TableAccessError(f"{what}: {error}") from error
 
 
 def table_exists(location: TableLocation) -> bool:

@@ -190,7 +190,7 @@ def test_a_commit_is_made_though_the_table_cannot_be_opened_for_its_checkpoint(
     def fails(*_: object, **__: object) -> None:
         raise OSError(errno.EIO, "the disk")
 
-    monkeypatch.setattr("headwater_tier.delta.DeltaTable", fails)
+    monkeypatch.setattr(DeltaTable, "__init__", fails)
     table.commit(moved(FIRST_CHECKPOINT, "l0-last.parquet"))
     assert "no whole checkpoint" in caplog.text
     assert table.refresh().ends == {0: FIRST_CHECKPOINT}
@@ -221,7 +221,7 @@ def test_a_log_without_its_first_file_gets_no_second_table(
     first.unlink()
     with pytest.raises(FileExistsError):
         LocalLog(location.uri).create({}, "flights", "", {})
-    monkeypatch.setattr("headwater_tier.delta.table_exists", lambda _: False)  # as it seemed
+    monkeypatch.setattr(DeltaTable, "is_deltatable", lambda *_: False)  # as it seemed
     assert LogTable.create(location, 1).snapshot.ends == {0: FIRST_CHECKPOINT}
     assert not first.exists()
 

@@ -73,6 +73,14 @@ def test_a_ticket_ends_with_the_context_that_gave_it(version: str) -> None:
     assert not connected(mine, server("none"), first.session).session_reused
 
 
+def test_the_guards_do_not_rest_on_defaults_of_openssl() -> None:
+    """OpenSSL 3 refuses a client's renegotiation by itself, others do not."""
+    assert server("none").options & ssl.OP_NO_RENEGOTIATION
+    for auth in ("required", "requested"):
+        assert server(auth).options & ssl.OP_NO_TICKET
+        assert server(auth).num_tickets == 0
+
+
 def test_a_client_cannot_renegotiate(tmp_path: Path) -> None:
     """A handshake per request of the client costs the broker a signature each."""
     (tmp_path / "ca.pem").write_text(AUTHORITY.pem)

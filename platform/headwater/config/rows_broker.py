@@ -247,7 +247,8 @@ _GROUPS = (
     _row("transaction.max.timeout.ms", Kind.INT, 900_000, "ms",
          "Maximum transaction timeout of a producer.", minimum=1),
     _row("transactional.id.expiration.ms", Kind.INT, 604_800_000, "ms",
-         "An unused transactional id expires after this time.", minimum=1),
+         "An unused transactional id expires after this time, and the outcome of a batch write "
+         "from Spark (at the earliest after epoch.max.ms).", minimum=1),
     _row("transaction.remove.expired.transaction.cleanup.interval.ms", Kind.INT, 3_600_000, "ms",
          "Interval of the checks for expired transactional ids.", minimum=1),
     _row("epoch.timeout.ms", Kind.INT, 60_000, "ms",
@@ -255,7 +256,8 @@ _GROUPS = (
          "joined, written or sent a heartbeat for this time.", minimum=1_000),
     _row("epoch.max.ms", Kind.INT, 3_600_000, "ms",
          "An epoch transaction is aborted when it is open for this time, whatever its tasks do. "
-         "The sink of a batch write is forgotten this long after its commit.", minimum=1_000),
+         "The participants of a batch write are forgotten this long after its end.",
+         minimum=1_000),
     _row("transaction.two.phase.commit.enable", Kind.BOOLEAN, False, "",
          "Producers may prepare transactions, which never time out (KIP-939)."),
 )  # fmt: skip

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from headwater.client.blocking.epoch_client import EpochClient, EpochWriter
 from headwater.errors import UsageError
@@ -131,14 +131,16 @@ class ExactlyOnceBatch:
         options: Mapping[str, str],
         new_client: Callable[..., EpochClient] = EpochClient,
         finished: FinishedBatches = FINISHED,
+        new_table: Callable[[SparkSession, str, str], DeltaDecisionTable] = DeltaDecisionTable,
     ) -> None:
-        """`new_client` and `finished` are for tests."""
+        """`new_client`, `finished` and `new_table` are for tests."""
         self._batch = batch
         self._table = table
         self._common = {**options, "kafka.bootstrap.servers": bootstrap_servers}
         named = {} if sink_id is None else {"headwater.sink.id": sink_id}
         self._checked = sink_options({**self._common, **named})
         self._new_client = new_client
+        self._new_table = new_table
         self._finished = finished
         self._runs: set[UUID] = set()
         """Runs of queries that have committed an epoch with this object."""
@@ -146,7 +148,7 @@ class ExactlyOnceBatch:
     def __call__(self, df: DataFrame, epoch_id: int) -> None:
         """One micro-batch: returns when table and topics have it, or raises."""
         writer = self._identity(df, epoch_id)
-        table = DeltaDecisionTable(df.sparkSession, self._table, writer.sink)
+        table = self._new_table(df.sparkSession, self._table, writer.sink)
         options = self._checked
         self._finished.check(options.bootstrap_servers, writer)
         with self._client() as client:

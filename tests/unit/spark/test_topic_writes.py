@@ -96,21 +96,35 @@ def test_a_committed_epoch_is_not_written_further() -> None:
 
 
 def micro_batch(run: UUID, epoch: int) -> DataFrame:
-    """A micro-batch of query q, in a session without tables."""
+    """A micro-batch of query q."""
     properties = {QUERY_ID: "q", RUN_ID: str(run), BATCH_ID: str(epoch)}
-    session = SimpleNamespace(
-        sparkContext=SimpleNamespace(getLocalProperty=properties.get),
-        catalog=SimpleNamespace(tableExists=lambda _name: False),
-    )
+    session = SimpleNamespace(sparkContext=SimpleNamespace(getLocalProperty=properties.get))
     return cast(DataFrame, SimpleNamespace(sparkSession=session))
+
+
+class TableWith:
+    """A table whose history shows an epoch."""
+
+    def __init__(self, last_epoch: int) -> None:
+        self._last_epoch = last_epoch
+
+    def exists(self) -> bool:
+        return True
+
+    def last_epoch(self) -> int:
+        return self._last_epoch
 
 
 def test_two_functions_of_a_micro_batch_must_not_share_a_sink() -> None:
     """The second one would find the epoch written, and its rows would be lost, in every run."""
     earlier, run, finished = UUID(int=1), UUID(int=2), FinishedBatches()
+    table = TableWith(3)
 
     def function() -> ExactlyOnceBatch:
-        return ExactlyOnceBatch(_must_not_run, "h:1", "silver", None, {}, _Client, finished)
+        new_table = cast(Any, lambda *_: table)
+        return ExactlyOnceBatch(
+            _must_not_run, "h:1", "silver", None, {}, _Client, finished, new_table
+        )
 
     _Client.known = description(run=earlier, ticket=5, last_epoch=3)
     first, second = function(), function()
@@ -118,6 +132,7 @@ def test_two_functions_of_a_micro_batch_must_not_share_a_sink() -> None:
     with pytest.raises(UsageError, match=r"epoch 3 of sink 'q' .* sink_id of its own"):
         second(micro_batch(run, 3), 3)
     _Client.known = description(run=run, ticket=6, last_epoch=4)
+    table = TableWith(4)
     function()(micro_batch(run, 4), 4)
     function()(micro_batch(UUID(int=9), 4), 4)  # the next run repeats it
 

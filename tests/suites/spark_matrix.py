@@ -12,6 +12,10 @@ A real Spark (local-cluster), three real brokers, real kills. For a cell of the 
 arms a crash point (`suites/spark_hooks`), feeds rows, waits until a process stands still at the
 point, kills the victim, lets the others go on, and waits until every row is in the output. A reader
 of committed records reads all the time. `suites.spark_judge` compares all of it at the end.
+
+The table of `both` gets the rows of the crash by MERGE in every other cell (`is_merge`), and by
+append in the others; what is written again after a crash is appended. A merge that survives by
+mistake is then seen as duplicates, which another merge would hide.
 """
 
 from __future__ import annotations
@@ -47,7 +51,7 @@ from suites.spark_query import (
     ZOMBIE,
     QueryUnderTest,
     StuckError,
-    Tail,
+    Tails,
     hooked,
     master_for,
 )
@@ -98,10 +102,17 @@ class Row(NamedTuple):
     findings: tuple[Finding, ...]
 
 
+def is_merge(kind: str, cell: Cell) -> bool:
+    """Whether the rows of the crash are merged into the table: each step and each victim has both
+    kinds of writes."""
+    number = STEPS[kind].index(cell.step) + VICTIMS.index(cell.victim)
+    return kind == BOTH and number % 2 == 1
+
+
 @contextmanager
 def query_under_test(
     kind: str, plant: str = "", master: str = EXECUTORS_MASTER
-) -> Iterator[tuple[QueryUnderTest, Tail]]:
+) -> Iterator[tuple[QueryUnderTest, Tails]]:
     """A cluster and a query of its own, with the first rows in the output."""
     with tempfile.TemporaryDirectory(prefix="spark-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -110,37 +121,48 @@ def query_under_test(
             mock.patch.dict(os.environ, hooked(folder / "points")),
             LocalCluster(folder / "cluster", next_base_port(folder), BROKERS) as cluster,
             QueryUnderTest(kind, folder, cluster, plant, master) as query,
-            Tail(cluster.bootstrap, query.output) as tail,
+            Tails(cluster.bootstrap, query.outputs) as tails,
         ):
             query.feed(ROWS)
-            query.wait_for_output(tail, START_S)
-            yield query, tail
+            query.wait_for_output(tails, START_S)
+            yield query, tails
 
 
-def crash(query: QueryUnderTest, tail: Tail, cell: Cell) -> list[Finding]:
+def crash(query: QueryUnderTest, tails: Tails, cell: Cell) -> list[Finding]:
     """One cell of the matrix: until all rows are in the output again."""
     found: list[Finding] = []
-    before = tail.values()
+    before = tails.rows()
+    query.merge(is_merge(query.kind, cell))
     query.points.arm(cell.step)
     query.feed(ROWS)
     query.wait_for(cell.step, lambda: query.points.reached(cell.step) is not None, REACH_S)
     if cell.step in UNDECIDED:
         time.sleep(QUIET_S)
-        new = sorted(tail.values() - before)
+        new = sorted(tails.rows() - before)
         if new:
             found.append(Finding(spark_judge.EARLY, f"{cell}: {len(new)} rows, {new[:3]}"))
     holder = query.points.reached(cell.step)
     assert holder is not None
     back = query.strike(cell.victim, holder)
     query.points.release(cell.step)
+    query.merge(False)
     back()
     query.feed(ROWS // 2)
-    query.wait_for_output(tail)
+    query.wait_for_output(tails)
     if cell.victim == ZOMBIE:
-        query.wake_zombie()
-        query.feed(ROWS // 2)
-        query.wait_for_output(tail)
+        query.feed(ROWS // 2)  # at the latest these make it meet the run that replaced it
+        found += query.wake_zombie()
+        query.wait_for_output(tails)
     return found
+
+
+def missing_output(query: QueryUnderTest, tails: Tails) -> list[Finding]:
+    """Wait until every row is in the output; the finding if they do not come."""
+    try:
+        query.wait_for_output(tails)
+    except StuckError as error:
+        return [Finding(spark_judge.STUCK, str(error))]
+    return []
 
 
 def matrix(
@@ -156,18 +178,18 @@ def matrix(
     start of the next one. After so many seconds no cell begins."""
     rows: list[Row] = []
     end = time.monotonic() + seconds
-    with query_under_test(kind, plant, master_for(cells[0].victim)) as (query, tail):
+    with query_under_test(kind, plant, master_for(cells[0].victim)) as (query, tails):
         query.wake_plant()
         for cell in cells:
             started = time.monotonic()
             if started > end:
                 break
             try:
-                found = crash(query, tail, cell)
+                found = crash(query, tails, cell)
             except StuckError as error:
                 found = [Finding(spark_judge.STUCK, str(error))]
             took = time.monotonic() - started
-            rows.append(Row(cell, took, (*found, *query.judged(tail))))
+            rows.append(Row(cell, took, (*found, *query.judged(tails))))
             print(f"{kind:5} {cell!s:34} {took:5.1f} s  {_words(rows[-1].findings)}", flush=True)
             report(rows[-1])
             if rows[-1].findings:
@@ -185,7 +207,7 @@ def random_kills(kind: str, minutes: float, seed: int, is_written: bool = False)
     """Kills of random victims at random moments, while rows flow."""
     chance = random.Random(seed)
     kills: dict[str, int] = {}
-    with query_under_test(kind) as (query, tail):
+    with query_under_test(kind) as (query, tails):
         end = time.monotonic() + minutes * 60
         while time.monotonic() < end:
             pause = time.monotonic() + chance.uniform(*KILLS_EVERY_S)
@@ -196,8 +218,7 @@ def random_kills(kind: str, minutes: float, seed: int, is_written: bool = False)
             victim = chance.choice([v for v in VICTIMS if v != ZOMBIE])
             query.strike(victim, 0)()
             kills[victim] = kills.get(victim, 0) + 1
-        query.wait_for_output(tail)
-        findings = query.judged(tail)
+        findings = [*missing_output(query, tails), *query.judged(tails)]
         said = (
             f"{sum(kills.values())} kills ("
             + ", ".join(f"{count} x {victim}" for victim, count in sorted(kills.items()))

@@ -253,7 +253,7 @@ _GROUPS = (
          "Interval of the checks for expired transactional ids.", minimum=1),
     _row("epoch.timeout.ms", Kind.INT, 60_000, "ms",
          "An epoch transaction (exactly once from Spark) is aborted when none of its tasks has "
-         "joined, written or sent a heartbeat for this time.", minimum=1_000),
+         "joined, written or sent a heartbeat for this time.", minimum=3_000),
     _row("epoch.max.ms", Kind.INT, 3_600_000, "ms",
          "An epoch transaction is aborted when it is open for this time, whatever its tasks do. "
          "The participants of a batch write are forgotten this long after its end.",

@@ -22,6 +22,8 @@ from headwater_spark.task_security import TaskSecurity
 SENDERS = 3
 """Threads with connections of their own. A partition has one sender, which keeps its order."""
 CLIENT_ID = "headwater-spark-write"
+ABORT_TIMEOUT_S = 5.0
+"""An abort is best effort and must not hold up the end of a query."""
 
 _Key = tuple[int, str, str, Timeouts, TaskSecurity, int]
 
@@ -71,11 +73,12 @@ class SinkConnections:
     def new_epoch_client(self, retry_timeout_s: float | None = None) -> EpochClient:
         """A client of the caller's, for another thread or time limit; the caller closes it."""
         timeouts = self._options.timeouts
+        limit_s = retry_timeout_s or timeouts.retry_s
         return self._new_epoch_client(
             self._options.bootstrap_servers,
             client_id=self._client_id,
-            request_timeout_s=timeouts.request_s,
-            retry_timeout_s=retry_timeout_s or timeouts.retry_s,
+            request_timeout_s=min(timeouts.request_s, limit_s),
+            retry_timeout_s=limit_s,
             credentials=self._options.security.credentials(),
         )
 

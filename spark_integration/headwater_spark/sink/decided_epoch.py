@@ -123,10 +123,18 @@ class TopicRows:
 class DecidedEpoch:
     """One attempt at an epoch."""
 
-    def __init__(self, calls: EpochCalls, table: DecisionTable, writer: EpochWriter) -> None:
-        """The ticket of `writer` is replaced by a new one."""
+    def __init__(
+        self,
+        calls: EpochCalls,
+        table: DecisionTable,
+        writer: EpochWriter,
+        abort: Callable[[EpochWriter], object] | None = None,
+    ) -> None:
+        """The ticket of `writer` is replaced by a new one. `abort` takes back what is not prepared
+        yet: AbortEpoch, with a short time limit; by default with that of `calls`."""
         self._calls = calls
         self._table = table
+        self._abort = abort or calls.abort
         self._writer = replace(writer, ticket=calls.allocate_ticket())
 
     def settle_earlier(self, *, is_first_of_run: bool) -> bool:
@@ -267,7 +275,7 @@ class DecidedEpoch:
         """Abort before the table was written. Best effort: an open epoch has a deadline, and one
         that was prepared although the request failed is settled by the next attempt."""
         try:
-            self._calls.abort(self._writer)
+            self._abort(self._writer)
         except (OSError, HeadwaterError) as error:
             logger.warning("%s is not aborted yet: %s", self._writer, error)
 

@@ -37,7 +37,7 @@ from unittest import mock
 
 from integration.cluster import LocalCluster
 from integration.conftest import next_base_port
-from suites import spark_cells, spark_judge
+from suites import judge, spark_cells, spark_judge
 from suites.clusters import BROKERS
 from suites.spark_judge import Finding
 from suites.spark_pipeline import BOTH, KINDS, SINK
@@ -45,8 +45,10 @@ from suites.spark_query import (
     DRIVER,
     EXECUTORS_MASTER,
     PLACES,
+    RECORDS_LOST,
     START_S,
     TASK,
+    UNCOMMITTED_READER,
     VICTIMS,
     ZOMBIE,
     QueryUnderTest,
@@ -74,14 +76,28 @@ UNDECIDED = {
     "before-join", "mid-write", "after-flush", "before-prepare", "after-prepare", "before-commit",
 }  # fmt: skip
 """Nothing of the epoch may be readable there."""
-PLANTS: dict[str, tuple[str, str, str]] = {
-    "at-least-once": (SINK, "after-flush", DRIVER),
-    "not-drained": (SINK, "before-spark-log", DRIVER),
-    "commit-swallowed": (SINK, "before-join", TASK),
-    "abort-for-commit": (BOTH, "before-join", TASK),
-    "verdict-ignored": (BOTH, "before-commit", DRIVER),
+
+
+class Plant(NamedTuple):
+    """A planted bug: the cell that shows it, and what the judge must call it."""
+
+    kind: str
+    step: str
+    victim: str
+    finding: str
+
+
+PLANTS = {
+    "at-least-once": Plant(SINK, "after-flush", DRIVER, spark_judge.DUPLICATE),
+    "not-drained": Plant(SINK, "before-spark-log", DRIVER, spark_judge.DUPLICATE),
+    "commit-swallowed": Plant(SINK, "before-join", TASK, spark_judge.MISSING),
+    "reversed": Plant(SINK, "before-join", TASK, spark_judge.OUT_OF_ORDER),
+    UNCOMMITTED_READER: Plant(SINK, "before-commit", TASK, spark_judge.EARLY),
+    RECORDS_LOST: Plant(SINK, "before-join", TASK, spark_judge.VANISHED),
+    "abort-for-commit": Plant(BOTH, "before-join", TASK, spark_judge.DISAGREEMENT),
+    "verdict-ignored": Plant(BOTH, "before-commit", DRIVER, spark_judge.DISAGREEMENT),
 }
-"""Planted bug -> the cell that shows it."""
+"""Planted bugs by name."""
 
 
 class Cell(NamedTuple):
@@ -114,6 +130,7 @@ def query_under_test(
     kind: str, plant: str = "", master: str = EXECUTORS_MASTER
 ) -> Iterator[tuple[QueryUnderTest, Tails]]:
     """A cluster and a query of its own, with the first rows in the output."""
+    isolation = judge.UNCOMMITTED if plant == UNCOMMITTED_READER else judge.COMMITTED
     with tempfile.TemporaryDirectory(prefix="spark-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / "points").mkdir()
@@ -121,7 +138,7 @@ def query_under_test(
             mock.patch.dict(os.environ, hooked(folder / "points")),
             LocalCluster(folder / "cluster", next_base_port(folder), BROKERS) as cluster,
             QueryUnderTest(kind, folder, cluster, plant, master) as query,
-            Tails(cluster.bootstrap, query.outputs) as tails,
+            Tails(cluster.bootstrap, query.outputs, isolation) as tails,
         ):
             query.feed(ROWS)
             query.wait_for_output(tails, START_S)
@@ -189,6 +206,7 @@ def matrix(
             except StuckError as error:
                 found = [Finding(spark_judge.STUCK, str(error))]
             took = time.monotonic() - started
+            query.lose_records()
             rows.append(Row(cell, took, (*found, *query.judged(tails))))
             print(f"{kind:5} {cell!s:34} {took:5.1f} s  {_words(rows[-1].findings)}", flush=True)
             report(rows[-1])
@@ -235,12 +253,14 @@ def random_kills(kind: str, minutes: float, seed: int, is_written: bool = False)
 
 
 def caught(plant: str) -> list[str]:
-    """What the judge says of a planted bug; nothing: it is missed."""
-    kind, step, victim = PLANTS[plant]
+    """What the judge says of a planted bug; nothing: it is missed, or called something else."""
+    kind, step, victim, wanted = PLANTS[plant]
     (row,) = matrix(kind, [Cell(step, victim)], plant)
     kinds = sorted({finding.kind for finding in row.findings} - {spark_judge.STUCK})
-    print(f"{plant}: {f'caught: {kinds}' if kinds else 'MISSED'}", flush=True)
-    return kinds
+    is_caught = wanted in kinds
+    words = f"caught: {kinds}" if is_caught else f"MISSED: {kinds}, not {wanted}"
+    print(f"{plant}: {words}", flush=True)
+    return kinds if is_caught else []
 
 
 def _plants(names: Sequence[str], *, is_written: bool) -> int:

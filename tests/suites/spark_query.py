@@ -14,8 +14,10 @@ from pathlib import Path
 import confluent_kafka
 import deltalake
 
+from headwater import Admin
 from headwater.client.blocking.epoch_client import EpochClient
 from headwater.client.sink_values import SinkDescription
+from headwater.client.values import TopicPartition
 from integration.cluster import LocalCluster
 from suites import judge, spark_judge, spark_processes
 from suites.clusters import create_topic
@@ -37,6 +39,8 @@ ZOMBIE_S = 120.0
 POLL_S = 0.05
 DOWN_S = 1.0
 
+UNCOMMITTED_READER, RECORDS_LOST = "uncommitted-reader", "records-lost"
+"""Planted bugs of brokers: readers of committed records get others too; a log loses its start."""
 DRIVER, EXECUTOR, TASK = "driver", "executor", "task"
 BROKER, COORDINATOR, ZOOKEEPER, ZOMBIE = "broker", "coordinator", "zookeeper", "zombie"
 PLACES = (LOCAL_MASTER, EXECUTORS_MASTER)
@@ -93,8 +97,9 @@ class Points:
 class Tail:
     """A reader of committed records that reads while everything else happens."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, isolation: str = judge.COMMITTED) -> None:
         self._bootstrap, self._topic = bootstrap, topic
+        self._isolation = isolation
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._read, name="tail", daemon=True)
         self.seen: list[Seen] = []
@@ -110,7 +115,7 @@ class Tail:
 
     def _read(self) -> None:
         try:
-            with judge.Reader(self._bootstrap, self._topic) as reader:
+            with judge.Reader(self._bootstrap, self._topic, self._isolation) as reader:
                 while not self._stopping.is_set():
                     before = len(reader.rows)
                     reader.advance(0.05)
@@ -130,8 +135,10 @@ class Tail:
 class Tails:
     """A `Tail` of each output topic."""
 
-    def __init__(self, bootstrap: str, topics: Iterable[str]) -> None:
-        self._tails = {topic: Tail(bootstrap, topic) for topic in topics}
+    def __init__(
+        self, bootstrap: str, topics: Iterable[str], isolation: str = judge.COMMITTED
+    ) -> None:
+        self._tails = {topic: Tail(bootstrap, topic, isolation) for topic in topics}
 
     def __enter__(self) -> Tails:
         for tail in self._tails.values():
@@ -234,6 +241,15 @@ class QueryUnderTest:
         if self._plant:
             (self.points.folder / "planted").touch()
             self.catch_up_s = PLANTED_CATCH_UP_S
+
+    def lose_records(self) -> None:
+        """The planted bug of brokers whose log loses its start."""
+        if self._plant == RECORDS_LOST:
+            row = judge.rows(self.cluster.bootstrap, self.output)[0]
+            with Admin(self.cluster.bootstrap) as admin:
+                admin.delete_records(
+                    {TopicPartition(self.output, row.partition): row.offset + 1}
+                )
 
     def merge(self, merges: bool) -> None:
         """Whether the micro-batches from now on are merged into the table, or appended."""

@@ -170,3 +170,22 @@ def test_a_topic_with_a_part_of_the_rows_is_judged_like_any_other() -> None:
     assert found(alerts[1:]) == ["missing: alerts, 1 rows: 0:0"]
     again = alerts[0]._replace(offset=99)
     assert found([*alerts, again])[0] == "duplicate: alerts, 1 rows: 0:0"
+
+
+def test_each_kind_of_wrong_output_has_a_planted_bug() -> None:
+    """But for those that no bug makes alone, and a query that stands still."""
+    shown = {plant.finding for plant in spark_matrix.PLANTS.values()}
+    rare = {spark_judge.UNEXPECTED, spark_judge.OPEN, spark_judge.STUCK}
+    assert shown == set(spark_judge.CLASSES) - rare
+    assert all(p.step in STEPS[p.kind] for p in spark_matrix.PLANTS.values())
+
+
+@pytest.mark.parametrize(("kind", "is_caught"), [("missing", True), ("duplicate", False)])
+def test_a_planted_bug_must_be_called_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, kind: str, is_caught: bool
+) -> None:
+    def of_one(_kind: str, cells: list[Cell], _plant: str) -> list[spark_matrix.Row]:
+        return [spark_matrix.Row(cells[0], 1.0, (Finding(kind, "1 row"), STUCK))]
+
+    monkeypatch.setattr(spark_matrix, "matrix", of_one)
+    assert spark_matrix.caught("commit-swallowed") == ([kind] if is_caught else [])

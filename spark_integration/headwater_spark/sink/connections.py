@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from headwater.client.blocking.epoch_client import EpochClient
 from headwater.client.blocking.record_client import RecordClient
 from headwater_spark.options import Timeouts
+from headwater_spark.sink.heartbeats import FIRST_INTERVAL_S
 from headwater_spark.sink.sink_options import SinkOptions
 from headwater_spark.task_security import TaskSecurity
 
@@ -49,6 +50,9 @@ class SinkConnections:
     ) -> None:
         """The two factories are for tests."""
         self._options = options
+        self.heartbeat_interval_s = FIRST_INTERVAL_S
+        """The brokers' interval as the last join told it: tasks begin with it, so that only the
+        first one of a process asks more often than is needed."""
         self._new_record_client = new_record_client
         self._new_epoch_client = new_epoch_client
         self._client_id = options.client_id or CLIENT_ID

@@ -20,7 +20,7 @@ from headwater.wire.epoch_values import EpochStatus
 logger = logging.getLogger(__name__)
 
 FIRST_INTERVAL_S = 1.0
-"""Until a join reply says the brokers' interval: a third of the least epoch.timeout.ms."""
+"""Until a join has told the brokers' interval: a third of the least epoch.timeout.ms."""
 
 
 class Heartbeats:
@@ -33,8 +33,8 @@ class Heartbeats:
         *,
         first_interval_s: float = FIRST_INTERVAL_S,
     ) -> None:
-        """`connect` opens the thread's own client, before its first heartbeat. `first_interval_s`
-        is for tests."""
+        """`connect` opens the thread's own client, before its first heartbeat. `first_interval_s`:
+        until this task has joined."""
         self._writer = writer
         self._connect = connect
         self._interval_s = first_interval_s

@@ -59,6 +59,8 @@ def test_a_task_joins_once_with_the_partitions_of_its_first_rows() -> None:
     assert result.participant is not None and result.participant.slot == 1
     assert result.written.partitions == (("t", 0, 4), ("t", 2, 2)) and result.written.rows == 6
     assert pickle.loads(pickle.dumps(result)) == result
+    told = result.participant.heartbeat_interval_s
+    assert cluster.connections.heartbeat_interval_s == told, "the next task begins with it"
 
 
 def test_rows_are_written_in_the_participant_s_transaction() -> None:

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from city.clock import DAY_START_MS, CityClock
 from city.fields import ABNORMAL, FACE_WIRE, FACES, VEHICLE_WIRE, VEHICLES
 from city.flows import City, Figure, Site
-from city.queries import abandon, first_batch, save_progress, started
+from city.query_starts import abandon, first_batch, save_progress, started
 from headwater_spark import exactly_once
 
 FLOW = "picture ingest"

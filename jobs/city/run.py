@@ -31,7 +31,7 @@ from city.pages import Pages
 from city.priority import lower_batch_work
 from city.producers import Producers
 from city.quality import Quality
-from city.queries import abandon
+from city.query_starts import abandon
 from city.rows import Rows
 from city.sites import Sites
 from city.skew import Skew

@@ -27,7 +27,7 @@ from city.fields import (
 )
 from city.flows import City, Figure, Site
 from city.instructions import WatchInstruction, parse_instruction
-from city.queries import abandon, save_progress, started
+from city.query_starts import abandon, save_progress, started
 from city.watch import WatchList
 from city.watch_oracle import LATE, watched
 from headwater import Consumer, Producer

@@ -23,7 +23,7 @@ from headwater_tier.catalog.rows import CatalogRow, Kind
 from headwater_tier.catalog.table import CatalogOvertakenError, CatalogTable, catalog_uri
 from headwater_tier.catalog.writer import CatalogWriter
 from headwater_tier.delta import LogTable
-from headwater_tier.restore.metadata import MetadataRestore, Source
+from headwater_tier.restore.tables_and_zookeeper import MetadataRestore, Source
 from headwater_tier.table_names import TableLocation, table_uri
 from integration.cluster import LocalCluster
 from integration.conftest import next_base_port

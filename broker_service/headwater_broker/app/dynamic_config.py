@@ -1,4 +1,8 @@
-"""The broker's dynamic settings: those of its file, overridden by stored configs (KIP-226)."""
+"""The broker's dynamic settings: those of its file, overridden by stored configs (KIP-226).
+
+The controller has checked a change before it is stored (`controller.decisions.config_changes`);
+`headwater.config.dynamic_check` is the rule of both.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
+from headwater.config.dynamic_check import usable
 from headwater.config.keys import broker_values
-from headwater.config.layers import CLUSTER_WIDE, BrokerSettings, usable
+from headwater.config.layers import CLUSTER_WIDE, BrokerSettings
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 

@@ -1,4 +1,7 @@
-"""SCRAM-SHA-256 and -512 on the broker's side: users, and delegation tokens (KIP-48)."""
+"""SCRAM-SHA-256 and -512 on the broker's side: users, and delegation tokens (KIP-48).
+
+Finds the user's stored keys; `headwater.security.scram.ScramServer` checks the client's proof.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker's settings by their source, and which of them may change while it runs (KIP-226)."""
+"""A broker's settings by their source: its file, all brokers, this broker (KIP-226)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
-from headwater.config.keys import BROKER_KEYS, TOPIC_KEYS, ConfigKey, broker_key, topic_defaults
-from headwater.config.listener_values import split_override
+from headwater.config.keys import BROKER_KEYS, TOPIC_KEYS, ConfigKey, topic_defaults
 from headwater.config.rows_broker import DEPRECATED_UNITS
-from headwater.errors import UsageError
 
 CLUSTER_WIDE = ""
 """The resource name whose settings apply to every broker."""
@@ -92,32 +90,3 @@ class BrokerSettings:
         for layer, source in layers:
             if name in layer:
                 yield Given(name, layer[name], source)
-
-
-class StaticKeyError(UsageError):
-    """A key that can only be set in the broker's file."""
-
-
-def check_dynamic(name: str, text: str) -> None:
-    """Check a value for a running broker. Raises UsageError; StaticKeyError for a static key."""
-    override = split_override(name)
-    row = broker_key(name if override is None else override[2])
-    if not row.is_dynamic:
-        raise StaticKeyError(
-            f"config {name} can't be changed while a broker runs: set it in the broker's file and "
-            "restart the broker"
-        )
-    row.parse(text)
-
-
-def usable(configs: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """(stored settings that can be used, an error message for each of the others)."""
-    good: dict[str, str] = {}
-    problems: list[str] = []
-    for name, text in configs.items():
-        try:
-            check_dynamic(name, text)
-            good[name] = text
-        except UsageError as error:
-            problems.append(str(error))
-    return good, problems

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from headwater.client.values import TopicPartition
 from headwater.errors import ErrorCode, KafkaError
 from headwater.mirror.core.batches import Piece
-from headwater.mirror.core.offset_map import translated
+from headwater.mirror.core.offset_translation import translated
 from headwater.mirror.core.partition_copy import PartitionCopy
 from headwater.mirror.core.selection import bucket_of
 from headwater.mirror.core.state import (

@@ -1,7 +1,7 @@
 """Keeps a record from going round: finds the mirror in the other direction, and what it wrote.
 
 After a failover the former source is mirrored to, and later the first direction runs again. Each
-mirror then leaves out what the other one wrote; a record never goes round.
+mirror then leaves out what the other one wrote (`core.partition_copy`); a record never goes round.
 """
 
 from __future__ import annotations

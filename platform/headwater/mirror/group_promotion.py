@@ -8,8 +8,8 @@ from headwater.client.cluster import Cluster
 from headwater.client.values import OffsetAndMetadata, TopicPartition
 from headwater.errors import HeadwaterError
 from headwater.mirror.config import MirrorConfig
-from headwater.mirror.core.group_offsets import GroupPlan
-from headwater.mirror.core.offset_map import translated
+from headwater.mirror.core.group_offset_writes import GroupPlan
+from headwater.mirror.core.offset_translation import translated
 from headwater.mirror.core.selection import bucket_of
 from headwater.mirror.core.state import (
     MirrorState,

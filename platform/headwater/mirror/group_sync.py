@@ -18,7 +18,7 @@ from headwater.client.values import OffsetAndMetadata, TopicPartition
 from headwater.errors import KafkaError
 from headwater.mirror.bucket import Bucket
 from headwater.mirror.config import MirrorConfig
-from headwater.mirror.core.group_offsets import GroupPlan, Translate, plan
+from headwater.mirror.core.group_offset_writes import GroupPlan, Translate, plan
 from headwater.mirror.core.state import GroupOffset, group_record
 
 EMPTY = ("Empty", "Dead")

@@ -1,4 +1,7 @@
-"""The driver's state of one broker: its Spark job, the job's task, the broker process."""
+"""The driver's state of one broker: its Spark job, the job's task, the broker process.
+
+State only: `broker_job_restarts` changes it, and submits the job again when its executor is lost.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from headwater.local.service_spec import tiering_service
 from headwater.local.stop import end_leftovers
 from headwater.local.supervisor_socket import SupervisorSocket
 from headwater.system import SystemClock, SystemEntropy
-from headwater_spark.cluster.broker_jobs import READY_TIMEOUT_S
+from headwater_spark.cluster.broker_job_restarts import READY_TIMEOUT_S
 from headwater_spark.cluster.handle import ClusterHandle, DirectManagerClient
 from headwater_spark.cluster.spark_manager import SparkManager, plan_for
 from headwater_spark.connect_session import require_classic

@@ -1,8 +1,8 @@
 """Manager of brokers that run as Spark jobs: what `Cluster` and `headwater up --spark` start.
 
 One manager runs per cluster, whichever hosts its drivers are on: it holds the node
-`/headwater/manager` in the cluster's ZooKeeper, through which operators reach it too. `broker_jobs`
-starts a lost broker again.
+`/headwater/manager` in the cluster's ZooKeeper, through which operators reach it too.
+`broker_job_restarts` starts a lost broker again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from headwater.security.certificates import certificate_facts
 from headwater.system import SystemEntropy
 from headwater_spark.cluster import interrupts
 from headwater_spark.cluster.broker_certificates import BrokerCertificates
-from headwater_spark.cluster.broker_jobs import READY_TIMEOUT_S, BrokerJobs
+from headwater_spark.cluster.broker_job_restarts import READY_TIMEOUT_S, BrokerJobs
 from headwater_spark.cluster.broker_settings import BrokerSettings, security_folder
 from headwater_spark.cluster.broker_slot import BrokerSlot
 from headwater_spark.cluster.broker_task import DRAIN_GRACE_S, BrokerTask

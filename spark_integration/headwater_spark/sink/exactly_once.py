@@ -43,7 +43,7 @@ from headwater_spark.sink.epoch_identity import (
     TaskIdentity,
     query_epoch,
 )
-from headwater_spark.sink.repeated_batches import FinishedBatches
+from headwater_spark.sink.second_writes import FinishedBatches
 from headwater_spark.sink.sink_options import sink_options
 from headwater_spark.sink.topic_writes import write_topics
 

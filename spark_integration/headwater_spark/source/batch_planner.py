@@ -1,6 +1,7 @@
-"""Requests the offsets that a plan needs; `batch_offsets` plans, `batch_limits` keeps limits.
+"""Plans a micro-batch: asks the brokers for offsets, and calls the parts that decide.
 
-No pyspark. The batch reader and the stream reader plan through it.
+`batch_offsets` chooses its start and end, `batch_limits` keeps limits, `input_partitions` cuts it
+into splits. No pyspark. The batch reader and the stream reader plan through it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from headwater_spark.source.broker_metadata import CLIENT_ID, Brokers, Topic
 from headwater_spark.source.cold_files import ColdFiles
 from headwater_spark.source.data_loss import LossReport, gone_topics, truncated_partitions
 from headwater_spark.source.history import History
-from headwater_spark.source.hot_cold_splits import COLD_OFFSETS_MIN, Boundary, Split, splits
+from headwater_spark.source.input_partitions import COLD_OFFSETS_MIN, Boundary, Split, splits
 from headwater_spark.source.positions import CurrentOffsets, PartitionId, Position
 from headwater_spark.source.pushdown import ReadWindow, from_starts, inside
 from headwater_spark.source.source_options import SourceOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headwater_spark.source.hot_cold_splits import Split
+from headwater_spark.source.input_partitions import Split
 from headwater_tier.delta import LiveFile, Snapshot
 from headwater_tier.table_names import TableLocation
 

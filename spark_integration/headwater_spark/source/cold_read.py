@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from headwater.columnar.schema import arrow_schema
 from headwater_spark.source.cold_files import ColdFiles
-from headwater_spark.source.hot_cold_splits import Split
+from headwater_spark.source.input_partitions import Split
 from headwater_tier.delta import TableAccessError, filesystem
 from headwater_tier.reader import RowGroup, index_groups
 

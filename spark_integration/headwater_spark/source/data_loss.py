@@ -1,4 +1,8 @@
-"""Offsets that a query has to read and that are gone: failOnDataLoss decides."""
+"""Offsets that a query has to read and that are gone: failOnDataLoss decides.
+
+`batch_offsets` finds those that aged out before a plan, `read_task` those that go while a task
+reads.
+"""
 
 from __future__ import annotations
 

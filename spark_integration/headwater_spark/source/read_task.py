@@ -26,7 +26,7 @@ from headwater_spark import options
 from headwater_spark.blocking_clients import record_client
 from headwater_spark.source.cold_files import ColdFiles
 from headwater_spark.source.cold_read import cold_batches
-from headwater_spark.source.hot_cold_splits import Split
+from headwater_spark.source.input_partitions import Split
 from headwater_spark.task_security import NO_SECURITY, TaskSecurity
 
 logger = logging.getLogger(__name__)

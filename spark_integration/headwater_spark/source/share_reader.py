@@ -25,7 +25,7 @@ from headwater.system import SystemClock
 from headwater_spark.options import READ_UNCOMMITTED
 from headwater_spark.source.batch_planner import Planner
 from headwater_spark.source.held_queue import HeldQueue
-from headwater_spark.source.hot_cold_splits import Split
+from headwater_spark.source.input_partitions import Split
 from headwater_spark.source.open_queue import checked_delivery, open_queue
 from headwater_spark.source.read_task import CLIENT_ID, ReadTask, read
 from headwater_spark.source.share_offsets import ShareBatch, from_json, nothing_yet

@@ -14,7 +14,7 @@ from headwater.client.values import NewTopic
 from headwater.columnar.schema import arrow_schema
 from headwater.ids import id_text
 from headwater_spark.options import READ_COMMITTED
-from headwater_spark.source.hot_cold_splits import Split
+from headwater_spark.source.input_partitions import Split
 from headwater_spark.source.read_task import OffsetsLostError, ReadTask, read
 from whole_cluster import ServedCluster
 

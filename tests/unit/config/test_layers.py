@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from headwater.config.dynamic_check import StaticKeyError, check_dynamic, usable
 from headwater.config.keys import BROKER_KEYS, TOPIC_KEYS
-from headwater.config.layers import (
-    BrokerSettings,
-    Given,
-    Source,
-    StaticKeyError,
-    check_dynamic,
-    usable,
-)
+from headwater.config.layers import BrokerSettings, Given, Source
 from headwater.errors import UsageError
 
 SETTINGS = BrokerSettings(

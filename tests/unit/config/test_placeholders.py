@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.config.layers import StaticKeyError, check_dynamic
+from headwater.config.dynamic_check import StaticKeyError, check_dynamic
 from headwater.config.placeholders import resolve_placeholders
 from headwater.errors import UsageError
 

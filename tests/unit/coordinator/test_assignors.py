@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater_broker.coordinator.group.consumer.assignors import ASSIGNORS
 from headwater_broker.coordinator.group.consumer.assignors.range import assign_range
+from headwater_broker.coordinator.group.consumer.assignors.served import ASSIGNORS
 from headwater_broker.coordinator.group.consumer.assignors.spec import (
     Assignor,
     AssignorMember,

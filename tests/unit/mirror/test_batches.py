@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.mirror.core.batches import Piece, pieces_of
-from headwater.mirror.core.offset_map import Run
+from headwater.mirror.core.offset_translation import Run
 from headwater.records.batch import (
     HEADER_BYTES,
     patch_append_time,

@@ -7,8 +7,8 @@ import pytest
 from headwater.client.values import OffsetAndMetadata, TopicPartition
 from headwater.errors import UsageError
 from headwater.mirror.core.acls import acl_of, acl_row, mirrored_acls
-from headwater.mirror.core.group_offsets import plan
-from headwater.mirror.core.offset_map import OffsetMap, Run
+from headwater.mirror.core.group_offset_writes import plan
+from headwater.mirror.core.offset_translation import OffsetMap, Run
 from headwater.mirror.core.partition_copy import PartitionCopy
 from headwater.mirror.core.selection import Selection, mirrored_topics
 from headwater.mirror.core.state import GroupOffset, Position

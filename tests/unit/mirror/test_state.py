@@ -7,7 +7,7 @@ import pytest
 from headwater.client.values import TopicPartition
 from headwater.errors import KafkaError
 from headwater.mirror.core import state as rows
-from headwater.mirror.core.offset_map import Run
+from headwater.mirror.core.offset_translation import Run
 from headwater.mirror.core.selection import bucket_of
 from headwater.mirror.core.state import (
     GroupOffset,

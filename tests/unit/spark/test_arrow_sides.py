@@ -15,7 +15,7 @@ from headwater_spark.sink.partitioner import by_key, choose
 from headwater_spark.source.cold_files import ColdFiles
 from headwater_spark.source.cold_read import cold_batches, in_order
 from headwater_spark.source.columns import checked_schema
-from headwater_spark.source.hot_cold_splits import Split
+from headwater_spark.source.input_partitions import Split
 from headwater_tier.data_files import write_file
 from headwater_tier.delta import LiveFile
 from headwater_tier.offset_ranges import TASK_OFFSETS_MIN, TierRange, task_ranges

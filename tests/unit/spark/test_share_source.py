@@ -12,7 +12,7 @@ from headwater import AcknowledgeType, ShareRecord, TopicPartition
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.system import SystemClock
 from headwater_spark.source.data_source import HeadwaterDataSource, RefusedReader
-from headwater_spark.source.hot_cold_splits import Split
+from headwater_spark.source.input_partitions import Split
 from headwater_spark.source.share_offsets import ShareBatch, from_json, nothing_yet, ranges_of
 from headwater_spark.source.share_options import ShareOptions, share_options
 from headwater_spark.source.share_queue import ShareQueue

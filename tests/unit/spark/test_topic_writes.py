@@ -18,7 +18,7 @@ from headwater_spark.sink.connections import ABORT_TIMEOUT_S
 from headwater_spark.sink.epoch_identity import BATCH_ID, QUERY_ID, RUN_ID
 from headwater_spark.sink.epoch_write import EpochWrite
 from headwater_spark.sink.exactly_once import EpochWrites, ExactlyOnceBatch
-from headwater_spark.sink.repeated_batches import FinishedBatches
+from headwater_spark.sink.second_writes import FinishedBatches
 from headwater_spark.sink.topic_writes import write_topics
 from unit.spark.sink_doubles import WRITER, FakeEpochClient, description, participant
 

@@ -19,8 +19,13 @@ from headwater_tier.catalog.rows import Kind
 from headwater_tier.catalog.table import CatalogTable, catalog_uri
 from headwater_tier.catalog.writer import CatalogWriter
 from headwater_tier.delta import Change, LogTable
-from headwater_tier.restore import plan
-from headwater_tier.restore.metadata import MetadataReport, MetadataRestore, Source, State
+from headwater_tier.restore import first_offsets as plan
+from headwater_tier.restore.tables_and_zookeeper import (
+    MetadataReport,
+    MetadataRestore,
+    Source,
+    State,
+)
 from headwater_tier.table_names import TableLocation, table_uri
 
 KEY = b"k" * 32

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from headwater_tier.typed.decoding import BlobDecoder, DeclaredFormat, Decoded
-from headwater_tier.typed.formats.columns import variant_field
+from headwater_tier.typed.formats.column_types import variant_field
 from headwater_tier.typed.formats.factory import decoder_for as real_decoder
 from headwater_tier.typed.names import Kind, derived
 from headwater_tier.typed.verify_derived import verify_derived

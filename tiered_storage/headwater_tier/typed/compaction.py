@@ -14,7 +14,7 @@ from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater_tier.delta import TableStateError
 from headwater_tier.live_files import first_within
-from headwater_tier.typed.columns import Part, source_of
+from headwater_tier.typed.column_growth import Part, source_of
 from headwater_tier.typed.derived_files import in_schema, read_derived, write_derived
 from headwater_tier.typed.derived_table import DerivedChange, DerivedFile, DerivedTable
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater_tier.typed.columns import DEBEZIUM_MARK
+from headwater_tier.typed.column_growth import DEBEZIUM_MARK
 from headwater_tier.typed.decoding import (
     BlobDecoder,
     DeclaredFormat,

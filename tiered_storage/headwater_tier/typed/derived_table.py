@@ -28,7 +28,7 @@ from headwater_tier.delta import (
     filesystem,
     table_exists,
 )
-from headwater_tier.typed.columns import is_variant
+from headwater_tier.typed.column_growth import is_variant
 from headwater_tier.typed.names import Derived, Kind
 
 USERS_OPERATIONS = frozenset(

@@ -21,7 +21,7 @@ from headwater.system import SystemEntropy
 from headwater_tier.delta import CommitUnknownError, TableAccessError
 from headwater_tier.reader import TableReader
 from headwater_tier.table_names import TableLocation
-from headwater_tier.typed.columns import grown
+from headwater_tier.typed.column_growth import grown
 from headwater_tier.typed.compaction import compact_derived
 from headwater_tier.typed.declarations import Declaration, TopicTables, declared_tables
 from headwater_tier.typed.decoding import DecoderFor, SchemaSource

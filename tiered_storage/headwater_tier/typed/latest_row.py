@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater_tier.typed.columns import TOMBSTONE
+from headwater_tier.typed.column_growth import TOMBSTONE
 
 OP = "__op"
 LSN = "__source_lsn"

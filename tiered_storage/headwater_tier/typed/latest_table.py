@@ -19,7 +19,7 @@ from headwater.entropy import Entropy
 from headwater_tier.delta import TableStateError, table_exists
 from headwater_tier.schema import PARTITIONS
 from headwater_tier.table_names import TableLocation
-from headwater_tier.typed.columns import (
+from headwater_tier.typed.column_growth import (
     KEY,
     TOMBSTONE,
     Part,

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater_tier.typed.columns import (
+from headwater_tier.typed.column_growth import (
     FIXED,
     KEY,
     TOMBSTONE,

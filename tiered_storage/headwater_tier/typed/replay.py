@@ -19,7 +19,7 @@ from headwater.entropy import Entropy
 from headwater_tier.delta import CommitUnknownError, TableAccessError, table_exists
 from headwater_tier.reader import TableReader
 from headwater_tier.table_names import TableLocation
-from headwater_tier.typed.columns import grown
+from headwater_tier.typed.column_growth import grown
 from headwater_tier.typed.declarations import Declaration
 from headwater_tier.typed.decoding import DecoderFor, SchemaSource
 from headwater_tier.typed.derived_files import read_derived, write_derived

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from headwater.clock import Clock
 from headwater.entropy import Entropy
-from headwater_tier.typed.columns import TOMBSTONE
+from headwater_tier.typed.column_growth import TOMBSTONE
 from headwater_tier.typed.derived_files import in_schema, read_derived, write_derived
 from headwater_tier.typed.derived_table import DerivedChange, DerivedFile, DerivedTable
 from headwater_tier.typed.latest_row import GROWTH, OP, Growth, key_codes, newest_rows

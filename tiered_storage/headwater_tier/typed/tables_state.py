@@ -8,7 +8,7 @@ from headwater.errors import UsageError
 from headwater_tier.delta import table_exists
 from headwater_tier.reader import TableReader
 from headwater_tier.table_names import TableLocation
-from headwater_tier.typed.columns import FIXED
+from headwater_tier.typed.column_growth import FIXED
 from headwater_tier.typed.derived_table import DerivedTable
 from headwater_tier.typed.log_rows import pending_ranges
 from headwater_tier.typed.names import Kind, derived

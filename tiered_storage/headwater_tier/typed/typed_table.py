@@ -14,7 +14,7 @@ from headwater.ids import id_text
 from headwater_tier.delta import TableAccessError, table_exists
 from headwater_tier.schema import TOPIC, TOPIC_ID
 from headwater_tier.table_names import TableLocation
-from headwater_tier.typed.columns import Part, known, new_table
+from headwater_tier.typed.column_growth import Part, known, new_table
 from headwater_tier.typed.declarations import (
     PROPERTY,
     Declaration,

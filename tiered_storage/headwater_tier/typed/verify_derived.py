@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from headwater_tier.delta import LogTable, TableAccessError, filesystem, table_exists
 from headwater_tier.table_names import TableLocation
-from headwater_tier.typed.columns import TOMBSTONE
+from headwater_tier.typed.column_growth import TOMBSTONE
 from headwater_tier.typed.derived_files import in_schema, read_derived
 from headwater_tier.typed.derived_table import DerivedTable
 from headwater_tier.typed.latest_row import GROWTHS, LSN, OP, growths_from_property, newest_rows

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from headwater.config.dynamic_check import check_dynamic
 from headwater.config.keys import Kind, broker_key, check_topic_together, group_key, topic_key
-from headwater.config.layers import check_dynamic
 from headwater.config.row import ConfigKey
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.ports.metadata_store import Create, Set

@@ -1,4 +1,4 @@
-"""Kafka's leader selectors as lettered tables over plain values. Pure.
+"""Kafka's leader selectors as lettered tables; `leader_elections` applies them. Pure.
 
 `may_lead` holds the replicas without a fault: the broker is live, has the disk and is not shutting
 down. The order of the assignment decides, not that of the ISR: the first replica is preferred.

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from headwater.client.core.completed_fetch import AbortedFilter
-from headwater.mirror.core.offset_map import Run
+from headwater.mirror.core.offset_translation import Run
 from headwater.records.batch import (
     AT_ATTRIBUTES,
     AT_LEADER_EPOCH,

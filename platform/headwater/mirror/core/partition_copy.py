@@ -1,4 +1,7 @@
-"""One source partition on its way to the target: position, buffer, why it stopped. Pure."""
+"""One source partition on its way to the target: position, buffer, why it stopped. Pure.
+
+It leaves out the records that the mirror in the other direction wrote (`cycle_detection`).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections import deque
 
 from headwater.client.values import TopicPartition
 from headwater.mirror.core.batches import MERGED_BYTES, Piece, merged, pieces_of
-from headwater.mirror.core.offset_map import OffsetMap
+from headwater.mirror.core.offset_translation import OffsetMap
 from headwater.mirror.core.state import Position, SourceEnd, StateRecord, chunk_record
 from headwater.mirror.core.state import position_record as stored_position
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from headwater.client.values import TopicPartition
 from headwater.errors import ErrorCode, KafkaError
 from headwater.mirror.core.acls import acl_of, acl_row
-from headwater.mirror.core.offset_map import OffsetMap, Run
+from headwater.mirror.core.offset_translation import OffsetMap, Run
 from headwater.security.acl import AclBinding
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from headwater_tier.typed.decoding import (
     DeclaredFormat,
     SchemaSource,
 )
-from headwater_tier.typed.formats.columns import VALUE_COLUMN
+from headwater_tier.typed.formats.column_types import VALUE_COLUMN
 from headwater_tier.typed.formats.confluent import id_of
 from headwater_tier.typed.formats.factory import decoder_for
 from headwater_tier.typed.formats.json_rows import JsonRows

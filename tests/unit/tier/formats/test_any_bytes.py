@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater_tier.typed.decoding import DeclaredFormat
-from headwater_tier.typed.formats.columns import NESTING_MAX
+from headwater_tier.typed.formats.column_types import NESTING_MAX
 from headwater_tier.typed.formats.factory import decoder_for
 from headwater_tier.typed.memory_schemas import MemorySchemas
 from unit.tier.formats.format_rows import NOTHING, decode, reasons

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headwater_tier.typed.decoding import DeclaredFormat, Decoded
-from headwater_tier.typed.formats.columns import COLUMNS_MAX, NESTING_MAX
+from headwater_tier.typed.formats.column_types import COLUMNS_MAX, NESTING_MAX
 from headwater_tier.typed.formats.factory import decoder_for
 from headwater_tier.typed.formats.rows import RowsDecoder
 from headwater_tier.typed.memory_schemas import MemorySchemas

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater_tier.typed.decoding import DeclaredFormat
-from headwater_tier.typed.formats.columns import TIMESTAMP, list_of
+from headwater_tier.typed.formats.column_types import TIMESTAMP, list_of
 from headwater_tier.typed.formats.exact_doubles import nearest_bits
 from headwater_tier.typed.formats.json_fast import JsonFast
 from headwater_tier.typed.formats.json_rows import JsonRows

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import VariantVal
 
 from headwater_tier.typed.decoding import DeclarationError, DeclaredFormat
-from headwater_tier.typed.formats.columns import is_variant
+from headwater_tier.typed.formats.column_types import is_variant
 from headwater_tier.typed.quarantine_reasons import Reason
 from unit.tier.formats.format_rows import decode, reasons, rows_of
 

@@ -15,7 +15,7 @@ from headwater_tier.typed.formats.avro_schema import (
     kind_of,
     logical_of,
 )
-from headwater_tier.typed.formats.columns import DATE, TIMESTAMP, lookup_key
+from headwater_tier.typed.formats.column_types import DATE, TIMESTAMP, lookup_key
 from headwater_tier.typed.formats.json_fit import Fit
 from headwater_tier.typed.formats.misfit import NotFittingError
 from headwater_tier.typed.formats.slots import KIND_STRUCT, Blobs, Column, Slots, columns_of

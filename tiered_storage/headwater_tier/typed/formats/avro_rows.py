@@ -19,7 +19,7 @@ from headwater_tier.typed.formats.avro_schema import (
     kind_of,
     record_fit,
 )
-from headwater_tier.typed.formats.columns import EMPTY, VALUE_COLUMN
+from headwater_tier.typed.formats.column_types import EMPTY, VALUE_COLUMN
 from headwater_tier.typed.formats.misfit import malformed
 from headwater_tier.typed.formats.source_columns import Read
 

@@ -19,7 +19,7 @@ from fastavro.schema import (
     to_parsing_canonical_form,
 )
 
-from headwater_tier.typed.formats.columns import (
+from headwater_tier.typed.formats.column_types import (
     BIGINT,
     BINARY,
     BOOLEAN,

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater_tier.typed.decoding import Decoded, RegisteredSchema, SchemaSource
-from headwater_tier.typed.formats.columns import NESTING_MAX, TOO_DEEP, nesting, widened_schema
+from headwater_tier.typed.formats.column_types import NESTING_MAX, TOO_DEEP, nesting, widened_schema
 from headwater_tier.typed.formats.misfit import NotFittingError, UnsupportedSchemaError, malformed
 from headwater_tier.typed.formats.rows import FastRows, RowsDecoder
 from headwater_tier.typed.formats.slots import Blobs, Slots

@@ -11,7 +11,7 @@ from headwater_tier.typed.decoding import (
     RegisteredSchema,
     SchemaSource,
 )
-from headwater_tier.typed.formats.columns import (
+from headwater_tier.typed.formats.column_types import (
     NESTING_MAX,
     TOO_DEEP,
     nesting,

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater_tier.typed.formats.columns import lookup_key
+from headwater_tier.typed.formats.column_types import lookup_key
 from headwater_tier.typed.formats.json_values import json_text
 from headwater_tier.typed.formats.misfit import (
     NotFittingError,

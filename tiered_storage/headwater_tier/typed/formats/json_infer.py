@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater_tier.typed.formats.columns import (
+from headwater_tier.typed.formats.column_types import (
     BIGINT,
     BOOLEAN,
     DOUBLE,

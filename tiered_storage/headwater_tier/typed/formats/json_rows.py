@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headwater_tier.typed.formats.columns import (
+from headwater_tier.typed.formats.column_types import (
     COLUMNS_MAX,
     NESTING_MAX,
     TOO_DEEP,

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater_tier.typed.formats.columns import DATE, STRING, TIMESTAMP, decimal_type
+from headwater_tier.typed.formats.column_types import DATE, STRING, TIMESTAMP, decimal_type
 from headwater_tier.typed.formats.json_fit import BIGINT_MAX, BIGINT_MIN, Fit
 from headwater_tier.typed.formats.misfit import does_not_fit, out_of_range
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 from google.protobuf.message import DecodeError, EncodeError
 
-from headwater_tier.typed.formats.columns import (
+from headwater_tier.typed.formats.column_types import (
     BIGINT,
     BINARY,
     BOOLEAN,

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater_tier.typed.decoding import Decoded
-from headwater_tier.typed.formats.columns import conform
+from headwater_tier.typed.formats.column_types import conform
 from headwater_tier.typed.formats.misfit import NotFittingError
 from headwater_tier.typed.formats.slots import Blobs, Slots, blobs_of
 from headwater_tier.typed.quarantine_reasons import LookupsSpentError, Misfit, Reason

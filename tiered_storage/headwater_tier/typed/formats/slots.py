@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from headwater.columnar.buffers import binary, validity
 from headwater.columnar.jit import kernel
-from headwater_tier.typed.formats.columns import (
+from headwater_tier.typed.formats.column_types import (
     BIGINT,
     BINARY,
     BOOLEAN,

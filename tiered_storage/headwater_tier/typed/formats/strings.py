@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater_tier.typed.formats.columns import STRING, VALUE_COLUMN
+from headwater_tier.typed.formats.column_types import STRING, VALUE_COLUMN
 from headwater_tier.typed.formats.misfit import malformed
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater_tier.typed.formats.columns import VALUE_COLUMN, variant_field
+from headwater_tier.typed.formats.column_types import VALUE_COLUMN, variant_field
 from headwater_tier.typed.formats.json_fit import exact_double
 from headwater_tier.typed.formats.json_values import exact_value
 from headwater_tier.typed.formats.misfit import NotFittingError, out_of_range

@@ -1,6 +1,7 @@
 """The classic rebalance protocol: join, sync, heartbeat, leave. Pure.
 
-Every function takes the time and a `Decision` to add to; waiting requests are tokens in the group.
+`timeouts` drops members that do not rejoin, sync or heartbeat in time. Every function takes the
+time and a `Decision` to add to; waiting requests are tokens in the group.
 Kafka's counterpart is the classic half of GroupMetadataManager; static members: KIP-345.
 """
 

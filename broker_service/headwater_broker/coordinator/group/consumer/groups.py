@@ -11,7 +11,7 @@ from headwater.wire.schema import SchemaError
 from headwater_broker.coordinator.common.shard import Decision, Now, StoredRecord, Token
 from headwater_broker.coordinator.group.classic.group import Group
 from headwater_broker.coordinator.group.consumer import records
-from headwater_broker.coordinator.group.consumer.assignors import ASSIGNORS
+from headwater_broker.coordinator.group.consumer.assignors.served import ASSIGNORS
 from headwater_broker.coordinator.group.consumer.change import Change
 from headwater_broker.coordinator.group.consumer.classic_members import ClassicMembers
 from headwater_broker.coordinator.group.consumer.commits import EpochChecks

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from headwater_broker.coordinator.common.shard import StoredRecord
-from headwater_broker.coordinator.group.consumer.assignors import ASSIGNORS, DEFAULT_ASSIGNOR
+from headwater_broker.coordinator.group.consumer.assignors.served import ASSIGNORS, DEFAULT_ASSIGNOR
 from headwater_broker.coordinator.group.consumer.assignors.spec import (
     Assignor,
     AssignorMember,

@@ -1,4 +1,7 @@
-"""Input and output of a consumer group's assignor: Kafka's GroupSpec and GroupAssignment."""
+"""Input and output of a consumer group's assignor: Kafka's GroupSpec and GroupAssignment.
+
+A new assignor is a module here and a row of `served.ASSIGNORS`.
+"""
 
 from __future__ import annotations
 

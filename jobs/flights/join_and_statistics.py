@@ -1,4 +1,4 @@
-"""The demo's streaming queries: join with weather, statistics, alerts."""
+"""The demo's ETL in Spark: flights joined with weather, hourly statistics, alerts; into Delta."""
 
 from __future__ import annotations
 

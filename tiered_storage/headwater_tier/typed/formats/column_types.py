@@ -1,4 +1,4 @@
-"""Columns of typed tables: their wide types, their names, and how a schema grows.
+"""The wide types that columns of typed tables have, and the union of two schemas.
 
 A schema only grows: fields are added at the end of the table or of a struct, and no type changes.
 """

@@ -1,7 +1,8 @@
-"""The columns of a typed table: names in the table, names in the decoders' schemas. Pure.
+"""Adds columns to a typed table when a decoder's schema has grown; names on both sides. Pure.
 
 Each column, nested ones too, carries the decoder's name in its field's metadata, so that the
-table's own schema says what a decoder knew: no state is kept beside it.
+table's own schema says what a decoder knew: no state is kept beside it. `follow` commits the
+columns before the rows.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.mirror.core.offset_map import CHUNK_RUNS, OffsetMap, Run, translated
+from headwater.mirror.core.offset_translation import CHUNK_RUNS, OffsetMap, Run, translated
 
 Gaps = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 5)), max_size=200)
 """(offsets left out in the source, in the target, records) of each run."""

@@ -1,4 +1,4 @@
-"""Where a source partition's records are in the target: runs of offsets. Pure.
+"""Translates a source partition's offsets to the target's (MirrorMaker 2's OffsetSyncStore). Pure.
 
 A run is as many records as follow each other in both logs. A new one begins where the source has a
 marker, an aborted transaction or a compacted record, and where the target has a marker: at least

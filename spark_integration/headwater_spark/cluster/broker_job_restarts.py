@@ -1,4 +1,4 @@
-"""The brokers' Spark jobs while they run: submitted again when they end, reports of their tasks.
+"""Submits a broker's Spark job, and submits it again when its task or its executor is lost.
 
 A thread per broker submits a job of one task and waits for its end. When the task or its executor
 dies, the thread submits the job again, with back-off. When a broker process has ended, its

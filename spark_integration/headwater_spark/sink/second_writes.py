@@ -1,4 +1,4 @@
-"""A micro-batch that is written again: Spark's repeat, or a second write of one foreachBatch. Pure.
+"""Refuses a second write of one micro-batch that would pass for Spark's repeat of it. Pure.
 
 Spark repeats a micro-batch when it could not log its commit, always in a new run of the query. The
 coordinator (`epoch_admission.refusal`) answers JoinEpoch of such an epoch with "committed", and

@@ -1,5 +1,5 @@
-"""The beginning of a restored cluster, out of the catalog and the ends of the tables. Pure.
-`metadata` refuses to restore into a cluster that is not empty.
+"""Where a restored cluster's logs begin, out of the catalog and the ends of the tables. Pure.
+`tables_and_zookeeper` refuses to restore into a cluster that is not empty.
 
 Offsets: no partition may give an offset that anybody has seen. The last observed log end is
 seconds old, or hours if the catalog was not kept while producers went on. So each log starts above

@@ -1,4 +1,4 @@
-"""Streaming queries of the city: started one after the other."""
+"""Starts the city's streaming queries, one after the other."""
 
 from __future__ import annotations
 

@@ -247,9 +247,7 @@ class QueryUnderTest:
         if self._plant == RECORDS_LOST:
             row = judge.rows(self.cluster.bootstrap, self.output)[0]
             with Admin(self.cluster.bootstrap) as admin:
-                admin.delete_records(
-                    {TopicPartition(self.output, row.partition): row.offset + 1}
-                )
+                admin.delete_records({TopicPartition(self.output, row.partition): row.offset + 1})
 
     def merge(self, merges: bool) -> None:
         """Whether the micro-batches from now on are merged into the table, or appended."""

@@ -233,7 +233,7 @@ def test_a_table_that_is_not_there_decides_nothing(step: str) -> None:
     prepared = world.coordinator.prepared
     world.table.is_there = False
     for run in (2, 3):
-        with pytest.raises(DisagreementError, match="epoch 1 .*prepared, and table /tables/silver"):
+        with pytest.raises(DisagreementError, match=r"epoch 1 .*prepared, and table /tables/silver"):
             world.attempt(1, run)
     assert world.coordinator.prepared == prepared is not None
     world.table.is_there = True
@@ -248,7 +248,7 @@ def test_no_new_table_takes_the_place_of_one_that_is_gone() -> None:
     world = _one_epoch()
     world.table.is_there = False
     for run in (1, 2):
-        with pytest.raises(DisagreementError, match="epochs up to 0 .*--last-epoch -1 --execute"):
+        with pytest.raises(DisagreementError, match=r"epochs up to 0 .*--last-epoch -1 --execute"):
             world.attempt(1, run)
     assert world.coordinator.last_epoch == 0
 

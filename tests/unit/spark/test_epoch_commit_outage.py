@@ -93,7 +93,7 @@ def test_a_batch_write_whose_outcome_is_forgotten_meanwhile_is_not_called_aborte
     ]
     monkeypatch.setattr(sinks, "commit_epoch", forgotten)
     with impatient(served) as driver:
-        with pytest.raises(WriteOutcomeUnknownError, match="could double them.*is not known"):
+        with pytest.raises(WriteOutcomeUnknownError, match=r"could double them.*is not known"):
             commit_epoch(driver, results)
         abort_epoch(driver, results, writer)  # as Spark does after a commit that failed
     assert client.describe(writer.sink) is None, "it would be shown as never committed"

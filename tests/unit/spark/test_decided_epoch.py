@@ -233,7 +233,9 @@ def test_a_table_that_is_not_there_decides_nothing(step: str) -> None:
     prepared = world.coordinator.prepared
     world.table.is_there = False
     for run in (2, 3):
-        with pytest.raises(DisagreementError, match=r"epoch 1 .*prepared, and table /tables/silver"):
+        with pytest.raises(
+            DisagreementError, match=r"epoch 1 .*prepared, and table /tables/silver"
+        ):
             world.attempt(1, run)
     assert world.coordinator.prepared == prepared is not None
     world.table.is_there = True

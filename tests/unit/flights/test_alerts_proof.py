@@ -61,10 +61,10 @@ def test_epochs_that_do_not_agree_with_the_checkpoint_are_not_clean(
 
 
 def shown(verdict: AlertVerdict) -> str:
-    console = Console(width=120, record=True, force_terminal=True, color_system="standard")
-    with console.capture():
+    console = Console(width=120, force_terminal=True, color_system="standard")
+    with console.capture() as captured:
         console.print(report.alerts_table(verdict))
-    return console.export_text(styles=True)
+    return captured.get()
 
 
 def test_the_table_shows_in_red_what_differs() -> None:

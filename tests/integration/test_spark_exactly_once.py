@@ -19,7 +19,6 @@ from headwater import Admin, Producer
 from headwater.client.blocking.epoch_client import EpochClient, EpochWriter, Participant
 from headwater.client.values import NewTopic
 from headwater.wire.epoch_values import EpochStatus
-from headwater_spark.sink import delta_decision
 from headwater_spark.sink.delta_decision import DeltaDecisionTable
 from headwater_spark.sink.exactly_once import BatchFunction, EpochWrites, ExactlyOnceBatch
 from headwater_spark.verify_command import Verified, verify
@@ -286,15 +285,14 @@ def test_another_table_than_the_one_that_has_the_epochs_decides_nothing(
 
 @pytest.mark.long
 def test_the_last_epoch_is_found_behind_many_commits_of_others(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline,
 ) -> None:
-    monkeypatch.setattr(delta_decision, "HISTORY_STEP", 2)
     pipeline.produce(0, 20)
     sink = pipeline.run()
     for number in range(3):
         pipeline.spark.sql(f"INSERT INTO delta.`{pipeline.table}` VALUES ('other {number}')")
     shown = [
-        DeltaDecisionTable(pipeline.spark, pipeline.table, name).last_epoch()
+        DeltaDecisionTable(pipeline.spark, pipeline.table, name, history_step=2).last_epoch()
         for name in (sink, "another")
     ]
     assert shown == [0, -1]

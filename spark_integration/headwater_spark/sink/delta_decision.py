@@ -67,8 +67,12 @@ def update_and_insert(merge: DeltaMergeBuilder) -> DeltaMergeBuilder:
 class DeltaDecisionTable:
     """A table by path or name, in the session of a micro-batch, for one sink."""
 
-    def __init__(self, session: SparkSession, table: str, sink: str) -> None:
+    def __init__(
+        self, session: SparkSession, table: str, sink: str, *, history_step: int = HISTORY_STEP
+    ) -> None:
+        """`history_step`: so many commits are read first."""
         self._session = session
+        self._history_step = history_step
         self.name = table
         self._sink = sink
         self._is_path = "/" in table
@@ -142,7 +146,7 @@ class DeltaDecisionTable:
     ) -> tuple[list[CommitMetadata], bool]:
         """The sink's commits, the newest first, and whether `is_enough` says so of them and of the
         oldest time seen, or the table's first version was seen."""
-        limit = HISTORY_STEP
+        limit = self._history_step
         while True:
             rows = (
                 self._delta_table()
@@ -157,7 +161,7 @@ class DeltaDecisionTable:
                 return commits, True
             if len(rows) < limit:
                 return commits, False
-            limit *= HISTORY_STEP
+            limit *= self._history_step
 
     def _append(self, write: Append, writer: EpochWriter, metadata: str) -> None:
         made = write.rows.write.format("delta").mode("append").options(**write.options)
@@ -189,7 +193,7 @@ class DeltaDecisionTable:
         if _is_same(session, self._session):
             return True
         # The rows belong to another session, where other threads may commit.
-        history = self._delta_table().history(HISTORY_STEP).select("userMetadata").collect()
+        history = self._delta_table().history(self._history_step).select("userMetadata").collect()
         return any(row.userMetadata == metadata for row in history)
 
     def _delta_table(self) -> DeltaTable:

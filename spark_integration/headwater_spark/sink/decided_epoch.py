@@ -134,7 +134,7 @@ class DecidedEpoch:
         yet: AbortEpoch, with a short time limit; by default with that of `calls`."""
         self._calls = calls
         self._table = table
-        self._abort = abort or calls.abort
+        self._abort: Callable[[EpochWriter], object] = abort or calls.abort
         self._writer = replace(writer, ticket=calls.allocate_ticket())
 
     def settle_earlier(self, *, is_first_of_run: bool) -> bool:

@@ -105,7 +105,7 @@ class ShareConsumer:
         self._thread = LoopThread(options.client_id or "headwater-share-consumer")
         self._engine = ShareEngine(options, self._thread)
         self._guard = self._engine.guard
-        self._steps = ThreadSteps(self._thread, self._engine.news)
+        self._steps = ThreadSteps(self._thread, self._engine.changes)
         try:
             self._thread.call(self._engine.start())
             if names:

@@ -116,7 +116,7 @@ class ConsumerGroupService:
                 job.group_id, lambda s, now, t: s.consumers.regexes_resolved(job, found, now, t)
             )
         except HeadwaterError as error:  # another coordinator resolves them anew
-            logger.warning("the patterns of group %s are lost: %s", job.group_id, error)
+            logger.warning("group %s: topics of patterns are not recorded: %s", job.group_id, error)
 
     async def _compute(self, job: TargetJob) -> None:
         found: dict[str, Mapping[UUID, frozenset[int]]] = {}
@@ -126,4 +126,4 @@ class ConsumerGroupService:
                 job.group_id, lambda s, now, t: s.consumers.target_computed(job, found, now, t)
             )
         except HeadwaterError as error:  # another coordinator computes it anew
-            logger.warning("the target of group %s is lost: %s", job.group_id, error)
+            logger.warning("group %s: its new assignment is not recorded: %s", job.group_id, error)

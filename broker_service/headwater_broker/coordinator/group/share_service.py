@@ -95,7 +95,11 @@ class ShareGroupService:
                 asked.group_id, asked.state_epoch, starts, asked.deleting
             )
         except HeadwaterError as error:  # a later heartbeat asks again
-            logger.warning("share group %s: states cannot begin: %s", asked.group_id, error)
+            logger.warning(
+                "share group %s: its share partitions cannot be initialized: %s",
+                asked.group_id,
+                error,
+            )
             return
         begun: dict[UUID, TopicShare] = {}
         for topic, share in asked.topics.items():
@@ -109,7 +113,11 @@ class ShareGroupService:
         try:
             await self._begun(asked.group_id, begun)
         except HeadwaterError as error:  # another coordinator asks again
-            logger.warning("share group %s: states have begun in vain: %s", asked.group_id, error)
+            logger.warning(
+                "share group %s: initialized share partitions are not recorded: %s",
+                asked.group_id,
+                error,
+            )
 
     async def _initialize(
         self, state_epoch: int, starts: Iterable[tuple[SharePartitionKey, int]]

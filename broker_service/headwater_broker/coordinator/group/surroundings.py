@@ -1,4 +1,4 @@
-"""The rest of the broker, as a group shard sees it."""
+"""The collaborators of a group shard: topics of the cluster, settings, background assignment."""
 
 from __future__ import annotations
 

@@ -256,7 +256,7 @@ class ShareConsumer:
             return self._steps.run(self._engine.commit(timeout_ms))
 
     def commit_async(self) -> None:
-        """The same without waiting: the acknowledgement commit callback is told the outcome."""
+        """The same without waiting: the acknowledgement commit callback gets the outcome."""
         with self._guard:
             self._engine.commit_async()
 

@@ -13,6 +13,7 @@ from headwater import Consumer, KafkaError, KafkaTimeoutError, Producer, TopicPa
 from headwater.client.outages import OutageLog, summary
 from headwater.errors import ErrorCode
 from headwater.testing.clocks import ManualClock
+from headwater.testing.memory_files import MemoryFiles
 from unit.client.served_broker import ServedBroker, wait_until
 
 LIMIT_S = 30.0
@@ -107,6 +108,23 @@ def test_a_producers_outage(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
             wait_until(lambda: not producer.statistics().outages)
     assert any(m.startswith("t-0: works again after") for m in caplog.messages)
     assert "on_error raised" in caplog.messages
+
+
+def test_a_full_disk_of_the_broker_is_an_outage(tmp_path: Path) -> None:
+    """`headwater produce` printed nothing for 45 s."""
+    listener, files = Listener(), MemoryFiles()
+    served = ServedBroker(tmp_path)
+    served.broker.files = files
+    with served:
+        served.do(lambda broker: broker.create_topic("t"))
+        options = {"outage_report_ms": REPORT_MS, "delivery_timeout_ms": 2 * REPORT_MS}
+        with Producer(served.bootstrap, on_error=listener, **options) as producer:
+            producer.send("t", b"first").result(LIMIT_S)
+            files.free_bytes = 0
+            future = producer.send("t", b"second")
+            assert listener.heard.wait(LIMIT_S)
+            assert "t-0" in str(listener.errors[0])
+            assert isinstance(future.exception(LIMIT_S), KafkaTimeoutError)
 
 
 def test_a_batch_that_lingers_is_no_outage(tmp_path: Path) -> None:

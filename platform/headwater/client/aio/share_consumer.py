@@ -238,7 +238,7 @@ class AsyncShareConsumer(Managed):
         return await self._steps.run(self._engine.commit(timeout_ms))
 
     def commit_async(self) -> None:
-        """Send them without waiting: the acknowledgement commit callback is told the outcome."""
+        """Send them without waiting: the acknowledgement commit callback gets the outcome."""
         self._check_open()
         self._engine.commit_async()
 

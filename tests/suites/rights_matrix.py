@@ -451,7 +451,7 @@ operations.
 
 {differ}
 
-Headwater's own API keys (10000 to 10012), which Kafka has not, are held to a rule (the rights are
+Headwater's own API keys (10000 to 10013), which Kafka has not, are held to a rule (the rights are
 in [inside.md](inside.md); those on a sink are those on the transactional id `__hw.SINK`):
 {own.requests} requests, {own.replies:,} replies, {len(own.wrong)} of them against the rule.
 DrainBroker, which ends the broker, is sent only by those who may not.

@@ -25,7 +25,9 @@ from headwater.wire.apis import k10009_broker_status as k10009
 from headwater.wire.apis import k10010_offsets_at_bytes as k10010
 from headwater.wire.apis import k10011_tier_hint as k10011
 from headwater.wire.apis import k10012_drain_broker as k10012
+from headwater.wire.apis import k10013_share_holds as k10013
 from headwater.wire.schema import Message
+from headwater.wire.share_hold_operation import ShareHoldOperation
 from suites.rights_requests import GONE, HERE, Request
 
 LOOPBACK = "127.0.0.1"
@@ -34,6 +36,7 @@ SINK_ID = f"__hw.{SINK}"
 """The transactional id whose rights are those of the sink."""
 REFUSALS = {
     "CLUSTER_AUTHORIZATION_FAILED",
+    "GROUP_AUTHORIZATION_FAILED",
     "TOPIC_AUTHORIZATION_FAILED",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
 }
@@ -107,6 +110,11 @@ def own_requests(here: UUID) -> Iterator[OwnRequest]:
     yield OwnRequest(hint, reads, hides="UNKNOWN_TOPIC_ID")
     drain = of(k10012.DrainBrokerRequest(), k10012.DrainBrokerResponse)
     yield OwnRequest(drain, acts, is_for_refused_only=True)
+    holds = k10013.ShareHoldsRequest(
+        group_id=HERE, operation=ShareHoldOperation.DESCRIBE, partitions=()
+    )
+    sees = _rule(Operation.DESCRIBE, ResourceType.GROUP, HERE)
+    yield OwnRequest(of(holds, k10013.ShareHoldsResponse), sees)
     ticket = of(k10000.AllocateEpochTicketRequest(), k10000.AllocateEpochTicketResponse)
     yield OwnRequest(ticket, _writes_any)
     writes = _rule(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, SINK_ID)

@@ -22,7 +22,7 @@ from headwater_broker.coordinator.group.consumer.target import TargetJob
 from headwater_broker.coordinator.group.offset_commands import OffsetCommit
 from headwater_broker.coordinator.group.offsets import Commit
 from headwater_broker.coordinator.group.shard import GroupShard
-from headwater_broker.coordinator.group.surroundings import Surroundings
+from headwater_broker.coordinator.group.collaborators import Collaborators
 from headwater_broker.metadata.group_settings import GroupSettings
 
 GROUP = "g"
@@ -81,7 +81,7 @@ class ConsumerMachine:
         self._token = 0
 
     def new_shard(self) -> GroupShard:
-        around = Surroundings(
+        around = Collaborators(
             self.world,
             self.meters,
             lambda _group_id: self.settings,

@@ -41,9 +41,8 @@ logger = logging.getLogger(__name__)
 class ShareGroupService:
     """Runs each request on the shard of its group. Methods raise KafkaError as `GroupService`."""
 
-    coordinator: CoordinatorService[GroupShard]
-
-    def __init__(self, persister: Persister) -> None:
+    def __init__(self, coordinator: CoordinatorService[GroupShard], persister: Persister) -> None:
+        self._coordinator = coordinator
         self._persister = persister
         self._tasks = OrderedSet[asyncio.Task[None]]()
 
@@ -57,7 +56,7 @@ class ShareGroupService:
         """ShareGroupHeartbeat. States that are to begin do so after the reply."""
         reply = cast(
             HeartbeatReply,
-            await self.coordinator.run(
+            await self._coordinator.run(
                 request.group_id, lambda s, now, t: s.shares.heartbeat(request, now, t)
             ),
         )
@@ -69,7 +68,7 @@ class ShareGroupService:
 
     async def describe(self, group_id: str) -> DescribedGroup:
         """ShareGroupDescribe of one group."""
-        reply = await self.coordinator.run(
+        reply = await self._coordinator.run(
             group_id, lambda s, now, t: s.shares.describe(group_id, now, t)
         )
         return cast(DescribedGroup, reply)
@@ -78,7 +77,7 @@ class ShareGroupService:
         """A listener of `MetadataCache.on_change`."""
         names = delta.topics | delta.deleted | delta.configs
         if names:
-            for shard in self.coordinator.runtime.shards:
+            for shard in self._coordinator.runtime.shards:
                 shard.shares.topics_changed(names)
 
     # -- states that begin
@@ -152,12 +151,12 @@ class ShareGroupService:
 
     async def _deleted(self, group_id: str, topics: Iterable[UUID]) -> None:
         gone = list(topics)
-        await self.coordinator.run(
+        await self._coordinator.run(
             group_id, lambda s, now, t: s.shares.offsets.deleted(group_id, gone, now, t)
         )
 
     async def _begun(self, group_id: str, topics: Mapping[UUID, TopicShare]) -> None:
-        await self.coordinator.run(
+        await self._coordinator.run(
             group_id, lambda s, now, t: s.shares.begun(group_id, topics, now, t)
         )
 
@@ -169,7 +168,7 @@ class ShareGroupService:
         """The states of these share partitions; None: of all that have begun."""
         begun = cast(
             list[Partition],
-            await self.coordinator.run(
+            await self._coordinator.run(
                 group_id, lambda s, now, t: s.shares.offsets.begun(group_id, now, t)
             ),
         )
@@ -193,7 +192,7 @@ class ShareGroupService:
         rows = list(wanted)
         change = cast(
             Alteration,
-            await self.coordinator.run(
+            await self._coordinator.run(
                 group_id, lambda s, now, t: s.shares.offsets.alter(group_id, rows, now, t)
             ),
         )
@@ -213,7 +212,7 @@ class ShareGroupService:
         names = list(topics)
         deletion = cast(
             Deletion,
-            await self.coordinator.run(
+            await self._coordinator.run(
                 group_id, lambda s, now, t: s.shares.offsets.delete(group_id, names, now, t)
             ),
         )
@@ -224,12 +223,12 @@ class ShareGroupService:
     async def delete_states(self, group_id: str) -> None:
         """Before the group is deleted; nothing for a group of another kind. Raises NON_EMPTY_GROUP,
         and what the persister raises: the group stays then."""
-        shard = await self.coordinator.shard(group_id)
+        shard = await self._coordinator.shard(group_id)
         if shard.shares.find(group_id) is None:
             return
         deletion = cast(
             Deletion,
-            await self.coordinator.run(
+            await self._coordinator.run(
                 group_id, lambda s, now, t: s.shares.offsets.delete_all(group_id, now, t)
             ),
         )

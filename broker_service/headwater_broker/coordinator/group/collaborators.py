@@ -21,7 +21,7 @@ def one_second() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Collaborators:
     """All of it may be called on the broker's loop only."""
 
     topics: Topics

@@ -1,4 +1,4 @@
-"""How this broker reaches the share coordinators: a Persister over its own shards and the brokers'
+"""The Persister of share states, over this broker's own coordinators and the brokers'
 connections (Kafka's `DefaultStatePersister` and `PersisterStateManager`).
 
 What goes to the same coordinator in the same turn of the loop shares a request. Every request may

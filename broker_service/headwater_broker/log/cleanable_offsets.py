@@ -1,4 +1,4 @@
-"""Which part of a log the cleaner may compact, and which segments become one. Pure."""
+"""The part of a log that the cleaner may compact, and segments that become one. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which old segments retention deletes. Pure: sizes, times and offsets in, a count out."""
+"""Retention: the old segments to delete. Pure: sizes, times and offsets in, a count out."""
 
 from __future__ import annotations
 

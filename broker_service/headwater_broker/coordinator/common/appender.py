@@ -1,4 +1,4 @@
-"""How a coordinator reaches its log: a port, and its implementation over the replica layer."""
+"""The log of a coordinator: a port, and its implementation over the replica layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which broker coordinates a key: the leader of the partition that the key's hash names."""
+"""Placement of keys: the leader of the partition that a key's hash names coordinates it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which producer of a transactional id may go on, and which is a zombie (KIP-98, KIP-360). Pure."""
+"""Fencing: the producer of a transactional id that may go on, and zombies (KIP-98, KIP-360). Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fencing: the producer of a transactional id that may go on, and zombies (KIP-98, KIP-360). Pure."""
+"""Fencing of transactional ids: the producer that may go on, and zombies (KIP-98, KIP-360). Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fencing of transactional ids: the producer that may go on, and zombies (KIP-98, KIP-360). Pure."""
+"""Fencing of transactional ids: the producer that goes on, and zombies (KIP-98, KIP-360). Pure."""
 
 from __future__ import annotations
 

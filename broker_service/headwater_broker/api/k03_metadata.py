@@ -64,9 +64,7 @@ def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
             for asked in dict.fromkeys(request.topics or ())
         ]
     if to_create:
-        services.auto_topics.create(
-            list(to_create)[:CREATED_AT_ONCE], str(ctx.principal.name)
-        )
+        services.auto_topics.create(list(to_create)[:CREATED_AT_ONCE], str(ctx.principal.name))
     on_cluster = NOT_REQUESTED
     if request.include_cluster_authorized_operations and 8 <= version <= 10:
         on_cluster = cluster_operations(ctx)

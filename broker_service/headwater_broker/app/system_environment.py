@@ -80,9 +80,7 @@ def _control_plane(
     shown = None if security is None else control_client.CurrentKeys(security.keys.now)
     calls = LoopbackControlCalls(config.control_advertised, GrpcControlCalls(shown))
 
-    def serve_control(
-        table: ControlTable, address: Address, authorizer: Authorizer
-    ) -> ControlPort:
+    def serve_control(table: ControlTable, address: Address, authorizer: Authorizer) -> ControlPort:
         asked, admit = None, None
         if security is not None and security.mapper is not None:
             asked = control_grpc.mutual_tls(security.keys.now)

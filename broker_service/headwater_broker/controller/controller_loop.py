@@ -48,7 +48,11 @@ from headwater_broker.controller.events import (
 )
 from headwater_broker.controller.machine import ControllerMachine
 from headwater_broker.controller.state import ControllerConfig
-from headwater_broker.controller.timings import BalanceSchedule, ControllerTimings, TokenExpirySchedule
+from headwater_broker.controller.timings import (
+    BalanceSchedule,
+    ControllerTimings,
+    TokenExpirySchedule,
+)
 from headwater_broker.controller.zk import group_config_reader, quota_reader, reader
 from headwater_broker.controller.zk.writer import DeposedError, remove_requests, write_all
 from headwater_broker.metadata import token_znodes, tool_znodes, znodes

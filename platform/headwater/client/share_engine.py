@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from headwater.client.change_signal import ChangeSignal
 from headwater.client.cluster import Cluster
 from headwater.client.consumer_guard import ConsumerGuard
 from headwater.client.consumer_positions import WAIT_SLICE_S
@@ -21,7 +22,6 @@ from headwater.client.core.share_member import ShareMember
 from headwater.client.engine_host import EngineHost
 from headwater.client.errors import IllegalStateError, KafkaTimeoutError
 from headwater.client.interceptors import chain_of
-from headwater.client.change_signal import ChangeSignal
 from headwater.client.option_rules import positive
 from headwater.client.outages import OutageLog
 from headwater.client.partition_names import PartitionName, named_partition

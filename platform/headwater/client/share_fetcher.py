@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from headwater.client.change_signal import ChangeSignal
 from headwater.client.cluster import Cluster
 from headwater.client.core.metadata import NO_LEADER
 from headwater.client.core.share_consumer import Refused, ShareConsumerState
@@ -21,7 +22,6 @@ from headwater.client.core.share_session import (
     ShareSession,
 )
 from headwater.client.errors import kafka_error
-from headwater.client.change_signal import ChangeSignal
 from headwater.client.outages import OutageLog
 from headwater.client.share_options import RECORD_LIMIT, ShareConsumerOptions
 from headwater.client.values import Broker, TopicPartition

@@ -11,9 +11,9 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, NamedTuple, TypeVar
 
+from headwater.client.change_signal import ChangeSignal
 from headwater.client.errors import OptionError
 from headwater.client.loop_thread import LoopThread
-from headwater.client.change_signal import ChangeSignal
 
 T = TypeVar("T")
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from enum import Enum
 from itertools import islice
 
+from headwater.client.change_signal import ChangeSignal
 from headwater.client.core.partition_fetch_state import PartitionFetchState
 from headwater.client.errors import IllegalStateError
-from headwater.client.change_signal import ChangeSignal
 from headwater.client.values import ConsumerRecord, OffsetAndMetadata, TopicPartition
 
 

@@ -100,7 +100,5 @@ def test_a_tier_hint_of_who_may_not_read_the_topic_reads_no_table(tmp_path: Path
         assert codes == [ErrorCode.NONE, unknown, unknown]
 
     controls = BrokerControls(read_table=read_table)
-    serve(
-        tmp_path, story, authorizer=Grants(topic(Operation.READ, "mine")), controls=controls
-    )
+    serve(tmp_path, story, authorizer=Grants(topic(Operation.READ, "mine")), controls=controls)
     assert read == ["mine"]

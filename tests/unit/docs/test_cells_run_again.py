@@ -58,9 +58,7 @@ def test_readmes_cell(cluster: InProcessBroker) -> None:
     assert records(cluster, "departures") == 1000
 
 
-def test_the_notebooks_cells(
-    cluster: InProcessBroker, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_notebooks_cells(cluster: InProcessBroker, capsys: pytest.CaptureFixture[str]) -> None:
     for names in ({}, {}):
         for beginning in ("import headwater_spark", "import json") * 2:
             run(cell(beginning), names)

@@ -57,9 +57,7 @@ class Gated:
                 call_later=self.timers.call_later,
             )
         )
-        self.session = Session(
-            AllowAll(), listener="SASL_SSL", host="10.0.0.1", gate=self.gate
-        )
+        self.session = Session(AllowAll(), listener="SASL_SSL", host="10.0.0.1", gate=self.gate)
 
     def now_serves(self, what: str) -> None:
         self.serves = what

@@ -89,7 +89,9 @@ class ConsumerGroupService:
         now_ms = self._clock.monotonic() * 1000
         if now_ms - self._counted_at_ms >= COUNT_MS:
             self._counted_at_ms = now_ms
-            members = sum(shard.consumers.member_count for shard in self._coordinator.runtime.shards)
+            members = sum(
+                shard.consumers.member_count for shard in self._coordinator.runtime.shards
+            )
             wanted = INTERVAL_MIN_MS * members // MEMBERS_AT_ONE_SECOND
             self._interval_ms = min(INTERVAL_MAX_MS, max(INTERVAL_MIN_MS, wanted))
         return self._interval_ms

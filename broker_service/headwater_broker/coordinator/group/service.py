@@ -16,6 +16,7 @@ from headwater.wire.apis.k16_list_groups import ListedGroup
 from headwater_broker.coordinator.common.service import CoordinatorParts, CoordinatorService
 from headwater_broker.coordinator.common.shard import Command
 from headwater_broker.coordinator.group.classic.rebalance import MemberJoin
+from headwater_broker.coordinator.group.collaborators import Collaborators
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.consumer_service import ConsumerGroupService
 from headwater_broker.coordinator.group.offset_commands import OffsetCommit, TransactionalCommit
@@ -23,7 +24,6 @@ from headwater_broker.coordinator.group.offsets import Committed
 from headwater_broker.coordinator.group.records import STRING_BYTES_MAX, TopicPartition
 from headwater_broker.coordinator.group.shard import GroupShard
 from headwater_broker.coordinator.group.share_service import ShareGroupService
-from headwater_broker.coordinator.group.collaborators import Collaborators
 from headwater_broker.coordinator.group.table import AnyGroup, default_settings
 from headwater_broker.coordinator.group.topics_of_cluster import ClusterTopics
 from headwater_broker.coordinator.group.transaction_verification import Verification

@@ -26,6 +26,7 @@ from headwater_broker.coordinator.group.administration import GroupAdministratio
 from headwater_broker.coordinator.group.classic.group import Group
 from headwater_broker.coordinator.group.classic.groups import ClassicGroups
 from headwater_broker.coordinator.group.classic.rebalance import MemberJoin, failed_join
+from headwater_broker.coordinator.group.collaborators import Collaborators
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.consumer.change import Change
 from headwater_broker.coordinator.group.consumer.groups import ConsumerGroups
@@ -43,7 +44,6 @@ from headwater_broker.coordinator.group.records import (
     read_offset,
 )
 from headwater_broker.coordinator.group.share.groups import ShareGroups
-from headwater_broker.coordinator.group.collaborators import Collaborators
 from headwater_broker.coordinator.group.table import AnyGroup, GroupRules, GroupTable
 from headwater_broker.coordinator.group.timer_keys import Timer, TimerKey
 

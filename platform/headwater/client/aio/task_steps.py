@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypeVar
 
-from headwater.client.engine_host import AsyncHost
 from headwater.client.change_signal import ChangeSignal
+from headwater.client.engine_host import AsyncHost
 from headwater.client.steps import OnCaller, Pause, Step, Steps, Whole
 
 T = TypeVar("T")

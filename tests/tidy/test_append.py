@@ -16,8 +16,9 @@ APPENDERS = {
 """They call `Partition.append`; `AppendService` says why. Others take `AppendService.append`."""
 
 
-def callers(method: str, arguments: int, receiver: type[ast.expr] = ast.expr) -> set[str]:
-    """The broker's files that call a method of this name with so many arguments, or more."""
+def callers(method: str, arguments: int, receivers: tuple[str, ...] = ()) -> set[str]:
+    """The broker's files that call a method of this name with so many arguments, or more, on a
+    variable of one of these names; none: on anything."""
     return {
         str(path.relative_to(BROKER))
         for path in sorted(BROKER.rglob("*.py"))
@@ -25,7 +26,7 @@ def callers(method: str, arguments: int, receiver: type[ast.expr] = ast.expr) ->
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == method
-        and isinstance(node.func.value, receiver)
+        and (not receivers or getattr(node.func.value, "id", "") in receivers)
         and len(node.args) >= arguments
     }
 
@@ -35,4 +36,4 @@ def test_only_a_partition_appends_to_its_log_as_leader() -> None:
 
 
 def test_who_appends_without_the_append_service_is_listed() -> None:
-    assert callers("append", 3, ast.Name) == APPENDERS
+    assert callers("append", 3, ("partition", "log")) == APPENDERS

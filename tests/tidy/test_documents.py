@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BROKER = ROOT / "broker_service" / "headwater_broker"
 HANDLERS = sorted(path.stem for path in (BROKER / "api").glob("k*_*.py"))
 COORDINATORS = sorted(
-    path.name for path in (BROKER / "coordinator").iterdir() if (path / "service.py").exists()
+    path.name for path in (BROKER / "coordinator").iterdir() if (path / "records.py").exists()
 )
 WITHOUT_RIGHTS = {"k18_api_versions"}
 VERSION_LINES_MAX = 45

@@ -59,7 +59,8 @@ def test_readmes_cell(cluster: InProcessBroker) -> None:
 
 
 def test_the_notebooks_cells(cluster: InProcessBroker, capsys: pytest.CaptureFixture[str]) -> None:
-    for names in ({}, {}):
+    runs: tuple[dict[str, Any], ...] = ({}, {})
+    for names in runs:
         for beginning in ("import headwater_spark", "import json") * 2:
             run(cell(beginning), names)
     assert records(cluster, "hello") == 1000

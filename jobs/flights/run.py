@@ -20,12 +20,12 @@ from rich.console import Console
 from compact import compact
 from flights import (
     bulk_replay,
+    join_and_statistics,
     leaks,
     local_bytes,
     negative_control,
     pictures,
     proof,
-    queries,
     readers,
     report,
 )
@@ -151,7 +151,9 @@ class Demo:
         ]
         year = Year(self.feeds, ledger, kills, self.options.seconds, self.clock)
         with self.screen.working("start the streaming queries"):
-            running = queries.start_all(self.spark, self.connection, self.options.out, self.clock)
+            running = join_and_statistics.start_all(
+                self.spark, self.connection, self.options.out, self.clock
+            )
         tiering = Tiering(self.spark, self.connection, [FLIGHTS, WEATHER], self.clock)
         producing = threading.Thread(target=year.run, args=(self.connection,), name="demo-year")
         try:
@@ -159,7 +161,7 @@ class Demo:
             producing.start()
             self.screen.follow_year(year, ledger, producing, tiering.progress)
             with self.screen.working("streaming queries and tiering catch up"):
-                queries.finish(running)
+                join_and_statistics.finish(running)
                 tiering.finish()
         finally:
             year.stopping.set()
@@ -316,7 +318,7 @@ class Demo:
 
     def judge_alerts(self) -> proof.AlertVerdict:
         """Compare the alerts topic with the expected ids, its epochs with the query's batches."""
-        checkpoint = queries.alerts_checkpoint(self.options.out)
+        checkpoint = join_and_statistics.alerts_checkpoint(self.options.out)
         values = [row[5] or b"" for row in readers.by_sdk(self.connection, ALERTS, self.clock)]
         credentials = self.connection.credentials
         with EpochClient(self.connection.servers, credentials=credentials) as client:

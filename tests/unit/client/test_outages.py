@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater import Consumer, KafkaError, KafkaTimeoutError, Producer, TopicPartition
+from headwater import ClosedError, Consumer, KafkaError, KafkaTimeoutError, Producer, TopicPartition
 from headwater.client.outages import OutageLog, summary
 from headwater.errors import ErrorCode
 from headwater.testing.clocks import ManualClock
@@ -117,14 +117,15 @@ def test_a_full_disk_of_the_broker_is_an_outage(tmp_path: Path) -> None:
     served.broker.files = files
     with served:
         served.do(lambda broker: broker.create_topic("t"))
-        options = {"outage_report_ms": REPORT_MS, "delivery_timeout_ms": 2 * REPORT_MS}
-        with Producer(served.bootstrap, on_error=listener, **options) as producer:
+        with Producer(served.bootstrap, outage_report_ms=REPORT_MS, on_error=listener) as producer:
             producer.send("t", b"first").result(LIMIT_S)
             files.free_bytes = 0
             future = producer.send("t", b"second")
             assert listener.heard.wait(LIMIT_S)
-            assert "t-0" in str(listener.errors[0])
-            assert isinstance(future.exception(LIMIT_S), KafkaTimeoutError)
+            shown = str(listener.errors[0])
+            assert "t-0" in shown and "no space left" in shown
+            producer.close(0)
+        assert isinstance(future.exception(LIMIT_S), ClosedError)
 
 
 def test_a_batch_that_lingers_is_no_outage(tmp_path: Path) -> None:

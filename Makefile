@@ -139,7 +139,7 @@ bench-tier: setup ## Topic to Delta, by the service, against Spark's own Kafka-t
 bench-typed: setup ## JSON topic to typed Delta table against Spark's from_json (ARGS="--rows 2000000")
 	@$(BIN)/python bench/bench_typed.py $(ARGS)
 
-bench-tiering: setup ## Tiering: freshness, trickle, idle memory, cold reads, many files, union read (ARGS="--only cold")
+bench-tiering: setup ## Tiering: freshness, trickle, idle memory, cold reads, many files, union read, a new installation (ARGS="--only cold")
 	@$(BIN)/python bench/bench_tiering.py $(ARGS)
 
 bench-source: setup ## The Spark source against spark-sql-kafka

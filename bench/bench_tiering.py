@@ -2,7 +2,9 @@
 
 `make bench-tiering ARGS="--only cold"`. Freshness: 20,000 records a second; the time from a
 record's timestamp to the moment when its commit is in the log of the table, log or typed. Trickle:
-a record every 2 seconds in each of many topics; the mean delay that the service reports for each.
+a record every 2 seconds in each of many topics, all of which are new to the service when it starts:
+the time to the first commit, and then the mean delay that the service reports for each topic.
+First: the first typed commit of a new installation, whose kernels are not compiled yet.
 Idle: resident memory and processor time of a service whose topics have no new records. The other
 parts are `tiering_cold`, `tiering_tables`, `tiering_union`. Exit 1 when a bar is missed.
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -43,21 +46,32 @@ FRESH_P95_S = {"log": 5.0, "typed": 10.0}
 IDLE_MB = 250.0
 IDLE_CPU = 1.0
 """Percent of one core."""
+FIRST_FOR_S = 20.0
+FIRST_COMMIT_S = 20.0
+"""With the start of the process, its libraries, and the group's first round."""
+ACHIEVED_P95_S = 25.0
+TRICKLE_S = 2.0
 START_S = 15.0
 IDLE_FOR_S = 20.0
 TIERED = {"remote.storage.enable": "true"}
 
 
 @contextmanager
-def service(headwater: HeadwaterPeer, log: Path) -> Iterator[psutil.Process]:
-    """`headwater tier serve`, with its topics found and its memory in use."""
+def service(
+    headwater: HeadwaterPeer, log: Path, start_s: float = START_S, kernels: Path | None = None
+) -> Iterator[psutil.Process]:
+    """`headwater tier serve`, with its topics found and its memory in use. `kernels`: the folder
+    that has numba's compiled kernels, in place of the user's."""
     command = [sys.executable, "-P", "-m", "headwater", "tier", "serve"]
     with open(log, "ab") as out:
         process = subprocess.Popen(
-            [*command, "--bootstrap-server", headwater.bootstrap], stderr=out, stdout=out
+            [*command, "--bootstrap-server", headwater.bootstrap],
+            stderr=out,
+            stdout=out,
+            env=os.environ | ({} if kernels is None else {"NUMBA_CACHE_DIR": str(kernels)}),
         )
     try:
-        time.sleep(START_S)
+        time.sleep(start_s)
         yield psutil.Process(process.pid)
     finally:
         process.terminate()
@@ -150,6 +164,29 @@ def bench_freshness(headwater: HeadwaterPeer, folder: Path, seconds: float) -> l
     return rows
 
 
+def bench_first(headwater: HeadwaterPeer, folder: Path) -> list[dict[str, Any]]:
+    """The first typed commit of a new installation: nothing is compiled yet."""
+    kernels = folder / "kernels"
+    with service(headwater, folder / "service.log", 0.0, kernels):
+        create(headwater, ["new"], 4, {"headwater.value.format": "json"})
+        started = time.time()
+        produce_evenly(headwater, "new", FIRST_FOR_S, json_values)
+        time.sleep(FRESH_P95_S["typed"])
+    with Admin(headwater.bootstrap) as admin:
+        log = locate(admin, "new")
+    found = {}
+    for name, uri in {"log": log.uri, "typed": derived(log, Kind.TYPED).place.uri}.items():
+        commits = Path(uri.removeprefix("file://")).glob("_delta_log/*.json")
+        found[name] = min(c.stat().st_mtime for c in commits if '"add"' in c.read_text()) - started
+    row = {
+        "work": "new installation: the topic's first record to its first typed commit, s",
+        "found": round(found["typed"], 1),
+        "bar": FRESH_P95_S["typed"],
+        "more": f"to the log table {found['log']:.1f}, at {RATE:,} rec/s",
+    }
+    return [row]
+
+
 def bench_idle(headwater: HeadwaterPeer, folder: Path) -> list[dict[str, Any]]:
     """Memory and processor time without new records."""
     with service(headwater, folder / "service.log") as process:
@@ -166,31 +203,78 @@ def bench_idle(headwater: HeadwaterPeer, folder: Path) -> list[dict[str, Any]]:
 
 def bench_trickle(
     headwater: HeadwaterPeer, folder: Path, count: int, seconds: float
-) -> dict[str, Any]:
-    """The delays that the service reports, over all topics: the worst against the median."""
+) -> list[dict[str, Any]]:
+    """The first commit, the delays that the service reports over all topics, and what a commit
+    costs. The service starts when every topic has records."""
     names = [f"trickle-{i:04d}" for i in range(count)]
     create(headwater, names)
-    with service(headwater, folder / "service.log"), Producer(headwater.bootstrap) as producer:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            for name in names:
-                producer.send(name, b"a record")
-            producer.flush(60)
-            time.sleep(2.0)
-        command = [sys.executable, "-P", "-m", "headwater", "tier", "status", "--json"]
-        command += ["--bootstrap-server", headwater.bootstrap]
-        text = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    log = folder / "service.log"
+    with Producer(headwater.bootstrap) as producer:
+        _send_each(producer, names)
+        started = time.time()
+        with service(headwater, log, 0.0) as process:
+            end = time.monotonic() + 2 * seconds
+            at_half: tuple[float, int] | None = None
+            while time.monotonic() < end:
+                began = time.monotonic()
+                _send_each(producer, names)
+                if at_half is None and time.monotonic() > end - seconds:
+                    known = sum(map(len, _commits(headwater, names).values()))
+                    at_half = sum(process.cpu_times()[:2]), known
+                time.sleep(max(0.0, began + TRICKLE_S - time.monotonic()))
+            assert at_half is not None
+            cpu = sum(process.cpu_times()[:2]) - at_half[0]
+            found = _commits(headwater, names)
+            command = [sys.executable, "-P", "-m", "headwater", "tier", "status", "--json"]
+            command += ["--bootstrap-server", headwater.bootstrap]
+            text = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    commits = sum(map(len, found.values())) - at_half[1]
+    firsts = sorted(times[0] - started for times in found.values() if times)
     rows = [r for r in json.loads(text)["topics"] if r["topic"].startswith("trickle-")]
     delays = sorted(r["achieved_ms"] / 1000 for r in rows if r.get("achieved_ms"))
     if len(delays) != count:
         raise RuntimeError(f"{count - len(delays)} of {count} topics were not tiered")
-    median = statistics.median(delays)
-    return {
-        "work": f"{count:,} trickling topics: longest delay / median",
-        "found": round(delays[-1] / median, 2),
-        "bar": 2.0,
-        "more": f"achieved interval: {delays[0]:.1f} to {delays[-1]:.1f} s, median {median:.1f}",
-    }
+    p50, p95 = np.percentile(delays, [50, 95])
+    work = f"{count:,} trickling topics: "
+    shown = f"{commits / seconds:.0f} commits/s, {cpu / seconds:.0%} of a core"
+    return [
+        {
+            "work": work + "start of the service to the first commit, s",
+            "found": round(firsts[0], 1),
+            "bar": FIRST_COMMIT_S,
+            "more": f"the last topic's first commit after {firsts[-1]:.0f} s",
+        },
+        {
+            "work": work + "achieved interval, p95 s",
+            "found": round(float(p95), 1),
+            "bar": ACHIEVED_P95_S,
+            "more": f"p50 {p50:.1f}, max {delays[-1]:.1f}; {shown}",
+        },
+        {
+            "work": work + "longest achieved interval / median",
+            "found": round(delays[-1] / statistics.median(delays), 2),
+            "bar": 2.0,
+            "more": f"{1000 * cpu / max(1, commits):.1f} ms of the service's CPU a commit",
+        },
+    ]
+
+
+def _send_each(producer: Producer, names: list[str]) -> None:
+    for name in names:
+        producer.send(name, b"a record")
+    producer.flush(60)
+
+
+def _commits(headwater: HeadwaterPeer, names: list[str]) -> dict[str, list[float]]:
+    """Topic -> when each commit of tiering came into the log of its table, oldest first."""
+    with Admin(headwater.bootstrap) as admin:
+        base = Path(locate(admin, names[0]).uri.removeprefix("file://")).parent
+    size = len(names[0])
+    found = {}
+    for log in base.glob("trickle-*/_delta_log"):
+        commits = sorted(log.glob("*.json"))[1:]  # the first one makes the table
+        found[log.parent.name[:size]] = [commit.stat().st_mtime for commit in commits]
+    return found
 
 
 def main() -> int:
@@ -200,7 +284,9 @@ def main() -> int:
     parser.add_argument("--topics", type=int, default=1000)
     parser.add_argument("--rows", type=int, default=1_500_000, help="of the topic read cold")
     parser.add_argument(
-        "--only", nargs="+", choices=["fresh", "idle", "trickle", "cold", "open", "day", "union"]
+        "--only",
+        nargs="+",
+        choices=["fresh", "first", "idle", "trickle", "cold", "open", "day", "union"],
     )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -210,8 +296,9 @@ def main() -> int:
     headwater = HeadwaterPeer(folder / "headwater", settings=settings).start()
     parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "fresh": lambda: bench_freshness(headwater, folder, options.seconds),
+        "first": lambda: bench_first(headwater, folder),
         "idle": lambda: bench_idle(headwater, folder),
-        "trickle": lambda: [bench_trickle(headwater, folder, options.topics, options.seconds)],
+        "trickle": lambda: bench_trickle(headwater, folder, options.topics, options.seconds),
         "cold": lambda: bench_cold(headwater, options.rows),
         "open": lambda: [bench_opening(folder)],
         "day": lambda: [bench_day(folder)],

@@ -74,18 +74,19 @@ def bench_day(_folder: Path) -> dict[str, Any]:
     files: list[LiveFile] = []
     entropy, end, total, most = SystemEntropy(), clock.now_ms() + DAY_MS, 0, 0
 
-    def add(size_bytes: int, level: int) -> None:
+    def add(size_bytes: int, level: int, first: int, last: int) -> None:
         path, now = data_file(level, entropy.uuid()), clock.now_ms()
-        files.append(LiveFile(path, size_bytes, 1, now, 0, 0, total, total))
+        files.append(LiveFile(path, size_bytes, 1, now, 0, 0, first, last))
 
     while clock.now_ms() < end:
-        add(TRICKLE_BYTES, 0)
+        add(TRICKLE_BYTES, 0, total, total)
         total += TRICKLE_BYTES
         clock.advance(TRICKLE_MS)
         while chosen := plan_fold(files, clock.now_ms()):
             gone = {file.path for file in chosen}
             files = [file for file in files if file.path not in gone]
-            add(sum(file.size_bytes for file in chosen), 1)
+            ends = [file.max_offset or 0 for file in chosen]
+            add(sum(file.size_bytes for file in chosen), 1, min(ends), max(ends))
         most = max(most, len(files))
     ideal = -(-total // L1_BYTES_TARGET)
     return {

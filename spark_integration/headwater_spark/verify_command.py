@@ -35,7 +35,7 @@ from headwater_spark.sink_verification import (
     table_problems,
 )
 from headwater_tier.cli.storage_options import storage_options
-from headwater_tier.delta import UsersTable
+from headwater_tier.delta_readers import UsersTable
 from headwater_tier.verify_command import topic_rows
 
 MATCHES = ("key", "value")

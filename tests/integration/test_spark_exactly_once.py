@@ -20,7 +20,7 @@ from headwater.client.values import NewTopic
 from headwater.wire.epoch_values import EpochStatus
 from headwater_spark.sink.exactly_once import BatchFunction, EpochWrites, ExactlyOnceBatch
 from headwater_spark.verify_command import Verified, verify
-from headwater_tier.delta import UsersTable
+from headwater_tier.delta_readers import UsersTable
 from integration.cluster import LocalCluster
 from integration.spark_sessions import spark_session
 

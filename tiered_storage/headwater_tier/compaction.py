@@ -4,7 +4,8 @@ L0 files are those of commits; compaction writes an L1 file of at most L1_BYTES_
 topic would leave thousands of tiny files: once 64 L0 files are there they are folded, together with
 the undersized L1 files before them that are not larger than twice what follows; so the sizes of
 undersized files fall by half from each to the next, and each row is rewritten a few times only.
-Once a day, and when a topic is quiet, all undersized files are folded.
+Once a day, and when a topic is quiet, all undersized files are folded. Files are folded with their
+neighbours only: a large file, or one of others, that has offsets between theirs parts them.
 
 Every commit is made against a checked snapshot with retries off, as in tiering. A commit that loses
 against another one changes nothing, and the caller's next round plans again.
@@ -12,6 +13,7 @@ against another one changes nothing, and the caller's next round plans again.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -31,6 +33,7 @@ from headwater_tier.delta import (
     TableAccessError,
     TableStateError,
     filesystem,
+    may_use_threads,
 )
 from headwater_tier.live_files import first_within
 from headwater_tier.reader import RowGroup, index_groups
@@ -65,10 +68,55 @@ def plan_fold(
     bytes_target: int = L1_BYTES_TARGET,
 ) -> tuple[LiveFile, ...]:
     """The files to rewrite as one, oldest first; empty if none are due. Files of others stay."""
-    small = sorted(
-        (f for f in files if f.size_bytes < bytes_target // 2 and is_own_file(f.path)),
-        key=lambda f: (f.modified_ms, f.path),
+    plans = (
+        _plan_run(run, now_ms, files_min, bytes_target) for run in neighbours(files, bytes_target)
     )
+    return next((chosen for chosen in plans if chosen), ())
+
+
+def neighbours(files: Sequence[LiveFile], bytes_target: int) -> list[list[LiveFile]]:
+    """The undersized files between two files that stay, and so on, oldest first. Pure.
+
+    A file's statistics are of all its partitions. They say what comes after what where two files
+    span the same partitions; elsewhere, the times of their commits say it.
+    """
+    small: list[LiveFile] = []
+    times: list[int] = []
+    ends: dict[tuple[int | None, int | None], list[tuple[int, int]]] = {}
+    for live in files:
+        if live.size_bytes < bytes_target // 2 and is_own_file(live.path):
+            small.append(live)
+            continue
+        times.append(live.modified_ms)
+        if live.max_offset is not None:
+            same = ends.setdefault((live.min_partition, live.max_partition), [])
+            same.append((live.max_offset, live.modified_ms))
+    times.sort()
+    bounds = {
+        span: (sorted(end for end, _ in rows), sorted(ms for _, ms in rows))
+        for span, rows in ends.items()
+    }
+
+    def passed(live: LiveFile) -> int:
+        """How many of the files that stay are before this one."""
+        same_ends, same_times = bounds.get((live.min_partition, live.max_partition), ([], []))
+        by_time = bisect_right(times, live.modified_ms)
+        if live.max_offset is None:
+            return by_time
+        others = by_time - bisect_right(same_times, live.modified_ms)
+        return others + bisect_right(same_ends, live.max_offset)
+
+    small.sort(key=lambda f: (f.modified_ms, f.path))
+    runs: dict[int, list[LiveFile]] = {}
+    for live in small:
+        runs.setdefault(passed(live), []).append(live)
+    return [runs[number] for number in sorted(runs)]
+
+
+def _plan_run(
+    small: Sequence[LiveFile], now_ms: int, files_min: int, bytes_target: int
+) -> tuple[LiveFile, ...]:
+    """The files of one run, oldest first, to rewrite as one; empty if none are due."""
     if len(small) < 2:
         return ()
     if _is_day_over(small, now_ms) or now_ms - small[-1].modified_ms >= QUIET_MS:
@@ -166,5 +214,9 @@ def _sorted_rows(location: TableLocation, chosen: Sequence[LiveFile]) -> Iterato
     files = filesystem(location)
     for group in sorted(groups, key=lambda g: (g.min_partition, g.min_offset)):
         with pq.ParquetFile(files.open_input_file(group.path)) as source:
-            table = source.read_row_group(group.index, columns=list(LOG_TABLE_COLUMNS))
+            table = source.read_row_group(
+                group.index,
+                columns=list(LOG_TABLE_COLUMNS),
+                use_threads=may_use_threads(location),
+            )
         yield from table.cast(LOG_TABLE_SCHEMA).to_batches()

@@ -1,4 +1,5 @@
-"""The log table in Delta, and the adapter for deltalake. Only this module commits to log tables.
+"""The log table in Delta, and the adapter for deltalake. Only this module commits to log tables:
+by deltalake, or on a local disk by a file of the log that it writes itself (`local_log`).
 
 The fence is the set of application transactions in the Delta log: tiered end and log start per
 partition, and the row count. It is read from a snapshot that passed all checks, and every commit is
@@ -9,7 +10,7 @@ transaction but does not compare it, so the callers compare it in the checked sn
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
@@ -28,13 +30,15 @@ from headwater_tier import schema
 from headwater_tier.commit_check import FileFacts
 from headwater_tier.live_files import LiveFile as LiveFile
 from headwater_tier.live_files import LiveFiles
+from headwater_tier.local_log import LocalLog, add_action, is_plain, remove_action, txn_action
 from headwater_tier.table_names import TableLocation, end_txn, rows_txn, start_txn
 
 COMMIT_KIND = "headwater"
 """Key of commitInfo that marks a commit of Headwater; its value is the kind of change."""
+CHECKPOINT_EVERY = int(schema.REQUIRED_PROPERTIES["delta.checkpointInterval"])
 HISTORY_LOOKBACK = 200
 """Newest commits that are searched for a foreign one."""
-_STORAGE_ERRORS = (DeltaError, OSError, ValueError)
+STORAGE_ERRORS = (DeltaError, OSError, ValueError)
 """The errors that deltalake and its storage raise."""
 
 
@@ -77,7 +81,7 @@ class Change:
 
 
 @contextmanager
-def _access_errors(location: TableLocation, doing: str) -> Iterator[None]:
+def access_errors(location: TableLocation, doing: str) -> Iterator[None]:
     """Turns storage errors into TableAccessError, which names the table and the operation."""
     try:
         yield
@@ -86,7 +90,7 @@ def _access_errors(location: TableLocation, doing: str) -> Iterator[None]:
             f"there is no log table at {location.uri}: either nothing was tiered yet (run "
             "`headwater tier run`), or the table was removed"
         ) from error
-    except _STORAGE_ERRORS as error:
+    except STORAGE_ERRORS as error:
         raise TableAccessError(f"{doing} {location.uri} failed: {error}") from error
 
 
@@ -94,24 +98,39 @@ class LogTable:
     """An open log table at one version; `refresh` moves to the newest. Not thread-safe."""
 
     def __init__(
-        self, location: TableLocation, *, checked: bool = True, at: int | datetime | None = None
+        self,
+        location: TableLocation,
+        *,
+        checked: bool = True,
+        at: int | datetime | None = None,
+        made: Snapshot | None = None,
     ) -> None:
         """Open the newest version. Raises TableAccessError when there is no table.
 
         With `checked=False`, for verify and repair, foreign changes raise no TableStateError.
         `at` opens an earlier version: this one, or the newest that was committed by this time.
+        `made`: the first version of a table that was made just now, by this process.
         """
         self.location = location
         self._checked = checked
-        self._table = self._opened()
+        self._log = _local_log(location)
+        self._opened_table: DeltaTable | None = None
         self._own: Change | None = None
-        """The commit that was made against the snapshot, until the handle has moved to it."""
+        """The commit that was made against the snapshot, until `refresh` has moved to it."""
         if at is not None:
             self._travel(at)
-        self._snapshot = self._read()
+        self._snapshot = made or self._read()
+
+    @property
+    def _table(self) -> DeltaTable:
+        """deltalake's table, opened when it is needed. It may be at an earlier version than the
+        snapshot, after commits without deltalake."""
+        if self._opened_table is None:
+            self._opened_table = self._opened()
+        return self._opened_table
 
     def _opened(self) -> DeltaTable:
-        with _access_errors(self.location, "opening"):
+        with access_errors(self.location, "opening"):
             options = dict(self.location.storage_options)
             return DeltaTable(self.location.uri, storage_options=options)
 
@@ -126,7 +145,7 @@ class LogTable:
             )
         try:
             self._table.load_as_version(version)
-        except _STORAGE_ERRORS as error:
+        except STORAGE_ERRORS as error:
             raise TableAccessError(
                 f"version {version} of the log table {self.location.uri} cannot be opened; perhaps"
                 f" its log was cleaned up: {error}"
@@ -134,7 +153,7 @@ class LogTable:
 
     def _version_at(self, time: datetime) -> int:
         """The newest version that was committed by this time; 0, which is empty, before any."""
-        with _access_errors(self.location, "reading the history of"):
+        with access_errors(self.location, "reading the history of"):
             committed_ms = {row["version"]: row["timestamp"] for row in self._table.history()}
         by_then = [v for v, ms in committed_ms.items() if ms <= time.timestamp() * 1000]
         if not by_then and 0 not in committed_ms:
@@ -149,6 +168,9 @@ class LogTable:
         """Create the table with Headwater's protocol and properties, or open the existing one."""
         if not table_exists(location):
             properties = schema.table_properties(location.topic, location.topic_id, partitions)
+            if _create_in_log(location, properties):
+                no_files = LiveFiles.none()
+                return cls(location, made=Snapshot(0, partitions, {}, {}, 0, no_files))
             try:
                 DeltaTable.create(
                     location.uri,
@@ -160,7 +182,7 @@ class LogTable:
                     commit_properties=CommitProperties(custom_metadata={COMMIT_KIND: "create"}),
                     raise_if_key_not_exists=False,
                 )
-            except _STORAGE_ERRORS as error:
+            except STORAGE_ERRORS as error:
                 if not table_exists(location):  # else another tier job created it just now
                     raise TableAccessError(
                         f"the log table {location.uri} cannot be created: {error}"
@@ -169,38 +191,41 @@ class LogTable:
 
     def refresh(self) -> Snapshot:
         """Move to the newest version and check it. Raises TableStateError, naming the commit."""
-        with _access_errors(self.location, "reading the log of"):
-            before = self._table.version()
-            self._table.update_incremental()
-            if self._table.version() == before:
-                return self._snapshot
         own, self._own = self._own, None
-        if own is not None and self._table.version() == before + 1:
+        version = self._snapshot.version + (own is not None)
+        if self._log is None or not self._log.is_newest(version):
+            with access_errors(self.location, "reading the log of"):
+                self._table.update_incremental()
+            if self._table.version() != version:
+                self._check_log_end(version)
+                self._snapshot = self._read()
+                return self._snapshot
+        if own is not None:
             self._snapshot = self._after(own)
-        else:
-            self._snapshot = self._read()
         return self._snapshot
 
     def _after(self, own: Change) -> Snapshot:
         """The version of this handle's own commit, and of no other: it changed what it says. Asking
-        deltalake for each application transaction would cost milliseconds, for each partition."""
+        deltalake for it would cost milliseconds, and more for each partition."""
         former = self._snapshot
-        with _access_errors(self.location, "reading the log of"):
-            files = LiveFiles(pa.table(self._table.get_add_actions(flatten=True)))
-        rows = files.total("num_records")
-        if rows != _rows_after(former, own):
-            return self._read()  # it finds and names what is wrong
         ends = {**former.ends, **(own.ends or {})}
         starts = {**former.starts, **(own.starts or {})}
         count = max([former.partitions, *(p + 1 for p in ends)])
-        size_bytes = files.total("size_bytes")
-        return Snapshot(self._table.version(), count, ends, starts, rows, files, size_bytes)
+        files = former.files.after(own.adds, own.removes)
+        size_bytes = former.size_bytes + sum(f.size_bytes for f in own.adds)
+        size_bytes -= sum(f.size_bytes for f in own.removes)
+        rows = _rows_after(former, own)
+        return Snapshot(former.version + 1, count, ends, starts, rows, files, size_bytes)
 
     def reopen(self) -> Snapshot:
         """Forget what is known and open the newest version: after a commit of unknown outcome.
         Raises TableStateError if the log has lost versions."""
-        before = self._table.version()
-        self._table, self._own = self._opened(), None
+        self._opened_table, self._own = None, None
+        self._check_log_end(self._snapshot.version)
+        self._snapshot = self._read()
+        return self._snapshot
+
+    def _check_log_end(self, before: int) -> None:
         if self._table.version() < before:
             raise TableStateError(
                 f"log table {self.location.uri} went back from version {before} to "
@@ -208,8 +233,6 @@ class LogTable:
                 "deleted, or an older copy was brought back). What it lost is tiered again as far "
                 "as brokers have it."
             )
-        self._snapshot = self._read()
-        return self._snapshot
 
     @property
     def snapshot(self) -> Snapshot:
@@ -222,12 +245,59 @@ class LogTable:
         Fails if there was any other commit since, as retries are off. The handle stays at its
         version: call `refresh` afterwards.
         """
-        table, topic_id = self._table, self.location.topic_id
-        versions = [Transaction(rows_txn(topic_id), _rows_after(self._snapshot, change))]
-        versions += [Transaction(end_txn(topic_id, p), o) for p, o in (change.ends or {}).items()]
-        versions += [
-            Transaction(start_txn(topic_id, p), o) for p, o in (change.starts or {}).items()
+        if not self._commit_to_log(change):
+            self._commit_by_deltalake(change)
+        self._own = change
+
+    def _versions(self, change: Change) -> dict[str, int]:
+        """The application transactions of a commit."""
+        topic_id = self.location.topic_id
+        found = {rows_txn(topic_id): _rows_after(self._snapshot, change)}
+        found |= {end_txn(topic_id, p): o for p, o in (change.ends or {}).items()}
+        return found | {start_txn(topic_id, p): o for p, o in (change.starts or {}).items()}
+
+    def _commit_to_log(self, change: Change) -> bool:
+        """Commit by writing the log's next file; False if deltalake must do it."""
+        at = self._snapshot.version
+        paths = [f.path for f in change.adds] + [f.path for f in change.removes]
+        removes_rows = change.data_change and bool(change.removes)
+        if self._log is None or removes_rows or not all(map(is_plain, paths)):
+            return False
+        if not self._log.is_newest(at):
+            return False
+        actions = [
+            add_action(
+                f.path,
+                f.size_bytes,
+                f.written_ms,
+                schema.stats_json(f),
+                data_change=change.data_change,
+            )
+            for f in change.adds
         ]
+        actions += [remove_action(f.path, f.size_bytes, change.now_ms) for f in change.removes]
+        actions += [txn_action(name, version) for name, version in self._versions(change).items()]
+        try:
+            if not self._log.append(at + 1, {COMMIT_KIND: change.kind}, actions):
+                return False
+            if (at + 2) % CHECKPOINT_EVERY == 0:  # as deltalake counts
+                self._table.update_incremental()
+                self._table.create_checkpoint()
+                self._table.cleanup_metadata()
+        except STORAGE_ERRORS as error:
+            raise CommitUnknownError(
+                f"committing version {at + 1} of {self.location.uri}: {error}"
+            ) from error
+        return True
+
+    def _commit_by_deltalake(self, change: Change) -> None:
+        table = self._caught_up()
+        if table.version() != self._snapshot.version:
+            raise CommitUnknownError(
+                f"{self.location.uri} is at version {table.version()}, not at "
+                f"{self._snapshot.version}: another commit was first, or its log lost its end"
+            )
+        versions = [Transaction(name, at) for name, at in self._versions(change).items()]
         actions: list[AddAction | RemoveAction] = [
             AddAction(
                 f.path, f.size_bytes, {}, f.written_ms, change.data_change, schema.stats_json(f)
@@ -247,16 +317,22 @@ class LogTable:
             table.create_write_transaction(
                 actions, "append", table.schema(), commit_properties=properties
             )
-        except _STORAGE_ERRORS as error:
+        except STORAGE_ERRORS as error:
             raise CommitUnknownError(
                 f"committing version {table.version() + 1} of {self.location.uri}: {error}"
             ) from error
-        self._own = change
+
+    def _caught_up(self) -> DeltaTable:
+        """deltalake's table, not before the snapshot's version."""
+        if self._table.version() < self._snapshot.version:
+            with access_errors(self.location, "reading the log of"):
+                self._table.update_incremental()
+        return self._table
 
     def vacuum(self, retention_hours: int, keep_versions: Sequence[int]) -> list[str]:
         """Delete unreferenced files, orphans too; keeps the files of `keep_versions`."""
-        with _access_errors(self.location, "vacuuming"):
-            return self._table.vacuum(
+        with access_errors(self.location, "vacuuming"):
+            return self._caught_up().vacuum(
                 retention_hours,
                 dry_run=False,
                 enforce_retention_duration=False,
@@ -267,15 +343,15 @@ class LogTable:
 
     def history(self, limit: int) -> list[dict[str, Any]]:
         """The commitInfo of the newest commits, newest first."""
-        with _access_errors(self.location, "reading the history of"):
-            return list(self._table.history(limit))
+        with access_errors(self.location, "reading the history of"):
+            return list(self._caught_up().history(limit))
 
     def version_of(self, app_id: str) -> int | None:
         """The version of an application transaction; None without one."""
-        return self._table.transaction_version(app_id)
+        return self._caught_up().transaction_version(app_id)
 
     def _read(self) -> Snapshot:
-        with _access_errors(self.location, "reading the log of"):
+        with access_errors(self.location, "reading the log of"):
             properties = {k: v for k, v in self._table.metadata().configuration.items() if v}
             protocol = self._table.protocol()
             adds = pa.table(self._table.get_add_actions(flatten=True))
@@ -295,7 +371,7 @@ class LogTable:
                 protocol.reader_features,
                 protocol.writer_features,
             )
-            or _schema_problem(schema_found)
+            or schema.columns_problem(schema_found.names)
         )
         partitions = _known_partitions(properties, files)
         ends = self._fences(end_txn, partitions)
@@ -317,7 +393,7 @@ class LogTable:
         found = {}
         partition = 0
         while True:
-            version = self.version_of(name(self.location.topic_id, partition))
+            version = self._table.transaction_version(name(self.location.topic_id, partition))
             if version is not None:
                 found[partition] = version
             elif partition >= partitions:
@@ -328,7 +404,7 @@ class LogTable:
         without = files.first_without_rows()
         if without is not None:
             return f"file {without} has no row count, so Headwater did not write it"
-        counted = self.version_of(rows_txn(self.location.topic_id))
+        counted = self._table.transaction_version(rows_txn(self.location.topic_id))
         if counted is None and len(files):
             return f"it holds {rows} rows, but its log has no row count of tiering"
         if counted is not None and counted != rows:
@@ -340,78 +416,15 @@ class LogTable:
 
     def _foreign_commit(self) -> str:
         """A sentence about the newest commit that is not Headwater's."""
-        for info in self.history(HISTORY_LOOKBACK):
+        with access_errors(self.location, "reading the history of"):
+            found = list(self._table.history(HISTORY_LOOKBACK))
+        for info in found:
             if COMMIT_KIND not in info:
                 return (
                     f"Version {info.get('version')} was committed by someone else: "
                     f"{info.get('operation')} ({info.get('engineInfo', 'unknown engine')})."
                 )
         return "Its history names no foreign commit any more."
-
-
-class LogHistory:
-    """The versions of a log table that its log still has, and their tiered ends. Reads only."""
-
-    def __init__(self, location: TableLocation) -> None:
-        """Open the newest version. Raises TableAccessError without a table."""
-        self.location = location
-        with _access_errors(location, "opening"):
-            self._table = DeltaTable(location.uri, storage_options=dict(location.storage_options))
-            found = self._table.history()
-        self.committed_ms = {row["version"]: int(row["timestamp"]) for row in reversed(found)}
-        """Version -> time of its commit, oldest first."""
-        self.kinds = {row["version"]: str(row.get(COMMIT_KIND, "")) for row in found}
-        """Version -> kind of Headwater's change; empty for a commit of others."""
-
-    def ends_at(self, version: int, partitions: Iterable[int]) -> dict[int, int]:
-        """The tiered ends in this version; without those it does not have. Raises
-        TableAccessError."""
-        topic_id = self.location.topic_id
-        with _access_errors(self.location, f"opening version {version} of"):
-            self._table.load_as_version(version)
-            found = {p: self._table.transaction_version(end_txn(topic_id, p)) for p in partitions}
-        return {partition: end for partition, end in found.items() if end is not None}
-
-    def end_at(self, version: int, partition: int) -> int:
-        """The tiered end in this version; 0 without one. Raises TableAccessError."""
-        return self.ends_at(version, [partition]).get(partition, 0)
-
-
-class UsersTable:
-    """A table of a user's own, to be read only: its rows, and what its commits say."""
-
-    def __init__(self, uri: str, storage_options: Mapping[str, str]) -> None:
-        """Open the newest version. Raises TableAccessError."""
-        self.uri = uri
-        with self._errors("opening"):
-            self._table = DeltaTable(uri, storage_options=dict(storage_options))
-
-    def history(self) -> list[dict[str, Any]]:
-        """The commitInfo of every commit that the log still has, newest first."""
-        with self._errors("reading the history of"):
-            return list(self._table.history())
-
-    def version_of(self, app_id: str) -> int | None:
-        """The version of an application transaction; None without one."""
-        return self._table.transaction_version(app_id)
-
-    def column(self, name: str) -> pa.ChunkedArray:
-        """All values of a column. Raises TableAccessError when it does not exist."""
-        with self._errors(f"reading column {name!r} of"):
-            names = [field.name for field in self._table.schema().fields]
-            if name not in names:
-                columns = ", ".join(names)
-                raise TableAccessError(f"{self.uri} has no column {name!r}, it has: {columns}")
-            return self._table.to_pyarrow_table(columns=[name]).column(name)
-
-    @contextmanager
-    def _errors(self, doing: str) -> Iterator[None]:
-        try:
-            yield
-        except TableNotFoundError as error:
-            raise TableAccessError(f"there is no Delta table at {self.uri}") from error
-        except (*_STORAGE_ERRORS, KeyError) as error:
-            raise TableAccessError(f"{doing} {self.uri} failed: {error}") from error
 
 
 def _rows_after(snapshot: Snapshot, change: Change) -> int:
@@ -425,16 +438,40 @@ def _known_partitions(properties: Mapping[str, str], files: LiveFiles) -> int:
     return max(int(created) if created.isdigit() else 0, largest + 1)
 
 
-def _schema_problem(found: pa.Schema) -> str | None:
-    names = tuple(found.names)
-    if names != schema.LOG_TABLE_COLUMNS:
-        return f"its columns are {list(names)}, not {list(schema.LOG_TABLE_COLUMNS)}"
-    return None
+def _local_log(location: TableLocation) -> LocalLog | None:
+    folder = local_path(location.uri)
+    return None if folder is None else LocalLog(folder)
+
+
+def _create_in_log(location: TableLocation, properties: Mapping[str, str]) -> bool:
+    """Make a table on a local disk by its log's first file; False if deltalake must do it, or
+    another tier job has made it just now."""
+    log = _local_log(location)
+    if log is None:
+        return False
+    metadata = {
+        "name": location.topic,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": DeltaSchema.from_arrow(schema.LOG_TABLE_SCHEMA).to_json(),
+        "partitionColumns": [],
+        "configuration": properties,
+    }
+    try:
+        return log.create({COMMIT_KIND: "create"}, metadata)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise TableAccessError(
+            f"the log table {location.uri} cannot be created: {error}"
+        ) from error
 
 
 def table_exists(location: TableLocation) -> bool:
     """True when there is a Delta table at the location."""
-    with _access_errors(location, "looking for"):
+    log = _local_log(location)
+    if log is not None and not log.exists:
+        return False
+    with access_errors(location, "looking for"):
         return DeltaTable.is_deltatable(location.uri, dict(location.storage_options))
 
 
@@ -446,11 +483,17 @@ def local_path(uri: str) -> str | None:
     return os.path.abspath(uri) if "://" not in uri else None
 
 
+def may_use_threads(location: TableLocation) -> bool:
+    """Whether Arrow's threads may read the table's files. A file of an object store is a Python
+    object: a thread that still held one when a process ends would abort it."""
+    return local_path(location.uri) is not None
+
+
 def filesystem(location: TableLocation) -> fs.FileSystem:
     """A pyarrow filesystem rooted in the table's folder, with deltalake's storage options."""
     path = local_path(location.uri)
     if path is not None:
         return fs.SubTreeFileSystem(path, fs.LocalFileSystem())
-    with _access_errors(location, "reaching"):
+    with access_errors(location, "reaching"):
         handler = DeltaStorageHandler(location.uri, dict(location.storage_options))
     return fs.PyFileSystem(handler)

@@ -56,8 +56,8 @@ def _spans(location: TableLocation, snapshot: Snapshot) -> dict[int, tuple[int, 
     files = filesystem(location)
     found: dict[int, list[pa.ChunkedArray]] = {}
     for live in snapshot.files:
-        with files.open_input_file(live.path) as source:
-            table = pq.read_table(source, columns=["partition", "offset"])
+        with files.open_input_file(live.path) as file, pq.ParquetFile(file) as source:
+            table = source.read(columns=["partition", "offset"], use_threads=False)
         for partition in pc.unique(table.column("partition")).to_pylist():
             mine = table.filter(pc.equal(table.column("partition"), partition))
             found.setdefault(partition, []).append(mine.column("offset"))

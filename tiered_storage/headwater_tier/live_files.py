@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, overload
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from headwater_tier.commit_check import FileFacts
+
+CHUNKS_MAX = 64
+"""Of the table of add actions: each commit makes another."""
+_BOUNDS = ("partition", "offset")
+_COLUMNS = pa.schema(
+    [
+        ("path", pa.string()),
+        ("size_bytes", pa.int64()),
+        ("modification_time", pa.int64()),
+        ("num_records", pa.int64()),
+        *((f"{side}.{name}", pa.int64()) for name in _BOUNDS for side in ("min", "max")),
+    ]
+)
+"""What is used of add actions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +75,11 @@ class LiveFiles(Sequence[LiveFile]):
         self._adds = adds
         self._made: tuple[LiveFile, ...] | None = None
 
+    @classmethod
+    def none(cls) -> LiveFiles:
+        """Of a table without files."""
+        return cls(_COLUMNS.empty_table())
+
     def __len__(self) -> int:
         return int(self._adds.num_rows)
 
@@ -79,6 +100,19 @@ class LiveFiles(Sequence[LiveFile]):
         if made is None:  # two threads may make it at the same time: the same values
             made = self._made = tuple(_live_files(self._adds))
         return made
+
+    def after(self, adds: Sequence[FileFacts], removes: Iterable[LiveFile]) -> LiveFiles:
+        """The files after a commit with these."""
+        known = _used(self._adds)
+        gone = {path for live in removes for path in (live.path, quote(live.path))}
+        if gone:
+            is_gone = pc.is_in(known.column("path"), value_set=pa.array(sorted(gone)))
+            known = known.filter(pc.invert(is_gone))
+        if adds:
+            known = pa.concat_tables([known, _added(adds)])
+        if known.column(0).num_chunks > CHUNKS_MAX:
+            known = known.combine_chunks()
+        return LiveFiles(known)
 
     def path(self, at: int) -> str:
         """The path of one file."""
@@ -113,6 +147,38 @@ class LiveFiles(Sequence[LiveFile]):
         return {p for name in names for p in pc.unique(self._adds.column(name)).to_pylist()} - {
             None
         }
+
+
+def _used(adds: pa.Table) -> pa.Table:
+    """The columns that are used, in types of ours."""
+    if adds.schema.equals(_COLUMNS):
+        return adds
+    columns = []
+    for field in _COLUMNS:
+        if field.name not in adds.column_names:
+            columns.append(pa.nulls(adds.num_rows, field.type))
+            continue
+        column = adds.column(field.name)
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.timestamp("ms", column.type.tz))
+        columns.append(column.cast(field.type))
+    return pa.table(columns, schema=_COLUMNS)
+
+
+def _added(adds: Sequence[FileFacts]) -> pa.Table:
+    rows = []
+    for facts in adds:
+        row = {
+            "path": facts.path,
+            "size_bytes": facts.size_bytes,
+            "modification_time": facts.written_ms,
+            "num_records": facts.rows,
+        }
+        for name, stats in facts.stats:
+            if name in _BOUNDS:
+                row |= {f"min.{name}": stats.minimum, f"max.{name}": stats.maximum}
+        rows.append(row)
+    return pa.Table.from_pylist(rows, schema=_COLUMNS)
 
 
 def _live_files(adds: pa.Table) -> Iterator[LiveFile]:

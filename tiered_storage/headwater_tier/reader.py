@@ -19,7 +19,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.columnar.schema import LOG_TABLE_COLUMNS, LOG_TABLE_SCHEMA
-from headwater_tier.delta import LiveFile, LogTable, Snapshot, TableAccessError, filesystem
+from headwater_tier.delta import (
+    LiveFile,
+    LogTable,
+    Snapshot,
+    TableAccessError,
+    filesystem,
+    may_use_threads,
+)
 from headwater_tier.file_index import FileIndex
 from headwater_tier.live_files import LiveFiles
 from headwater_tier.table_names import TableLocation, is_own_file
@@ -77,6 +84,7 @@ class TableReader:
         self._schema = pa.schema([field for field in LOG_TABLE_SCHEMA if field.name in columns])
         self._table = LogTable(location)
         self._files = filesystem(location)
+        self._threads = may_use_threads(location)
         self._footers: OrderedDict[str, tuple[RowGroup, ...]] = OrderedDict()
         self._indexed: tuple[LiveFiles, FileIndex] | None = None
 
@@ -315,7 +323,9 @@ class TableReader:
         for group in groups:
             with self._open(group.path) as source:
                 try:
-                    table = source.read_row_group(group.index, columns=self._schema.names)
+                    table = source.read_row_group(
+                        group.index, columns=self._schema.names, use_threads=self._threads
+                    )
                 except (OSError, pa.ArrowException) as error:
                     raise self._unreadable(group.path, error) from error
             if group.min_partition != group.max_partition:
@@ -346,7 +356,8 @@ def next_in_group(source: pq.ParquetFile, group: RowGroup, partition: int, offse
     holes = group.max_offset - group.min_offset + 1 - group.rows
     if holes < GAP_MIN or group.min_offset >= offset:
         return max(offset, group.min_offset)
-    rows = source.read_row_group(group.index, columns=["partition", "offset"])
+    columns = ["partition", "offset"]
+    rows = source.read_row_group(group.index, columns=columns, use_threads=False)
     rows = rows.filter(pc.equal(rows.column("partition"), partition)).column("offset")
     found = pc.min(rows.filter(pc.greater_equal(rows, offset))).as_py()
     return NO_OFFSET if found is None else int(found)

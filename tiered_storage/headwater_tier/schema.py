@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -91,6 +91,13 @@ def protocol_problem(
         return f"table features {foreign} were enabled"
     if reader > READER_VERSION or (writer > WRITER_VERSION and not writer_features):
         return f"its protocol was raised to ({reader}, {writer})"
+    return None
+
+
+def columns_problem(names: Sequence[str]) -> str | None:
+    """What is wrong with a table's columns, or None."""
+    if tuple(names) != LOG_TABLE_COLUMNS:
+        return f"its columns are {list(names)}, not {list(LOG_TABLE_COLUMNS)}"
     return None
 
 

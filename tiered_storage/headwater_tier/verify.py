@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from headwater.columnar.row_hash import row_hashes
 from headwater.columnar.schema import LOG_TABLE_COLUMNS, LOG_TABLE_SCHEMA
-from headwater_tier.delta import LogTable, TableAccessError, filesystem
+from headwater_tier.delta import LogTable, TableAccessError, filesystem, may_use_threads
 from headwater_tier.reader import index_groups, next_in_group
 from headwater_tier.table_names import TableLocation
 
@@ -168,7 +168,11 @@ class TableScan:
     ) -> Iterator[pa.RecordBatch]:
         try:
             with self._open(path, self._footer(path)) as source:
-                table = source.read_row_group(index, columns=list(LOG_TABLE_COLUMNS))
+                table = source.read_row_group(
+                    index,
+                    columns=list(LOG_TABLE_COLUMNS),
+                    use_threads=may_use_threads(self.location),
+                )
         except (OSError, pa.ArrowException) as error:
             raise self._unreadable(path, error) from error
         offsets = table.column("offset")

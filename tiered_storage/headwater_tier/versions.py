@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from headwater.errors import UsageError
-from headwater_tier.delta import LogHistory, LogTable, TableAccessError, table_exists
+from headwater_tier.delta import LogTable, TableAccessError, table_exists
+from headwater_tier.delta_readers import LogHistory
 from headwater_tier.table_names import TableLocation
 
 LOG_RETENTION = "2 days"

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from headwater.columnar.schema import arrow_schema
 from headwater_spark.source.cold_files import ColdFiles
 from headwater_spark.source.input_partitions import Split
-from headwater_tier.delta import TableAccessError, filesystem
+from headwater_tier.delta import TableAccessError, filesystem, may_use_threads
 from headwater_tier.reader import RowGroup, index_groups
 
 OWN_FILES = ("l0-", "l1-")
@@ -122,7 +122,8 @@ class _Groups:
 
     def _read(self, group: RowGroup, columns: list[str]) -> pa.Table:
         try:
-            return self._source(group.path).read_row_group(group.index, columns=columns)
+            source, threads = self._source(group.path), may_use_threads(self._files.location)
+            return source.read_row_group(group.index, columns=columns, use_threads=threads)
         except (OSError, pa.ArrowException) as e:
             raise self._unreadable(group.path, e) from e
 

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
-from headwater_spark.options import EARLIEST, LATEST, READ_COMMITTED, servers_of
-from headwater_spark.source.broker_metadata import Brokers
-from headwater_spark.source.cold_files import ColdFiles, cold_files
+from headwater_spark.options import servers_of
+from headwater_spark.source.cold_files import ColdFiles
 from headwater_spark.source.columns import HEADERS_DDL, KAFKA_DDL
 from headwater_spark.source.derived_read import derived_table
 from headwater_spark.source.positions import offsets_to_json
+from headwater_spark.source.union_bounds import OPEN_TOPICS, PartitionId, Place
 from headwater_spark.task_security import task_security
-from headwater_tier.delta import LogTable, table_exists
-from headwater_tier.table_location import locate_table
 
-PartitionId = tuple[str, int]
+_BESIDE = ThreadPoolExecutor(2, thread_name_prefix="headwater-union")
+"""Opens the table in the JVM while brokers are asked."""
 LOG = "log"
 """The kind of table that holds records as they are."""
 
@@ -48,25 +48,32 @@ def table(
     given = tuple(sorted((storage_options or {}).items()))
     servers = servers_of(bootstrap_servers, options or {})
     connection = {**(options or {}), "kafka.bootstrap.servers": servers}
-    brokers = Brokers(servers, security=task_security(connection))
-    try:
-        found = brokers.topics([topic])[topic]
-        location = locate_table(brokers, found, tables_uri=tables_uri, storage_options=given)
-        if kind != LOG:
-            return derived_table(spark, location, kind)
-        history: ColdFiles | None = None
-        if table_exists(location):
-            history = cold_files(location, LogTable(location).snapshot)
-        partitions = [(topic, p) for p in range(found.partitions)]
-        earliest = brokers.list_offsets(dict.fromkeys(partitions, EARLIEST))
-        latest = brokers.list_offsets(dict.fromkeys(partitions, LATEST), READ_COMMITTED)
-    finally:
-        brokers.close()
-    tail_of = {**connection, "headwater.topic.id": found.topic_id}
+    place = Place(servers, topic, task_security(connection), tables_uri, given)
+    if kind != LOG:
+        with OPEN_TOPICS.use(place) as open_topic:
+            location = open_topic.find()
+        return derived_table(spark, location, kind)
+    loading: Future[DataFrame] | None = None
+    with OPEN_TOPICS.use(place) as open_topic:
+        history = open_topic.history(open_topic.find())
+        if history is not None:
+            loading = _BESIDE.submit(_loaded, spark, history)
+        earliest, latest = open_topic.offsets()
+        topic_id = open_topic.topic_id
+    tail_of = {**connection, "headwater.topic.id": topic_id}
     tail = _tail(spark, topic, tail_of, include_headers, history, earliest, latest)
-    if history is None:
+    if history is None or loading is None:
         return tail
-    return _history(spark, topic, include_headers, history, earliest).unionAll(tail)
+    return _history(loading.result(), topic, include_headers, history, earliest).unionAll(tail)
+
+
+def _loaded(spark: SparkSession, history: ColdFiles) -> DataFrame:
+    return (
+        spark.read.format("delta")
+        .options(**dict(history.location.storage_options))
+        .option("versionAsOf", history.version)
+        .load(history.location.uri)
+    )
 
 
 def _tail(
@@ -75,8 +82,8 @@ def _tail(
     connection: Mapping[str, str],
     include_headers: bool,
     history: ColdFiles | None,
-    earliest: dict[PartitionId, int],
-    latest: dict[PartitionId, int],
+    earliest: Mapping[PartitionId, int],
+    latest: Mapping[PartitionId, int],
 ) -> DataFrame:
     starts = {
         tp: max(start, history.range_of(tp[1])[1] if history else 0)
@@ -96,18 +103,12 @@ def _tail(
 
 
 def _history(
-    spark: SparkSession,
+    rows: DataFrame,
     topic: str,
     include_headers: bool,
     history: ColdFiles,
-    earliest: dict[PartitionId, int],
+    earliest: Mapping[PartitionId, int],
 ) -> DataFrame:
-    rows = (
-        spark.read.format("delta")
-        .options(**dict(history.location.storage_options))
-        .option("versionAsOf", history.version)
-        .load(history.location.uri)
-    )
     columns = [c.split()[0] for c in KAFKA_DDL.split(",")]
     if include_headers:
         columns.append(HEADERS_DDL.split()[0])
@@ -120,7 +121,7 @@ def _history(
     return chosen if kept is None else chosen.where(kept)
 
 
-def _above_start(history: ColdFiles, earliest: dict[PartitionId, int]) -> Column | None:
+def _above_start(history: ColdFiles, earliest: Mapping[PartitionId, int]) -> Column | None:
     """A condition that drops rows below the log start: retention removes whole files only."""
     condition: Column | None = None
     for (_, partition), start in sorted(earliest.items()):

@@ -21,7 +21,8 @@ from headwater_spark.verify_command import (
     read_table,
     verify_sink,
 )
-from headwater_tier.delta import TableAccessError, UsersTable
+from headwater_tier.delta import TableAccessError
+from headwater_tier.delta_readers import UsersTable
 
 
 def test_a_checkpoint(tmp_path: Path) -> None:

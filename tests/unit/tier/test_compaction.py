@@ -7,7 +7,14 @@ from uuid import UUID
 
 import pytest
 
-from headwater_tier.compaction import DAY_MS, HOUR_MS, L1_BYTES_TARGET, QUIET_MS, plan_fold
+from headwater_tier.compaction import (
+    DAY_MS,
+    HOUR_MS,
+    L1_BYTES_TARGET,
+    QUIET_MS,
+    neighbours,
+    plan_fold,
+)
 from headwater_tier.delta import LiveFile
 from headwater_tier.table_names import data_file
 
@@ -24,9 +31,12 @@ class Table:
     written_bytes: int = 0
 
     def add(self, size_bytes: int, level: int = 0) -> None:
+        self._put(size_bytes, level, self.made + 1, self.made + 1)
+
+    def _put(self, size_bytes: int, level: int, first: int, last: int) -> None:
         self.made += 1
         path = data_file(level, UUID(int=self.made))
-        self.files.append(LiveFile(path, size_bytes, 1, self.now_ms, 0, 0, self.made, self.made))
+        self.files.append(LiveFile(path, size_bytes, 1, self.now_ms, 0, 0, first, last))
 
     def fold(self) -> int:
         chosen = plan_fold(self.files, self.now_ms)
@@ -35,7 +45,8 @@ class Table:
             self.files = [f for f in self.files if f.path not in gone]
             size = sum(f.size_bytes for f in chosen)
             self.written_bytes += size
-            self.add(size, level=1)
+            bounds = [bound for f in chosen for bound in (f.min_offset or 0, f.max_offset or 0)]
+            self._put(size, 1, min(bounds), max(bounds))
         return len(chosen)
 
 
@@ -92,6 +103,28 @@ def test_files_of_others_and_large_ones_stay() -> None:
     foreign = LiveFile("part-0001.snappy.parquet", 10, 1, table.now_ms, 0, 0, 1, 1)
     table.files = [foreign] * 70
     assert table.fold() == 0
+
+
+def test_a_fold_never_spans_a_file_that_stays() -> None:
+    table = Table()
+    for _ in range(5):
+        table.add(1000)
+    table.add(L1_BYTES_TARGET)
+    for _ in range(3):
+        table.add(1000)
+    table.now_ms += DAY_MS
+    assert (table.fold(), table.fold(), table.fold()) == (5, 3, 0)
+    assert len(table.files) == 3
+
+
+def test_a_commit_during_a_fold_is_behind_what_was_folded() -> None:
+    older = LiveFile(data_file(1, UUID(int=1)), 1000, 1, NOON_MS, 0, 1, 0, 9)
+    large = LiveFile(data_file(1, UUID(int=2)), L1_BYTES_TARGET, 1, NOON_MS + 50, 0, 1, 10, 99)
+    during = LiveFile(data_file(0, UUID(int=3)), 1000, 1, NOON_MS + 40, 0, 1, 100, 101)
+    elsewhere = LiveFile(data_file(0, UUID(int=4)), 1000, 1, NOON_MS + 90, 1, 1, 5, 6)
+    files = [during, large, older, elsewhere]
+    assert neighbours(files, L1_BYTES_TARGET) == [[older], [during, elsewhere]]
+    assert plan_fold(files, NOON_MS + DAY_MS) == (during, elsewhere)
 
 
 @pytest.mark.parametrize(

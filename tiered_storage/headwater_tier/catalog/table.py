@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import unquote
 from uuid import UUID
 
 import pyarrow as pa
@@ -114,7 +115,9 @@ class CatalogTable:
 
     def _stored(self) -> list[dict[str, Any]]:
         with self._access_errors("reading"):
-            found = self._table.to_pyarrow_table()
+            adds = pa.table(self._table.get_add_actions(flatten=True))
+            paths = [unquote(path) for path in adds.column("path").to_pylist()]
+            found = _read_files(self.uri, self._options, paths)
         rows: list[dict[str, Any]] = found.sort_by([("version", "ascending")]).to_pylist()
         return rows
 
@@ -201,6 +204,18 @@ class CatalogTable:
             ) from error
         except _ERRORS as error:
             raise TableAccessError(f"{doing} {self.uri} failed: {error}") from error
+
+
+def _read_files(uri: str, options: Mapping[str, str], paths: Sequence[str]) -> pa.Table:
+    """All rows of these files, read by this thread alone. A thread of Arrow's that still held a
+    file of an object store, which is a Python object, when a command ends would abort it."""
+    folder = filesystem(TableLocation(uri, FOLDER, UUID(int=0), tuple(options.items())))
+    tables = [SCHEMA.empty_table()]
+    for path in paths:
+        with folder.open_input_file(path) as file, pq.ParquetFile(file) as source:
+            table = source.read(columns=SCHEMA.names, use_threads=False)
+        tables.append(table.cast(SCHEMA))
+    return pa.concat_tables(tables)
 
 
 def _write_file(uri: str, options: Mapping[str, str], path: str, data: pa.Table) -> int:

@@ -22,10 +22,12 @@ from headwater.cli.command_config import (
     client_properties,
 )
 from headwater.cli.options import BOOTSTRAP_VARIABLE, bootstrap_options, bootstrap_servers
+from headwater.columnar.kernel_folder import is_empty
 from headwater.errors import HeadwaterError, UsageError
 from headwater.system import SystemClock, SystemEntropy
 from headwater_tier.cli.catalog_options import catalog_options, catalog_settings
 from headwater_tier.cli.storage_options import storage_options
+from headwater_tier.kernels import KERNELS
 from headwater_tier.service.options import ServiceOptions
 from headwater_tier.service.service_properties import table_properties
 
@@ -109,8 +111,17 @@ def serve(
 
 def run_service(options: ServiceOptions, stop: threading.Event, *, once: bool) -> int:
     """Wait for a topic to tier, then tier until `stop`; the exit code."""
-    if not _wait_for_topics(options, stop, once=once):
-        return 0
+    if not once and is_empty():
+        KERNELS.compile_aside()  # a new installation: the first topic will not wait for it
+    try:
+        if not _wait_for_topics(options, stop, once=once):
+            return 0
+        return _tier(options, stop, once=once)
+    finally:
+        KERNELS.close()
+
+
+def _tier(options: ServiceOptions, stop: threading.Event, *, once: bool) -> int:
     # Only now, as these libraries take 150 MB.
     from headwater_tier.service.engine import build  # noqa: PLC0415
 

@@ -6,7 +6,7 @@ of its committed offset; how far the table is behind is computed from that offse
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -105,7 +105,8 @@ def status(
             offsets = {}
     rows = status_rows(shown, ends, offsets, SystemClock().now_ms())
     if as_json:
-        echo_json({"group": TIER_GROUP, "topics": [row.document() for row in rows]})
+        documents = [row.document() for row in rows]
+        echo_json({"group": TIER_GROUP, "achieved_ms": achieved(rows), "topics": documents})
     else:
         _print(rows, SystemClock().now_ms())
     return EXIT_FAILED if any(row.state in TROUBLED for row in rows) else 0
@@ -141,6 +142,20 @@ def status_rows(
     return rows
 
 
+def achieved(rows: Sequence[StatusRow]) -> dict[str, int] | None:
+    """The achieved intervals of all topics in milliseconds: the median (`p50`), `p95` and `max`;
+    None without any. Pure."""
+    found = sorted(
+        row.report.achieved_ms
+        for row in rows
+        if row.report is not None and row.report.achieved_ms is not None
+    )
+    if not found:
+        return None
+    last = len(found) - 1
+    return {"p50": found[last // 2], "p95": found[-(-last * 95 // 100)], "max": found[last]}
+
+
 def _as_of_now(report: TopicStatus, behind: int) -> TopicStatus:
     """The report, with what came since then as behind in the derived tables, too."""
     since = max(0, behind - report.behind)
@@ -158,6 +173,13 @@ def _print(rows: list[StatusRow], now_ms: int) -> None:
     out = console()
     lines = [_cells(row, now_ms) for row in rows]
     out.print(fitting_table(f"tiering (group {TIER_GROUP})", COLUMNS, lines, out.width))
+    intervals = achieved(rows)
+    if intervals is not None and len(rows) > 1:
+        texts = {name: f"{ms / 1000:.1f} s" for name, ms in intervals.items()}
+        out.print(
+            f"achieved interval of {len(rows):,} topics: median {texts['p50']}, 95 of 100 within "
+            f"{texts['p95']}, longest {texts['max']}"
+        )
     for row in rows:
         if row.report is not None:
             for kind, derived in row.report.derived.items():

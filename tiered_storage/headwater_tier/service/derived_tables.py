@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError
+from headwater_tier.kernels import KERNELS, Kernels
 from headwater_tier.service.schedule import BACK_OFF_S
 from headwater_tier.service.status import DerivedStatus
 from headwater_tier.service.table_thread import Committed, Opened
@@ -70,8 +71,10 @@ class DerivedTables:
         clock: Clock,
         follow: Follow = follow_topic,
         state: State = typed_state,
+        kernels: Kernels = KERNELS,
     ) -> None:
-        """`follow` and `state` are for tests."""
+        """`follow`, `state` and `kernels` are for tests."""
+        self._kernels = kernels
         self._state = state
         self._schemas = schemas
         self._clock = clock
@@ -151,6 +154,8 @@ class DerivedTables:
             if not topic.declared.get(FORMAT_KEY):
                 self._followed.pop(location, None)
                 return
+            if self._thread.ident is not None:
+                self._kernels.compile_aside()
             followed = self._followed.setdefault(location, _Followed(topic))
             if followed.topic.declared != topic.declared:
                 followed.failures, followed.retry_at = 0, float("-inf")

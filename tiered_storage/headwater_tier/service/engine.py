@@ -31,6 +31,8 @@ from headwater_tier.typed.without_registry import WithoutRegistry
 
 IDLE_AFTER_S = 10.0
 """After so long without a commit unused memory is given back."""
+TELL_EVERY_S = 0.2
+"""How often reports that are due are looked for, among those of thousands of topics perhaps."""
 
 
 @dataclass(slots=True)
@@ -48,6 +50,7 @@ class Engine:
     _commits: int = -1
     _commits_at: float = 0.0
     _is_released: bool = False
+    _told_at: float = float("-inf")
 
     def run(self, stop: threading.Event, *, once: bool = False) -> None:
         """Run until `stop`; with `once`, until every topic's committed records are in its table or
@@ -61,8 +64,11 @@ class Engine:
         try:
             while not stop.is_set():
                 self.service.step()
-                self.reporter.tick(self.service.topics, self.service.schedule.topics)
-                self._release_when_idle()
+                now = self.clock.monotonic()
+                if now - self._told_at >= TELL_EVERY_S:
+                    self._told_at = now
+                    self.reporter.tick(self.service.topics, self.service.schedule.topics)
+                    self._release_when_idle()
                 if once and self._is_done():
                     break
         finally:

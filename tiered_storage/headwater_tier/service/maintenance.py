@@ -16,7 +16,13 @@ from headwater.client.blocking.broker_metadata import BrokerMetadata
 from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.errors import HeadwaterError
-from headwater_tier.compaction import HOUR_MS, plan_fold, replace_files, rewrite
+from headwater_tier.compaction import (
+    COMPACT_FILES_MIN,
+    HOUR_MS,
+    plan_fold,
+    replace_files,
+    rewrite,
+)
 from headwater_tier.delta import LogTable, Snapshot
 from headwater_tier.log_starts import move_starts_of
 from headwater_tier.lost_files import lost_files, lost_files_problem
@@ -37,6 +43,11 @@ VACUUM_FIRST_S = 3600.0
 """After the start: a service that restarts often must not vacuum each time."""
 FILES_EVERY_S = 60.0
 """How often a table's files are listed, to find lost ones."""
+PLAN_EVERY_S = 60.0
+"""How often folds of few files are planned: those of a quiet topic, and of the day before."""
+HINTS_A_ROUND = 32
+"""Tables of which brokers are told per round: they read each, which costs more than its commit.
+They find the others' new versions at their next look by themselves."""
 ASIDE_S = 300.0
 """A topic whose maintenance failed is left alone for so long."""
 
@@ -53,9 +64,11 @@ class _Kept:
     aside_until: float = float("-inf")
     problem: str = ""
     wants_hint: bool = False
+    hinted_at: float = float("-inf")
     files_at: float = float("-inf")
     damage: str = ""
     """What is wrong with the table, though tiering goes on."""
+    planned_at: float = float("-inf")
     is_folding: bool = False
     """True until the table was read after the commit of a fold."""
     log_starts: dict[int, int] = field(default_factory=dict)
@@ -78,6 +91,7 @@ class Maintenance:
         self._entropy = entropy
         self._lock = threading.Lock()
         self._kept: dict[TableLocation, _Kept] = {}
+        self._names: dict[str, TableLocation] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tier-maintenance", daemon=True)
         self.folded_files = 0
@@ -101,12 +115,14 @@ class Maintenance:
         """Forget the table."""
         with self._lock:
             self._kept.pop(location, None)
+            if self._names.get(location.topic) == location:
+                del self._names[location.topic]
 
     def damage(self, topic: str) -> str:
         """What is wrong with a topic's table, though tiering goes on; empty: nothing."""
         with self._lock:
-            found = (k.damage for k in self._kept.values() if k.topic.topic.name == topic)
-            return next(found, "")
+            kept = self._named(topic)
+            return "" if kept is None else kept.damage
 
     def start(self) -> None:
         """Begin."""
@@ -123,25 +139,34 @@ class Maintenance:
         """Maintain every table once."""
         with self._lock:
             tables = list(self._kept.values())
+        wanting = sorted((k for k in tables if k.wants_hint), key=lambda k: k.hinted_at)
+        for kept in wanting[:HINTS_A_ROUND]:
+            self._attempt(kept, self._hint)
         for kept in tables:
-            if self._stop.is_set():
-                return
-            if self._clock.monotonic() < kept.aside_until:
-                continue
-            try:
-                self._maintain(kept)
-                kept.problem = ""
-            except (HeadwaterError, OSError) as error:
-                self._set_aside(kept, error)
-            except Exception as error:
-                logger.exception("maintenance failed unexpectedly")
-                self._set_aside(kept, error)
+            self._attempt(kept, self._maintain)
+
+    def _attempt(self, kept: _Kept, job: Callable[[_Kept], None]) -> None:
+        """Do a job on a table, unless it is left alone now; if it fails, leave the table alone."""
+        if self._stop.is_set() or self._clock.monotonic() < kept.aside_until:
+            return
+        try:
+            job(kept)
+            kept.problem = ""
+        except (HeadwaterError, OSError) as error:
+            self._set_aside(kept, error)
+        except Exception as error:
+            logger.exception("maintenance failed unexpectedly")
+            self._set_aside(kept, error)
 
     def problem(self, topic: str) -> str:
         """Why maintenance of a topic's table waits; empty if it does not. Any thread may call."""
         with self._lock:
-            found = (k.problem for k in self._kept.values() if k.topic.topic.name == topic)
-            return next(found, "")
+            kept = self._named(topic)
+            return "" if kept is None else kept.problem
+
+    def _named(self, topic: str) -> _Kept | None:
+        at = self._names.get(topic)
+        return None if at is None else self._kept.get(at)
 
     def _set_aside(self, kept: _Kept, error: Exception) -> None:
         kept.aside_until = self._clock.monotonic() + ASIDE_S
@@ -156,6 +181,7 @@ class Maintenance:
                 index = RangeIndex(location)
                 kept = _Kept(topic, snapshot, index, float("-inf"), now + VACUUM_FIRST_S)
                 self._kept[location] = kept
+                self._names[location.topic] = location
             kept.topic, kept.snapshot = topic, snapshot
             return kept
 
@@ -163,10 +189,12 @@ class Maintenance:
         while not self._stop.wait(ROUND_S):
             self.round()
 
+    def _hint(self, kept: _Kept) -> None:
+        """Tell brokers that there is a new version."""
+        kept.wants_hint, kept.hinted_at = False, self._clock.monotonic()
+        self._brokers.hint(kept.topic.topic)
+
     def _maintain(self, kept: _Kept) -> None:
-        if kept.wants_hint:
-            kept.wants_hint = False
-            self._brokers.hint(kept.topic.topic)
         self._look_for_files(kept)
         if kept.damage:
             return  # a lost file can be neither folded nor read
@@ -189,6 +217,10 @@ class Maintenance:
         snapshot, location = kept.snapshot, kept.topic.location
         if location is None or kept.is_folding:
             return
+        now = self._clock.monotonic()
+        if len(snapshot.files) < COMPACT_FILES_MIN and now - kept.planned_at < PLAN_EVERY_S:
+            return
+        kept.planned_at = now
         chosen = plan_fold(snapshot.files, self._clock.now_ms())
         if not chosen:
             return

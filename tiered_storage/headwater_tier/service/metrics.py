@@ -50,10 +50,18 @@ class ServiceCollector:
             "Age of the oldest record that is not in the table, at most.",
             labels=["topic"],
         )
+        achieved = GaugeMetricFamily(
+            PREFIX + "achieved_seconds",
+            "Mean time from a record to its commit, of the last commits at their oldest record.",
+            labels=["topic"],
+        )
         now = self._clock.monotonic()
         for name, schedule in list(self._service.schedule.topics.items()):
             behind.add_metric([name], schedule.seconds_behind(now))
+            if schedule.achieved_s is not None:
+                achieved.add_metric([name], schedule.achieved_s)
         yield behind
+        yield achieved
         yield GaugeMetricFamily(PREFIX + "topics", "Topics of this process.", value=len(states))
 
     def describe(self) -> list[Metric]:

@@ -30,6 +30,7 @@ def status_of(
     """The status of a topic now. `damage`: of its table, though tiering goes on. Pure."""
     facts = state.facts
     achieved = schedule.achieved_s
+    is_known = facts is not None or bool(state.ends)
     name = "opening" if facts is None else ("damaged" if damage else "tiering")
     name = "failed" if state.error else name
     return TopicStatus(
@@ -40,7 +41,9 @@ def status_of(
         size_bytes=facts.size_bytes if facts else 0,
         files=facts.files if facts else 0,
         version=facts.version if facts else -1,
-        behind=sum(max(0, end - state.ends.get(p, 0)) for p, end in state.stable.items()),
+        behind=sum(
+            max(0, end - state.ends.get(p, 0)) for p, end in state.stable.items() if is_known
+        ),
         behind_ms=int(1000 * schedule.seconds_behind(now)),
         asked_ms=int(1000 * schedule.interval_s),
         achieved_ms=None if achieved is None else int(1000 * achieved),

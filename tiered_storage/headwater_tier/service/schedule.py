@@ -53,10 +53,18 @@ class TopicSchedule:
 
     @property
     def look_s(self) -> float:
-        """The pause between two looks at the log end."""
+        """The pause between two looks at the log end of a topic without untiered records, and the
+        age of a look at most with which a turn begins."""
         is_idle = self.pending_since is None and self.looked_at - self.active_at > IDLE_AFTER_S
         wanted = self.interval_s if is_idle else self.interval_s / LOOK_SHARE
         return min(LOOK_S_MAX, max(LOOK_S_MIN, wanted))
+
+    @property
+    def look_at(self) -> float:
+        """When its log end is to be asked for next. With untiered records there is no hurry: its
+        turn looks again, and until then only a whole turn's bytes matter."""
+        pause = self.look_s if self.pending_since is None else LOOK_S_MAX
+        return self.looked_at + pause
 
     def seconds_behind(self, now: float) -> float:
         """The age of the oldest untiered record at most; 0 if there is none."""
@@ -135,18 +143,18 @@ class Schedule:
         return sorted(
             name
             for name, topic in self.topics.items()
-            if now >= topic.retry_at and now - topic.looked_at >= topic.look_s
+            if now >= topic.retry_at and now >= topic.look_at
         )
 
-    def next_turn(self, now: float, busy: Iterable[str] = ()) -> str | None:
-        """The due topic with the earliest deadline; None if none is due. Topics in `busy` wait."""
+    def due(self, now: float, busy: Iterable[str] = ()) -> list[str]:
+        """The due topics, the earliest deadline first. Topics in `busy` wait."""
         waiting = set(busy)
-        due = [
+        found = [
             (topic.deadline, name)
             for name, topic in self.topics.items()
             if name not in waiting and topic.is_due(now, is_draining=self.is_draining)
         ]
-        return min(due)[1] if due else None
+        return [name for _, name in sorted(found)]
 
     def pause_s(self, now: float, most: float, busy: Iterable[str] = ()) -> float:
         """How long nothing is to be done, `most` at most; topics in `busy` report when they can go
@@ -155,6 +163,5 @@ class Schedule:
         times = [now + most]
         for name, topic in self.topics.items():
             if name not in waiting:
-                look_at = topic.looked_at + topic.look_s
-                times.append(max(topic.retry_at, min(look_at, topic.deadline)))
+                times.append(max(topic.retry_at, min(topic.look_at, topic.deadline)))
         return max(0.0, min(times) - now)

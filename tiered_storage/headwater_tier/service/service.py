@@ -2,8 +2,10 @@
 
 The main loop finds topics, asks for log ends, and gives the topic with the earliest deadline a
 turn: the turn's files are written, and its commit goes to the table thread while the next turn is
-planned. The fence in the table makes this safe, whoever else tiers the topic; membership of a group
-only saves work. A failure of one topic stops that topic, with a back-off, and no other.
+planned. The table of a topic that was never seen before is opened, or created, when its turn comes:
+of a thousand new topics the first one's records are committed before the last one's table exists.
+The fence in the table makes this safe, whoever else tiers the topic; membership of a group only
+saves work. A failure of one topic stops that topic, with a back-off, and no other.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from headwater_tier.service.file_writers import FileWriters
 from headwater_tier.service.schedule import TURN_BYTES, Schedule
 from headwater_tier.service.table_thread import Committed, Event, Failed, Opened, TableThread, Turn
 from headwater_tier.service.topic_finder import TieredTopic, TopicFinder
-from headwater_tier.service.topic_state import IN_FLIGHT_MAX, TopicState
+from headwater_tier.service.topic_state import TopicState
 from headwater_tier.table_names import TableLocation
 
 logger = logging.getLogger(__name__)
@@ -35,6 +37,12 @@ SHARE_EVERY_S = 0.2
 PAUSE_S_MAX = 0.5
 COMMIT_QUEUE_MAX = 16
 """Commits of all topics that wait for the table thread."""
+OPENINGS_MAX = 4
+"""Tables that wait for the table thread to open, create or read them: commits wait for few."""
+TURNS_A_STEP = 8
+"""Turns after one look at all topics' deadlines."""
+STEP_S = 0.2
+"""After so long no further turn begins in a step: a flood must not keep the loop from the rest."""
 
 
 class Share(Protocol):
@@ -108,18 +116,19 @@ class TieringService:
         if now - self._shared_at >= SHARE_EVERY_S:
             self._shared_at = now
             self._share_out()
-        self._open_tables(now)
-        self._look(now)
-        busy = {s.name for s in self.topics.values() if not self._is_open_for_turn(s)}
-        in_flight = sum(s.in_flight for s in self.topics.values())
-        name = None
-        if in_flight < COMMIT_QUEUE_MAX:
-            name = self.schedule.next_turn(self._clock.monotonic(), busy)
-        if name is not None:
-            self._turn(self.topics[name])
+        if sum(s.in_flight for s in self.topics.values()) > COMMIT_QUEUE_MAX - TURNS_A_STEP:
+            self._wait(pause_s_max)  # the table thread has enough to do, and says when not
             return
-        pause = self.schedule.pause_s(self._clock.monotonic(), pause_s_max, busy)
-        self._wait(pause if in_flight < COMMIT_QUEUE_MAX else pause_s_max)
+        self._look(self.schedule.to_look_at(now), now)
+        busy = {s.name for s in self.topics.values() if s.is_busy}
+        due = self.schedule.due(self._clock.monotonic(), busy)
+        room = self._read_again(now)
+        if due:
+            if not self._take_turns(due[:TURNS_A_STEP], room):
+                self._wait(pause_s_max)  # their tables are being opened
+            return
+        self._open_more(now, room)
+        self._wait(self.schedule.pause_s(self._clock.monotonic(), pause_s_max, busy))
 
     def close(self) -> None:
         """Finish the commits on their way, then end the threads."""
@@ -176,25 +185,44 @@ class TieringService:
                 known.settings = topic
         self.schedule.follow({n: t.interval_s for n, t in wanted.items()})
 
-    def _open_tables(self, now: float) -> None:
-        """Open the tables of new topics and of failed ones; read the quiet ones again."""
-        for state in self.topics.values():
-            if state.is_opening or now < self.schedule.topics[state.name].retry_at:
-                continue
-            is_quiet = not state.in_flight and now - state.opened_at >= REREAD_EVERY_S
-            if (state.planned is None and not state.in_flight) or is_quiet:
-                state.is_opening = True
-                self.tables.open(state.location, state.settings.topic.partitions)
+    # -- tables
 
-    def _is_open_for_turn(self, state: TopicState) -> bool:
-        return state.planned is not None and state.in_flight < IN_FLIGHT_MAX
+    def _open(self, state: TopicState) -> None:
+        state.is_opening = True
+        self.tables.open(state.location, state.settings.topic.partitions)
+
+    def _read_again(self, now: float) -> int:
+        """Read tables without commits again, those that were read longest ago first; how many more
+        may be opened."""
+        room = OPENINGS_MAX - sum(state.is_opening for state in self.topics.values())
+        quiet = [
+            state
+            for state in self.topics.values()
+            if state.planned is not None
+            and not state.is_opening
+            and not state.in_flight
+            and now - state.opened_at >= REREAD_EVERY_S
+        ]
+        for state in sorted(quiet, key=lambda s: s.opened_at)[: max(0, room)]:
+            self._open(state)
+            room -= 1
+        return room
+
+    def _open_more(self, now: float, room: int) -> None:
+        """While no turn is due: open tables of topics that have not had one, and failed ones."""
+        for state in self.topics.values():
+            if room <= 0:
+                return
+            is_closed = state.planned is None and not state.is_busy
+            if is_closed and now >= self.schedule.topics[state.name].retry_at:
+                self._open(state)
+                room -= 1
 
     # -- log ends
 
-    def _look(self, now: float) -> None:
-        """Ask for the log ends of the topics that are due, all in one request per leader."""
-        names = self.schedule.to_look_at(now)
-        states = [s for s in map(self.topics.__getitem__, names) if s.planned is not None]
+    def _look(self, names: Iterable[str], now: float) -> None:
+        """Ask for the log ends of these topics, all in one request per leader."""
+        states = [self.topics[name] for name in names]
         if not states:
             return
         try:
@@ -224,10 +252,32 @@ class TieringService:
         for state in states:
             state.stable = {p: ends[n, p] for n, p in state.partitions}
             self.schedule.topics[state.name].saw(state.behind, now)
-            if not state.in_flight and not state.behind:
+            if state.planned is not None and not state.in_flight and not state.behind:
                 state.recovered()
 
     # -- turns
+
+    def _take_turns(self, due: list[str], room: int) -> bool:
+        """Give the first due topics their turns, or open their tables first; False if neither can
+        begin now. `room`: how many tables may be opened."""
+        now, known = self._clock.monotonic(), self.schedule.topics
+        self._look([n for n in due if now - known[n].looked_at >= known[n].look_s], now)
+        has_begun = False
+        for name in due:
+            state = self.topics[name]
+            if self._clock.monotonic() - now > STEP_S:
+                break
+            if state.is_busy or now < known[name].retry_at:
+                continue  # the look has failed
+            if state.planned is None and room <= 0:
+                break  # a topic whose records came later does not go first
+            if state.planned is None:
+                self._open(state)
+                room -= 1
+            else:
+                self._turn(state)
+            has_begun = True
+        return has_begun
 
     def _turn(self, state: TopicState) -> None:
         """Write the next ranges of a topic, and give them to the table thread."""
@@ -270,8 +320,13 @@ class TieringService:
             state.is_opening = False
             if not state.in_flight:
                 state.planned = dict(event.ends)
+                if not state.behind:  # what was seen before is in the table
+                    at = self.schedule.topics[state.name]
+                    at.saw(0, at.looked_at)
             for observer in self._observers:
                 observer.opened(state.settings, event)
+                if state.log_starts:  # they may have been asked for before
+                    observer.log_starts(state.settings, dict(state.log_starts))
             return
         state.in_flight = max(0, state.in_flight - 1)
         state.rows += event.rows

@@ -1,7 +1,8 @@
-"""The thread that owns every table handle: it opens tables, makes files durable, commits.
+"""The threads that own the table handles: they open tables, make files durable, commit.
 
-Its jobs run one after the other, in the order in which they were given; so a turn may be planned
-from the ends of a commit that is still in the queue. A result goes to the queue of the main loop.
+A table's jobs run one after the other, in the order in which they were given, by one thread; so a
+turn may be planned from the ends of a commit that is still in the queue. There are some threads as
+a commit mostly waits for the disk. A result goes to the queue of the main loop.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from headwater_tier.service.table_facts import TableFacts, facts_of
 from headwater_tier.table_names import TableLocation
 
 logger = logging.getLogger(__name__)
+
+THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +89,28 @@ class OvertakenError(HeadwaterError):
     """Another tierer committed these ranges first; the next turn plans from its commit."""
 
 
+Job = Callable[[], Event | None]
+Jobs = queue.SimpleQueue[Job | None]
+
+
 class TableThread:
     """Runs jobs on tables; `events` receives what came of them."""
 
-    def __init__(self, clock: Clock, events: queue.SimpleQueue[Event]) -> None:
+    def __init__(
+        self, clock: Clock, events: queue.SimpleQueue[Event], threads: int = THREADS
+    ) -> None:
+        """With one thread, jobs of different tables keep their order, too."""
         self._clock = clock
         self._events = events
-        self._jobs: queue.SimpleQueue[Callable[[], Event | None] | None] = queue.SimpleQueue()
+        self._jobs: list[Jobs] = [queue.SimpleQueue() for _ in range(threads)]
         self._tables: dict[TableLocation, LogTable] = {}
-        self._thread = threading.Thread(target=self._run, name="tier-tables", daemon=True)
-        self._thread.start()
+        """Each is used by its own thread alone."""
+        self._threads = [
+            threading.Thread(target=self._run, args=(jobs,), name=f"tier-tables-{at}", daemon=True)
+            for at, jobs in enumerate(self._jobs)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def open(self, location: TableLocation, partitions: int) -> None:
         """Open or create a table, or read its newest version."""
@@ -123,12 +138,17 @@ class TableThread:
 
     def forget(self, location: TableLocation) -> None:
         """Drop a table's handle: the topic is gone, or another service has it."""
-        self._jobs.put(lambda: self._dropped(location))
+        self._jobs_of(location).put(lambda: self._dropped(location))
 
     def close(self) -> None:
-        """Finish every job, then end the thread."""
-        self._jobs.put(None)
-        self._thread.join()
+        """Finish every job, then end the threads."""
+        for jobs in self._jobs:
+            jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _jobs_of(self, location: TableLocation) -> Jobs:
+        return self._jobs[hash(location) % len(self._jobs)]
 
     def _put(self, location: TableLocation, since: float | None, job: Callable[[], Event]) -> None:
         def guarded() -> Event:
@@ -140,10 +160,10 @@ class TableThread:
                 ends = _refused_ends(location) if isinstance(error, TableStateError) else None
                 return Failed(location.topic, location, _expected(error), since, is_discarded, ends)
 
-        self._jobs.put(guarded)
+        self._jobs_of(location).put(guarded)
 
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
+    def _run(self, jobs: Jobs) -> None:
+        while (job := jobs.get()) is not None:
             event = job()
             if event is not None:
                 self._events.put(event)

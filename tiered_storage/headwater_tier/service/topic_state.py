@@ -56,18 +56,22 @@ class TopicState:
     @property
     def needs_starts(self) -> bool:
         """True while the start of a partition that the table does not have is not known."""
-        if self.planned is None:
-            return False
-        known = self.planned.keys() | self.log_starts.keys()
+        known = (self.planned or {}).keys() | self.log_starts.keys()
         return self.starts_at == float("-inf") or any(p not in known for _, p in self.partitions)
 
     @property
     def behind(self) -> int:
-        """Committed offsets that no turn has taken yet."""
-        if self.planned is None:
-            return 0
-        ranges = plan_ranges(self.planned, self.bounds())
+        """Committed offsets that no turn has taken yet: all that brokers have, until the table is
+        open."""
+        ranges = plan_ranges(self.planned or {}, self.bounds())
         return sum(r.end_offset - r.start_offset for r in ranges)
+
+    @property
+    def is_busy(self) -> bool:
+        """True while neither a turn nor an opening of the table may begin."""
+        if self.planned is None:
+            return self.is_opening or self.in_flight > 0
+        return self.in_flight >= IN_FLIGHT_MAX
 
     def bounds(self) -> dict[int, PartitionBounds]:
         """The leaders' bounds of each partition whose log end is known."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headwater_tier.delta import TableAccessError, filesystem, local_path
+from headwater_tier.delta import TableAccessError, filesystem, local_path, may_use_threads
 from headwater_tier.schema import timestamp_text
 from headwater_tier.table_names import TableLocation
 from headwater_tier.typed.derived_table import WrittenFile, floats_in
@@ -63,7 +63,7 @@ def read_derived(place: TableLocation, path: str, columns: Sequence[str] | None 
         with pq.ParquetFile(filesystem(place).open_input_file(path)) as source:
             found = source.schema_arrow.names
             wanted = None if columns is None else [name for name in columns if name in found]
-            return source.read(columns=wanted)
+            return source.read(columns=wanted, use_threads=may_use_threads(place))
     except (OSError, pa.ArrowException) as error:
         raise TableAccessError(f"{place.uri}/{path} cannot be read: {error}") from error
 

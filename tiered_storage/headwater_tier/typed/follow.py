@@ -19,6 +19,7 @@ from headwater.entropy import Entropy
 from headwater.errors import HeadwaterError
 from headwater.system import SystemEntropy
 from headwater_tier.delta import CommitUnknownError, TableAccessError
+from headwater_tier.kernels import KERNELS
 from headwater_tier.reader import TableReader
 from headwater_tier.table_names import TableLocation
 from headwater_tier.typed.column_growth import grown
@@ -54,6 +55,8 @@ logger = logging.getLogger(__name__)
 
 FILES_CHECK_S = 60.0
 """Between two looks at whether the typed table's files exist."""
+UNCOMPILED_ROWS_MAX = 50_000
+"""Of a turn while the kernels are being compiled: rows are read one at a time, some 30 us each."""
 FOLLOWERS_MAX = 64
 """Topics whose tables and decoders stay open between turns."""
 
@@ -127,6 +130,8 @@ def follow_topic(
             entropy=entropy or SystemEntropy(),
             decoder_for=decoder_for,
         )
+    if not KERNELS.are_ready:
+        rows_max = min(rows_max, UNCOMPILED_ROWS_MAX)
     result = follower.turn(wanted, rows_max=rows_max, bytes_max=bytes_max)
     if result.rows and not result.behind:
         pa.default_memory_pool().release_unused()  # a backfill's buffers, until the next one

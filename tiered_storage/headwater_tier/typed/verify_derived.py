@@ -149,8 +149,8 @@ def _log_places(location: TableLocation, paths: Sequence[str]) -> Iterator[pa.Ta
     files = filesystem(location)
     for path in paths:
         try:
-            with files.open_input_file(path) as source:
-                yield pq.read_table(source, columns=["partition", "offset"])
+            with files.open_input_file(path) as file, pq.ParquetFile(file) as source:
+                yield source.read(columns=["partition", "offset"], use_threads=False)
         except (OSError, pa.ArrowException) as error:
             raise TableAccessError(f"{location.uri}/{path} cannot be read: {error}") from error
 

@@ -27,6 +27,8 @@ NAMES_FETCH_VERSION = 12
 IDS_FETCH_VERSION = 13
 """The first with topic ids (KIP-516)."""
 NO_TOPIC_ID = UUID(int=0)
+FIRST_BUFFER_BYTES = 64 << 10
+"""A stream of few records, of which there may be thousands, clears no memory for many."""
 _BATCH_START = struct.Struct(">qi")
 _LEADER_EPOCH_AT = 12
 _OFFSET_DELTA_AT = 23
@@ -110,10 +112,12 @@ class FetchStream:
 
     def fetches(self, offset: int, end: int) -> Iterator[FetchedBatches]:
         """Fetches until `end`; also empty ones, when there is nothing new yet."""
-        buffers = [bytearray(self._max_bytes + 4096), bytearray(self._max_bytes + 4096)]
+        buffers = [bytearray(FIRST_BUFFER_BYTES), bytearray()]
         turn = 0
         correlation_id = self._request(offset)
         while True:
+            if len(buffers[turn]) < len(buffers[1 - turn]):  # it goes on: there is more to come
+                buffers[turn] = bytearray(self._max_bytes + 4096)
             reply = self._connection.receive(buffers[turn])
             self.is_pending = False
             if isinstance(reply.obj, bytearray):

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headwater.errors import UsageError
-from headwater_tier.delta import LogHistory, TableAccessError, table_exists
+from headwater_tier.delta import TableAccessError, table_exists
+from headwater_tier.delta_readers import LogHistory
 from headwater_tier.table_names import TableLocation
 from headwater_tier.versions import LOG_RETENTION, version_of
 

@@ -21,6 +21,7 @@ def collector() -> ServiceCollector:
     schedule.follow({"a": 3.0})
     schedule.topics["a"].saw(0, now=-3.0)
     schedule.topics["a"].saw(1, now=-2.0)
+    schedule.topics["a"].committed(-2.0, now=2.5)
     state: Any = SimpleNamespace(name="a", rows=7, fetched_bytes=900, commits=2, failures=1)
     service = SimpleNamespace(topics={"a": state}, schedule=schedule)
     return ServiceCollector(cast(TieringService, service), lambda: 64, ManualClock())
@@ -34,6 +35,7 @@ def test_counters_and_seconds_behind_are_exported() -> None:
         'headwater_tier_service_rows_total{topic="a"} 7.0',
         'headwater_tier_service_failures_total{topic="a"} 1.0',
         'headwater_tier_service_behind_seconds{topic="a"} 3.0',
+        'headwater_tier_service_achieved_seconds{topic="a"} 4.5',
         "headwater_tier_service_folded_files_total 64.0",
         "headwater_tier_service_topics 1.0",
     ):

@@ -7,6 +7,7 @@ import pytest
 from headwater_tier.service.schedule import (
     BACK_OFF_S,
     IDLE_AFTER_S,
+    LOOK_S_MAX,
     LOOK_S_MIN,
     TURN_BYTES,
     Schedule,
@@ -25,8 +26,8 @@ def test_a_topic_waits_for_its_interval_from_its_oldest_record_on() -> None:
     schedule.topics["a"].saw(0, now=10.0)
     schedule.topics["a"].saw(5, now=11.0)
     assert schedule.topics["a"].deadline == 13.0  # the record came after the look at 10
-    assert schedule.next_turn(12.9) is None
-    assert schedule.next_turn(13.0) == "a"
+    assert schedule.due(12.9) == []
+    assert schedule.due(13.0) == ["a"]
 
 
 def test_a_record_found_after_a_long_pause_counts_from_the_last_pause_only() -> None:
@@ -35,13 +36,23 @@ def test_a_record_found_after_a_long_pause_counts_from_the_last_pause_only() -> 
     assert topic.seconds_behind(1000.0) == pytest.approx(topic.look_s)
 
 
+def test_a_topic_that_waits_for_its_turn_is_looked_at_less_often() -> None:
+    schedule = followed(a=60.0)
+    topic = schedule.topics["a"]
+    topic.saw(0, now=0.0)
+    assert schedule.to_look_at(topic.look_s) == ["a"]
+    topic.saw(1, now=5.0)
+    assert schedule.to_look_at(5.0 + LOOK_S_MAX - 0.1) == []
+    assert schedule.to_look_at(5.0 + LOOK_S_MAX) == ["a"]
+
+
 def test_the_earliest_deadline_is_first() -> None:
     schedule = followed(a=10.0, b=3.0)
     for name in "ab":
         schedule.topics[name].saw(0, now=0.0)
         schedule.topics[name].saw(1, now=1.0)
-    assert schedule.next_turn(20.0) == "b"
-    assert schedule.next_turn(20.0, busy=["b"]) == "a"
+    assert schedule.due(20.0) == ["b", "a"]
+    assert schedule.due(20.0, busy=["b"]) == ["a"]
 
 
 def test_a_turns_bytes_need_no_deadline() -> None:
@@ -49,7 +60,7 @@ def test_a_turns_bytes_need_no_deadline() -> None:
     topic = schedule.topics["a"]
     topic.saw(0, now=0.0)
     topic.saw(int(TURN_BYTES / topic.bytes_per_offset), now=1.0)
-    assert schedule.next_turn(1.0) == "a"
+    assert schedule.due(1.0) == ["a"]
 
 
 def test_a_flooded_topic_starves_no_trickling_one() -> None:
@@ -59,11 +70,10 @@ def test_a_flooded_topic_starves_no_trickling_one() -> None:
         topic.saw(0, now=0.0)
     flood.saw(1_000_000, now=0.1)
     now, waits = 0.1, []
-    name: str | None
     for turn in range(200):
         if turn % 10 == 0:
             trickle.saw(1, now=now)
-        name = schedule.next_turn(now)
+        name = next(iter(schedule.due(now)), None)
         if name == "trickle":
             waits.append(trickle.seconds_behind(now))
             trickle.took(1, 100, has_more=False, now=now)
@@ -82,8 +92,7 @@ def test_two_floods_take_turns() -> None:
     taken = []
     for step in range(6):
         now = 1.0 + step
-        name = schedule.next_turn(now)
-        assert name is not None
+        name = schedule.due(now)[0]
         taken.append(name)
         schedule.topics[name].took(1000, 1000, has_more=True, now=now)
     assert taken == ["a", "b"] * 3
@@ -135,9 +144,9 @@ def test_draining_waits_for_no_deadline() -> None:
     schedule = followed(a=3600.0)
     schedule.topics["a"].saw(0, now=0.0)
     schedule.topics["a"].saw(1, now=1.0)
-    assert schedule.next_turn(1.0) is None
+    assert schedule.due(1.0) == []
     schedule.is_draining = True
-    assert schedule.next_turn(1.0) == "a"
+    assert schedule.due(1.0) == ["a"]
 
 
 def test_the_pause_ends_at_the_next_look_or_deadline() -> None:

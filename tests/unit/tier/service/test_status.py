@@ -8,7 +8,13 @@ from uuid import UUID
 from headwater.client.blocking.broker_metadata import Topic
 from headwater.client.core.assignors import Subscription
 from headwater.client.values import OffsetAndMetadata, TopicPartition
-from headwater_tier.cli.status import NO_SERVICE, SILENT_AFTER_MS, status_rows
+from headwater_tier.cli.status import (
+    NO_SERVICE,
+    SILENT_AFTER_MS,
+    StatusRow,
+    achieved,
+    status_rows,
+)
 from headwater_tier.retention import Limits
 from headwater_tier.service.membership import assign_topics, offsets_of
 from headwater_tier.service.status import (
@@ -83,6 +89,17 @@ def test_behind_is_computed_from_offsets_and_log_ends() -> None:
     assert row.report.derived["typed"].behind == 3, (
         "what came since the report is behind there, too"
     )
+
+
+def test_the_achieved_intervals_of_many_topics_are_summed_up() -> None:
+    def row(ms: int | None) -> StatusRow:
+        return StatusRow("t", "tiering", 0, replace(STATUS, achieved_ms=ms))
+
+    rows = [row(ms) for ms in range(100, 0, -1)]
+    unknown = [row(None), StatusRow("t", "opening", None, None)]
+    assert achieved([*rows, *unknown]) == {"p50": 50, "p95": 96, "max": 100}
+    assert achieved([row(7)]) == {"p50": 7, "p95": 7, "max": 7}
+    assert achieved(unknown) is None
 
 
 def test_a_silent_or_absent_service_is_told() -> None:

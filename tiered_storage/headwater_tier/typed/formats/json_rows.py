@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headwater_tier.kernels import KERNELS
 from headwater_tier.typed.formats.column_types import (
     COLUMNS_MAX,
     NESTING_MAX,
@@ -43,7 +44,7 @@ class JsonRows:
 
     def read(self, blob: bytes) -> dict[str, Any]:
         """The row, by column. Raises NotFittingError; the schema is then as before."""
-        if is_simple(np.frombuffer(blob, np.uint8), 0, len(blob)):
+        if KERNELS.are_ready and is_simple(np.frombuffer(blob, np.uint8), 0, len(blob)):
             try:
                 return self.row_of(fast_value(blob))
             except NeedsExactError:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from headwater_tier.kernels import KERNELS
 from headwater_tier.typed.decoding import Decoded
 from headwater_tier.typed.formats.column_types import conform
 from headwater_tier.typed.formats.misfit import NotFittingError
@@ -86,7 +87,7 @@ class RowsDecoder:
 
     def _block(self, block: pa.Array, first: int, misfits: list[Misfit]) -> pa.Table:
         schema = self.schema
-        if self._fast is None or not len(schema) or self._idle_blocks:
+        if self._fast is None or not len(schema) or self._idle_blocks or not KERNELS.are_ready:
             self._idle_blocks = max(0, self._idle_blocks - 1)
             return self._slow(block, np.arange(len(block)), first, misfits)
         blobs = blobs_of(block)

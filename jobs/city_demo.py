@@ -26,6 +26,7 @@ DEFAULT = WorldPlan()
 @click.option("--faces", default=DEFAULT.faces, show_default=True, help="Captures, about.")
 @click.option("--seed", default=DEFAULT.seed, show_default=True, help="Of the city and its day.")
 @click.option("--notifier", help="Tell alarms to this function too: MODULE:FUNCTION.")
+@click.option("--within", type=float, help="Fail when start, day and proof take more seconds.")
 @click.option("--keep", is_flag=True, help="Leave the city up at the end, until Ctrl-C.")
 def city(
     out: str,
@@ -36,11 +37,14 @@ def city(
     faces: int,
     seed: int,
     notifier: str | None,
+    within: float | None,
     keep: bool,
 ) -> int:
     """Run the city's day; exit code 1 for any figure that differs from the truth."""
     plan = WorldPlan(seed=seed, vehicles=vehicles, faces=faces)
-    options = CityOptions(Path(out).resolve(), seconds, port, pages_port, keep, notifier, plan)
+    options = CityOptions(
+        Path(out).resolve(), seconds, port, pages_port, keep, notifier, plan, within
+    )
     return run_city(options, SystemClock())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,14 +28,15 @@ from headwater_gateway.app.parts import Part, Services
 from headwater_gateway.app.sdk_clients import SdkConnector
 from headwater_gateway.app.sessions import LIFETIME_S, Sessions
 from headwater_gateway.app.settings import OWN_REGISTRY, GatewaySettings
+from headwater_gateway.app.user_logins import users_log_in
 from headwater_gateway.console.part import ConsolePart
 from headwater_gateway.registry.broker_rights import connector, without_identity
+from headwater_gateway.registry.clients import HttpRegistry, OwnRegistry, SchemaRegistry
 from headwater_gateway.registry.part import RegistryPart
 from headwater_gateway.registry.running import running_registry
 from headwater_gateway.registry.schemas_topic import TopicOptions
 from headwater_gateway.rest.part import RestPart
-from headwater_gateway.rest.registry_clients import HttpRegistry, OwnRegistry
-from headwater_gateway.rest.registry_port import NoRegistry, SchemaRegistry
+from headwater_gateway.rest.registry_port import NoRegistry
 from headwater_gateway.serving.server import ExposureOptions, Listener, check_exposure, serve
 
 
@@ -106,9 +107,8 @@ def gateway(
     """
     listener = _listener(listen, tls_certificate, tls_key)
     properties = client_properties()
-    protocol = properties.get("security.protocol", "").upper()
-    has_login = protocol.startswith("SASL") or user_bootstrap_server is not None
-    check_exposure(listener, _exposure(listen), has_login=has_login)
+    has_login = users_log_in(properties, user_bootstrap_server)
+    check_exposure(listener, _exposure(listen, trusted_proxies), has_login=has_login)
     servers = bootstrap_servers(bootstrap_server, directory)
     settings = GatewaySettings(
         user_bootstrap_server or servers,
@@ -147,12 +147,13 @@ class OwnAccess:
 def gateway_app(settings: GatewaySettings, own: OwnAccess, *, has_console: bool) -> GatewayApp:
     """The application with its parts."""
     clock, entropy = SystemClock(), SystemEntropy()
+    audit = Audit(clock)
     services = Services(
         settings,
-        ClientPools(SdkConnector(settings), clock, entropy),
+        ClientPools(SdkConnector(settings), clock, entropy, on_refused=audit.login_refused),
         clock,
         entropy,
-        Audit(clock),
+        audit,
         Sessions(
             clock, entropy, is_secure=settings.is_reached_by_tls, lifetime_s=settings.session_s
         ),
@@ -175,7 +176,7 @@ def parts_of(settings: GatewaySettings, own: OwnAccess, *, has_console: bool) ->
             settings.schema_registry, settings.properties, has_login=settings.has_login
         )
     if has_console:
-        parts.append(ConsolePart(settings))
+        parts.append(ConsolePart(settings, schemas))
     return [*parts, RestPart(settings, schemas)]
 
 
@@ -220,6 +221,8 @@ def _pem(option: str, path: str) -> str:
         raise UsageError(f"{option} {path}: give a file in PEM: {error}") from None
 
 
-def _exposure(listen: str) -> ExposureOptions:
+def _exposure(listen: str, proxies: Sequence[str]) -> ExposureOptions:
     tls = "--tls-certificate and --tls-key"
-    return ExposureOptions(f"--listen {listen}", tls, f"--listen 127.0.0.1:{GATEWAY_PORT}")
+    loopback = f"--listen 127.0.0.1:{GATEWAY_PORT}"
+    before = f"--trusted-proxy {proxies[0]}" if proxies else ""
+    return ExposureOptions(f"--listen {listen}", tls, loopback, proxies=before)

@@ -33,6 +33,7 @@ PAGES = (
     "/",
     "/topics",
     "/topics/orders",
+    "/topics/orders/producers",
     "/topics/orders/configs",
     "/groups",
     "/share-groups",

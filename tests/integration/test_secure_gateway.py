@@ -28,6 +28,7 @@ PASSWORD = "alice-has-this-password"
 ALICE = httpx.BasicAuth("alice", PASSWORD)
 GATEWAY_OFFSET, TLS_OFFSET = 5, 6
 IN_FORCE_S = 30
+AVRO_V2 = {"Content-Type": "application/vnd.kafka.avro.v2+json"}
 JSON_V2 = {"Content-Type": "application/vnd.kafka.json.v2+json"}
 V2 = {"Content-Type": "application/vnd.kafka.v2+json"}
 RECORDS = json.dumps({"records": [{"value": 1}]})
@@ -148,7 +149,7 @@ def test_off_loopback_with_tls(run: Run, folder: Path, free_base_port: int, tmp_
     assert plain.returncode == 2 and "in clear" in plain.stderr
     tls = ("--tls-certificate", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem"))
     trust = ssl.create_default_context(cadata=CERTIFICATE.decode())
-    with http_process((*listen, *tls), tmp_path / "log"):
+    with http_process((*listen, *tls, "--schema-registry"), tmp_path / "log"):
         url = f"https://localhost:{port}"
         with httpx.Client(base_url=url, verify=trust, auth=ALICE, timeout=60) as client:
             wait_for(lambda: client.get("/topics").status_code == 200)
@@ -158,3 +159,29 @@ def test_off_loopback_with_tls(run: Run, folder: Path, free_base_port: int, tmp_
             assert base == f"{url}/v3/clusters"
             strange = client.get("/topics", headers={"Host": "evil.example"})
             assert strange.status_code == 421
+        with httpx.Client(
+            base_url=url, verify=trust, auth=admin_login(folder), timeout=60
+        ) as admin:
+            records_by_schema_are_decoded(admin, admin_login(folder))
+
+
+def records_by_schema_are_decoded(client: httpx.Client, login: tuple[str, str]) -> None:
+    """The console asks the registry of its own process, whatever certificate it listens with."""
+    body = {"value_schema": '"string"', "records": [{"value": "delayed"}]}
+    made = client.post("/topics/flights", content=json.dumps(body), headers=AVRO_V2)
+    assert made.status_code == 200, made.text
+    offset = made.json()["offsets"][0]["offset"]
+    assert client.get("/subjects").json() == ["flights-value"]
+    user, password = login
+    entered = client.post(
+        "/console/login",
+        data={"user": user, "password": password},
+        headers={"Origin": str(client.base_url).rstrip("/")},
+    )
+    assert entered.status_code == 303
+    assert "flights-value" in client.get("/console/schemas").text
+    detail = client.get(f"/console/topics/flights/messages/0/{offset}/detail").json()
+    steps = [(step["name"], step["ok"]) for step in detail["value"]["trace"]]
+    assert steps == [("frame", True), ("registry", True), ("schema", True)], detail
+    told = client.get("/metrics").text
+    assert 'route="/topics/{topic}"' in told

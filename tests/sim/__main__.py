@@ -1,7 +1,7 @@
 """`python -m sim --seeds N [--from S]` runs many worlds; `--seed S` runs one and prints its log.
 
 `--only consumer`, `classic` or `share`: worlds with nothing but such a group; `--only groups`: with
-one of each in turn.
+one of each in turn; `--only lone`: with transactional clients whose logs have no followers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 
 import click
 
-from sim.plan import GROUP_KINDS, plan_of
+from sim.plan import GROUP_KINDS, LONE, plan_of
 from sim.world import Outcome, run
 
 STORY_LINES = 150
@@ -26,7 +26,7 @@ SEEDS_PER_PROCESS = 20
 @click.option("--seeds", default=100, show_default=True, help="The number of worlds.")
 @click.option("--from", "first", default=0, show_default=True, help="The first seed.")
 @click.option("--seed", "single", type=int, default=None, help="Only this one, with its log.")
-@click.option("--only", type=click.Choice([*GROUP_KINDS, "groups"]), help="Only such a group.")
+@click.option("--only", type=click.Choice([*GROUP_KINDS, "groups", LONE]), help="Only such worlds.")
 @click.option("--lines", default=STORY_LINES, show_default=True, help="The last lines of its log.")
 def main(seeds: int, first: int, single: int | None, only: str | None, lines: int) -> None:
     """Simulate whole clusters under faults, one seed each."""

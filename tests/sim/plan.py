@@ -40,6 +40,9 @@ TRANSACTIONS_CHANCE = 0.4
 """The share of seeds with transactional clients."""
 QUERIES_CHANCE = 0.3
 """The share of Spark queries in the others."""
+LONE_CHANCE = 0.25
+"""The share of worlds without followers (`leave_alone`), of those with transactional clients and
+without an admin."""
 GROUPS_CHANCE = 0.5
 """The share of seeds with a consumer group, of those without admin and transactions."""
 SHARES_CHANCE = 0.5
@@ -62,6 +65,16 @@ TRANSACTION_PROPERTIES = {
     "offsets.topic.replication.factor": "3",
     "min.insync.replicas": "2",
 }
+LONE = "lone"
+"""The kind of worlds whose coordinators have no followers, for `plan_of`."""
+LONE_PROPERTIES = {
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "offsets.topic.replication.factor": "1",
+    "min.insync.replicas": "1",
+}
+DESTRUCTIVE = frozenset({"power", "wipe", "lie"})
+"""Faults that destroy data: no other replica of a log without followers has it."""
 
 GROUPED = "grouped"
 """The topic of the consumer group."""
@@ -190,6 +203,10 @@ def make_plan(random: Random) -> Plan:
     apart = Random(f"spark queries {plan.chaos_s}")
     if not plan.transactional_producers and apart.random() < QUERIES_CHANCE:
         write_epochs(plan, apart.randint(1, 2))
+    apart = Random(f"lone logs {plan.chaos_s}")
+    is_lone = plan.transactional_producers and not plan.is_administered
+    if is_lone and apart.random() < LONE_CHANCE:
+        leave_alone(plan)
     apart = Random(f"members {plan.chaos_s}")
     is_free = not (plan.is_administered or plan.transactional_producers)
     if is_free and apart.random() < GROUPS_CHANCE:
@@ -202,7 +219,8 @@ def make_plan(random: Random) -> Plan:
 
 def plan_of(seed: int, kind: str) -> Plan:
     """The plan of a world with nothing but one group, of one of GROUP_KINDS: many of them are as
-    quick as one with everything. `groups`: of each kind in turn."""
+    quick as one with everything. `groups`: of each kind in turn. LONE: with nothing but
+    transactional clients, whose logs have no followers."""
     if kind == "groups":
         kind = GROUP_KINDS[seed % len(GROUP_KINDS)]
     random = Random(f"{kind} {seed}")
@@ -212,6 +230,10 @@ def plan_of(seed: int, kind: str) -> Plan:
     folders = drawn.properties.get("log.dirs")
     if folders is not None:
         plan.properties["log.dirs"] = folders
+    if kind == LONE:
+        transact(plan, random.randint(1, 3))
+        leave_alone(plan)
+        return plan
     (share if kind == "share" else group)(plan, random.randint(2, 5))
     if kind == "classic":
         plan.assignor = random.choice(sorted(ASSIGNORS))
@@ -244,6 +266,14 @@ def transact(plan: Plan, producers: int = 2) -> None:
     plan.transactional_producers = producers
     plan.topics = {**plan.topics, TRANSACTED: 2, COPIED: 1}
     plan.properties.update(TRANSACTION_PROPERTIES)
+
+
+def leave_alone(plan: Plan) -> None:
+    """Leave one replica of the internal topics and of the transactional clients' topics: what their
+    leaders append is committed at once, and must survive their crashes."""
+    plan.properties.update(LONE_PROPERTIES)
+    plan.replicas.update({TRANSACTED: 1, COPIED: 1})
+    plan.faults = {kind: w for kind, w in plan.faults.items() if kind not in DESTRUCTIVE}
 
 
 def write_epochs(plan: Plan, queries: int = 1) -> None:

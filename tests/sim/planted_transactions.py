@@ -10,7 +10,7 @@ import pytest
 
 from headwater.records import pairs
 from headwater.records.control import ControlType
-from headwater_broker.coordinator.common.shard import Decision
+from headwater_broker.coordinator.common.shard import Decision, Now
 from headwater_broker.coordinator.transaction.shard import TransactionShard
 from headwater_broker.coordinator.transaction.transaction import ProducerIdentity
 from headwater_broker.log.producer_state_manager import Producers
@@ -93,8 +93,27 @@ def prepare_in_memory(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TransactionShard, "end_transaction", without_a_record)
 
 
+def forget_outcomes_at_a_load(patch: pytest.MonkeyPatch) -> None:
+    """A coordinator that loads takes a transaction for complete whose outcome is the last record:
+    so it is where the completion is recorded late, but for the markers that a crash has prevented.
+    """
+    loaded = TransactionShard.loaded
+
+    def and_forget(self: TransactionShard, now: Now) -> None:
+        loaded(self, now)
+        self.take_markers_due(LOG_END)
+
+    patch.setattr(TransactionShard, "loaded", and_forget)
+
+
+LOG_END = 2**62
+"""An offset behind every record."""
 CALM = {"slow": 1.0}
 _TRANSACTED = Planted("", verify_nothing, TORN, {"kill": 1.0}, transactional_producers=3)
+_LONE = replace(
+    _TRANSACTED, supervised=1.0, down_s=(0.03, 0.5), fault_pause_s=0.3, is_lone=True,
+    faults={"kill": 1.0, "kill_at_event": 1.0, "kill_at_access": 1.0},
+)  # fmt: skip
 
 PLANTED_TRANSACTIONS = (
     Planted(
@@ -135,5 +154,20 @@ PLANTED_TRANSACTIONS = (
         supervised=1.0,
         down_s=(0.03, 0.5),
         fault_pause_s=0.3,
+    ),
+    replace(_LONE, name="prepare in memory, without followers", plant=prepare_in_memory),
+    replace(_LONE, name="take a late end, without followers", plant=take_a_late_end, is_long=True),
+    replace(
+        _LONE,
+        name="load aborted offsets, without followers",
+        plant=load_aborted_offsets,
+        seen_by=frozenset({"CopiesAgreeWithOffsets"}),
+        is_long=True,
+    ),
+    replace(
+        _LONE,
+        name="forget outcomes at a load",
+        plant=forget_outcomes_at_a_load,
+        seen_by=frozenset({"MetadataConverges", "NoTransactionStaysOpen"}),
     ),
 )

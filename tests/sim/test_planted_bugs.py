@@ -20,7 +20,11 @@ BUGS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "-"))
+@pytest.mark.parametrize(
+    "bug",
+    [pytest.param(bug, marks=pytest.mark.long) if bug.is_long else bug for bug in BUGS],
+    ids=lambda bug: bug.name.replace(" ", "-"),
+)
 def test_a_planted_bug_is_seen(bug: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     bug.plant(monkeypatch)
     for seed in range(bug.first_seed, bug.first_seed + SEEDS_MAX):

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from sim.plan import Plan, transact
+from sim.plan import LONE, Plan, plan_of, transact
 from sim.world import run
 
 FAULTS = {"kill": 1.0, "kill_at_event": 1.0, "isolate": 0.5, "stall": 0.5, "expire": 0.3}
@@ -45,6 +45,28 @@ def test_transactions_hold_in_worlds_of_every_kind_of_fault() -> None:
     assert counts["committed"] > 20 and counts["aborted"] > 5, counts
     assert counts["copied"] > 5, "the copier works"
     assert counts["fenced"] > 0, "second instances take over"
+
+
+def held_alone(seeds: Iterable[int]) -> Counter[str]:
+    """As `held`, in worlds whose logs of transactions have no followers."""
+    counts = Counter[str]()
+    for seed in seeds:
+        outcome = run(seed, plan=plan_of(seed, LONE))
+        assert outcome.violation is None, f"`make sim SEED={seed} ARGS='--only lone'` tells"
+        counts.update(outcome.transactions)
+    return counts
+
+
+def test_transactions_hold_where_coordinators_have_no_followers() -> None:
+    counts = held_alone(range(3))
+    assert counts["committed"] > 20 and counts["aborted"] > 5, counts
+    assert counts["copied"] > 5, "the copier works"
+
+
+@pytest.mark.long
+def test_transactions_hold_in_many_worlds_without_followers() -> None:
+    counts = held_alone(range(3, 20))
+    assert counts["committed"] > 200, counts
 
 
 FIRST, *OTHERS = FOUND

@@ -5,18 +5,14 @@ What is in the cache already is loaded in a moment, so this may run at each star
 
 from __future__ import annotations
 
+import os
 import struct
 
-import pyarrow as pa
-
 from headwater.columnar import decode
-from headwater_tier.typed.decoding import DeclaredFormat
-from headwater_tier.typed.formats.factory import decoder_for
-from headwater_tier.typed.formats.rows import FIRST_ROWS
-from headwater_tier.typed.without_registry import WithoutRegistry
 
-ROWS = 2 * FIRST_ROWS
-"""The first block is read one by one, the second one by the kernel."""
+ROWS = 64
+"""The first block, of 32 rows, is read one by one, the second one by the kernel."""
+NICE = 5
 AVRO_SCHEMA = (
     '{"type":"record","name":"Sample","fields":[{"name":"n","type":"long"},'
     '{"name":"s","type":["null","string"]},{"name":"d","type":"double"}]}'
@@ -24,16 +20,30 @@ AVRO_SCHEMA = (
 
 
 def main() -> None:
-    """The log's kernels first, as every topic needs them; then JSON's, then Avro's."""
+    """The log's kernels first, as every topic needs them, and a line on stdout when they are there;
+    then JSON's and Avro's, after whatever else there is to do."""
     decode.warm_up()
+    print("log", flush=True)
+    os.nice(NICE)
+    _compile_formats()
+
+
+def _compile_formats() -> None:
+    # Only now: the log's kernels are waited for.
+    import pyarrow as pa  # noqa: PLC0415
+
+    from headwater_tier.typed.decoding import DeclaredFormat  # noqa: PLC0415
+    from headwater_tier.typed.formats.factory import decoder_for  # noqa: PLC0415
+    from headwater_tier.typed.without_registry import WithoutRegistry  # noqa: PLC0415
+
     objects = [b'{"n": %d, "s": "text", "d": 0.25, "b": true}' % i for i in range(ROWS)]
-    _decode(DeclaredFormat("json"), objects)
-    _decode(DeclaredFormat("avro", AVRO_SCHEMA), [_datum(i) for i in range(ROWS)])
-
-
-def _decode(declared: DeclaredFormat, values: list[bytes]) -> None:
-    decoder = decoder_for(declared, pa.schema([]), WithoutRegistry())
-    decoder.decode(pa.chunked_array([pa.array(values, pa.binary())]))
+    samples = {
+        DeclaredFormat("json"): objects,
+        DeclaredFormat("avro", AVRO_SCHEMA): [_datum(i) for i in range(ROWS)],
+    }
+    for declared, values in samples.items():
+        decoder = decoder_for(declared, pa.schema([]), WithoutRegistry())
+        decoder.decode(pa.chunked_array([pa.array(values, pa.binary())]))
 
 
 def _datum(number: int) -> bytes:

@@ -28,6 +28,8 @@ class Kernels:
         self._module = module
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        self._has_first = threading.Event()
+        self._has_first.set()
         self._waiter: threading.Thread | None = None
 
     def compile_aside(self) -> None:
@@ -39,16 +41,22 @@ class Kernels:
             command = [sys.executable, "-P", "-m", self._module]
             try:
                 self._process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+                    command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
                 )
             except OSError as error:
                 logger.warning("the kernels are compiled in this process: %s", error)
                 return
             self.are_ready = False
+            self._has_first.clear()
             self._waiter = threading.Thread(
                 target=self._wait, args=(self._process,), name="kernel-compiler", daemon=True
             )
             self._waiter.start()
+
+    def wait_for_first(self) -> None:
+        """Wait, where the process runs, until it has compiled what every topic needs: to do so here
+        as well would only take the time from it."""
+        self._has_first.wait()
 
     def join(self) -> None:
         """Wait until the process has ended, if it was started."""
@@ -63,6 +71,11 @@ class Kernels:
                 self._process.wait()
 
     def _wait(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        with process.stdout as said:
+            said.readline()  # or its end
+            self._has_first.set()
+            said.read()
         code = process.wait()
         if code > 0:
             logger.warning("compiling the kernels ended with %d: this process compiles them", code)

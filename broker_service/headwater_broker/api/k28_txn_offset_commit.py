@@ -8,6 +8,10 @@ partitions; the other partitions commit.
 
 from __future__ import annotations
 
+import struct
+from functools import partial
+from typing import NamedTuple
+
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater.wire.apis.k28_txn_offset_commit import (
@@ -18,12 +22,14 @@ from headwater.wire.apis.k28_txn_offset_commit import (
 )
 from headwater_broker.api.committed_rows import check_topic, commits
 from headwater_broker.api.context import RequestContext
+from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import handles
 from headwater_broker.coordinator.common.shard import Producer
 from headwater_broker.coordinator.group.offset_commands import TransactionalCommit
 from headwater_broker.coordinator.group.offsets import Commit
 from headwater_broker.coordinator.group.service import Codes
 from headwater_broker.coordinator.transaction.service import check_transactional_id
+from headwater_broker.coordinator.transaction.transaction import ProducerIdentity
 
 NAMES_BY_ID_SINCE = 6
 UNKNOWN_GROUP_SINCE = 6
@@ -33,9 +39,115 @@ ENLISTS_SINCE = 5
 ABORTABLE_SINCE = 4
 LOADING_SINCE = 2
 """Producers before this version cannot handle COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
+SHORT_MAX = 0x7F
+"""A compact string or array whose size is below it has one byte of size."""
+NO_GENERATION = -1
+_PRODUCER = struct.Struct(">qhi")
+"""Producer id, epoch, generation."""
+_unpack_row = struct.Struct(">iqi").unpack_from
+"""Partition, offset, leader epoch."""
+_pack_code = struct.Struct(">ihB").pack
+_pack_head = struct.Struct(">iiBiB").pack
+"""Size, correlation id, tagged fields, throttle_time_ms, number of topics plus one."""
 
 
-@handles(TxnOffsetCommitRequest, TxnOffsetCommitResponse, begins_at_once=True)
+class _UsualCommit(NamedTuple):
+    """The fields of a request of version 5 for one topic, and without membership of a group."""
+
+    transactional_id: str
+    group_id: str
+    producer: ProducerIdentity
+    topic: bytes
+    """As it is encoded."""
+    rows: tuple[Commit, ...]
+
+
+def _usual_commit(view: memoryview, at: int) -> _UsualCommit | None:
+    """None for any other request. Raises as the codec does for one that ends too early."""
+    transactional_id, at = _short_text(view, at)
+    group_id, at = _short_text(view, at)
+    producer_id, epoch, generation = _PRODUCER.unpack_from(view, at)
+    at += _PRODUCER.size
+    # No member id, no instance id, one topic.
+    if not transactional_id or not group_id or generation != NO_GENERATION:
+        return None
+    if bytes(view[at : at + 3]) != b"\1\0\2":
+        return None
+    start = at + 3
+    name, at = _short_text(view, start)
+    topic, count = bytes(view[start:at]), view[at]
+    at += 1
+    if not name or not 1 < count < SHORT_MAX:
+        return None
+    rows: list[Commit] = []
+    for _ in range(count - 1):
+        index, offset, leader_epoch = _unpack_row(view, at)
+        metadata, at = _short_text(view, at + 16)
+        if metadata is None or view[at]:
+            return None
+        rows.append(Commit(name, index, offset, leader_epoch, metadata))
+        at += 1
+    if bytes(view[at:]) != b"\0\0":  # no tagged fields, and nothing behind
+        return None
+    producer = ProducerIdentity(producer_id, epoch)
+    return _UsualCommit(transactional_id, group_id, producer, topic, tuple(rows))
+
+
+def _short_text(view: memoryview, at: int) -> tuple[str | None, int]:
+    """A compact string of at most 125 bytes and the position behind it; None for any other."""
+    size = view[at]
+    if not 0 < size < SHORT_MAX:
+        return None, at + 1
+    return str(view[at + 1 : at + size], "utf-8"), at + size
+
+
+def commit_at_once(
+    peer: Peer, view: memoryview, at: int, _end: int, version: int, correlation_id: int
+) -> bytes | None:
+    """TxnOffsetCommit of transaction version 2 that need not wait: see `registry.AtOnce`. The
+    codec is the oracle of its test."""
+    usual = _usual_commit(view, at) if version == ENLISTS_SINCE else None
+    if usual is None or not _is_allowed(peer, usual):
+        return None
+    services = peer.services
+    commit = TransactionalCommit(
+        group_id=usual.group_id,
+        transactional_id=usual.transactional_id,
+        producer=Producer(*usual.producer),
+        is_enlisting=True,
+        rows=usual.rows,
+        connection=peer.session.number,
+    )
+    add = services.transactions.add_at_once
+    try:
+        check_transactional_id(usual.transactional_id)
+        codes = services.groups.commit_at_once(
+            commit, partial(add, usual.transactional_id, usual.producer)
+        )
+    except KafkaError:
+        return None
+    if codes is None:
+        return None
+    rows = [_pack_code(r.partition, codes[r.topic, r.partition], 0) for r in usual.rows]
+    body = b"".join((usual.topic, bytes((len(rows) + 1,)), *rows, b"\0\0"))
+    return _pack_head(len(body) + 10, correlation_id, 0, 0, 2) + body
+
+
+def _is_allowed(peer: Peer, usual: _UsualCommit) -> bool:
+    """True when the rights are remembered, and all partitions exist."""
+    has_allowed, partition = peer.session.has_allowed, peer.services.view.partition
+    write, read, name = Operation.WRITE, Operation.READ, usual.rows[0].topic
+    return (
+        has_allowed(write, ResourceType.TRANSACTIONAL_ID, usual.transactional_id)
+        and has_allowed(read, ResourceType.GROUP, usual.group_id)
+        and has_allowed(read, ResourceType.TOPIC, name)
+        and all(partition(name, row.partition) is not None for row in usual.rows)
+    )
+
+
+@handles(
+    TxnOffsetCommitRequest, TxnOffsetCommitResponse, begins_at_once=True, at_once=commit_at_once
+)
 async def txn_offset_commit(
     ctx: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:

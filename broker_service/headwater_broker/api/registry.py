@@ -28,6 +28,9 @@ from headwater_broker.quota.client_quotas import RequestQuota
 Req = TypeVar("Req", bound=Message)
 Res = TypeVar("Res", bound=Message)
 Handler = Callable[[RequestContext, Req], Res | Awaitable[Res]]
+AtOnce = Callable[[Peer, memoryview, int, int, int, int], bytes | None]
+"""(connection, view, start and end of the body, version, correlation id) -> the framed response of
+a usual request that is decided at once; None: nothing is done, and the handler is called."""
 AmendResponse = Callable[[Sequence[Part], int, int], list[Part]]
 """(a framed response, version, throttle_time_ms) -> the response with that time."""
 
@@ -82,6 +85,8 @@ class ApiRow:
     """Of a raw handler: sets throttle_time_ms in its responses."""
     begins_at_once: bool = False
     """The first step of an async handler runs without a task (`runtime.first_step`)."""
+    at_once: AtOnce | None = None
+    """Answers usual requests without a codec."""
 
     def response_header_flexible(self, version: int) -> bool:
         """True when the response header carries tagged fields: never for ApiVersions (KIP-511)."""
@@ -111,10 +116,12 @@ def handles(
     *,
     versions: tuple[int, int] | None = None,
     begins_at_once: bool = False,
+    at_once: AtOnce | None = None,
 ) -> Callable[[Handler[Req, Res]], Handler[Req, Res]]:
     """Register the handler of `request`'s API key; `versions` defaults to those of the schema.
 
     `begins_at_once`: an async handler that often need not wait runs without a task until it does.
+    `at_once`: answers what it can of the hottest requests before that, see `AtOnce`.
     """
     low, high = versions or request.versions
 
@@ -122,7 +129,7 @@ def handles(
         key = request.api_key
         row = ApiRow(
             key, low, high, request.flexible, low, request, response, handler, None,
-            begins_at_once=begins_at_once,
+            begins_at_once=begins_at_once, at_once=at_once,
         )  # fmt: skip
         _add(row)
         return handler

@@ -50,6 +50,10 @@ class TransactionEnlistment:
         partition has no leader, NETWORK_EXCEPTION when its broker does not answer, and its error.
         """
         identity = ProducerIdentity(producer.producer_id, producer.producer_epoch)
+        if not verify_only and self._transactions.add_at_once(
+            transactional_id, identity, partitions
+        ):
+            return dict.fromkeys(partitions, ErrorCode.NONE)
         broker_id = self._coordinator_of(transactional_id)
         if broker_id == self._broker_id:
             if verify_only:

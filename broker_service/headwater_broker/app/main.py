@@ -10,12 +10,14 @@ from typing import Any
 
 import click
 
+from headwater.config.log_files import log_files
 from headwater.errors import EXIT_FAILED, EXIT_USAGE, HeadwaterError, UsageError
 from headwater_broker.app.config import NodeConfig, load
 from headwater_broker.app.lifecycle import announce_on_stdout, build, live
 from headwater_broker.app.system_environment import system_environment
 from headwater_broker.runtime import process
 from headwater_broker.runtime.event_loop import MeasuredLoop
+from headwater_broker.runtime.module_logs import write_apart
 
 
 async def run(config: NodeConfig, announce: Callable[[dict[str, Any]], None]) -> None:
@@ -49,7 +51,9 @@ def main(path: str | None, overrides: tuple[str, ...], log_level: str) -> None:
     failure: HeadwaterError | None = None
     try:
         with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-            runner.run(run(load(path, overrides), announce_on_stdout))
+            config = load(path, overrides)
+            write_apart(lines, log_files(config.values.strings("headwater.log.files")))
+            runner.run(run(config, announce_on_stdout))
     except HeadwaterError as error:
         failure = error
     finally:

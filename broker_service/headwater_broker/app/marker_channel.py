@@ -43,9 +43,13 @@ class MarkerChannel:
 
     def leader(self, partition: Partition, topic_id: UUID) -> int | None:
         """See `MarkerTransport`."""
-        topic, index = partition
-        state = self._view.partition(topic, index)
-        if state is None or topic_id.int not in (0, self._view.topics[topic].topic_id.int):
+        known = self._view.topics.get(partition[0])
+        if known is None or (  # UUIDs compare slowly
+            topic_id is not known.topic_id and topic_id.int not in (0, known.topic_id.int)
+        ):
+            return None
+        state = known.partitions.get(partition[1])
+        if state is None:
             return None
         return state.leader_id if state.leader_id in self._view.brokers else None
 

@@ -254,23 +254,24 @@ class UnifiedLog(LocalLog):
                 self._append_markers(view[at : at + MARKER_BYTES], leader_epoch, now_ms)
             return AppendResult(base, self.log_end_offset - 1, -1, self.log_start_offset, False)
         end = base
+        built: list[tuple[int, int, int, bool, int]] = []
         for at in range(0, size, MARKER_BYTES):
             _place(view, at, end, MARKER_BYTES - LOG_OVERHEAD_BYTES, leader_epoch)
+            built.append(read_built_marker(view, at))
             end += 1
         if leader_epoch != self.epochs.latest:
             self.assign_epoch_start(leader_epoch, base)
-        built = [read_built_marker(view, at) for at in range(0, size, MARKER_BYTES)]
         self._append(view, size, end - 1, built[0][0], now_ms)
         producers = self.producers
         for offset, (timestamp, pid, epoch, is_commit, coordinator_epoch) in enumerate(built, base):
-            marker = Marker(is_commit, coordinator_epoch)
+            marker = _make(Marker, (is_commit, coordinator_epoch))
             ended = producers.apply_marker(pid, epoch, marker, offset, timestamp)
             if ended is not None and ended.is_aborted:
                 with self.touching_files():
                     self.active.txn_index.add(producers.aborted_entry(ended))
         if end - self.flusher.recovery_point >= self._flush_messages:
             self.fsync_now()
-        return AppendResult(base, end - 1, -1, self.log_start_offset, False)
+        return _make(AppendResult, (base, end - 1, -1, self.log_start_offset, False))
 
     def _rewrites(self, headers: list[BatchHeader]) -> bool:
         """True when the topic's config changes the bytes of some of these batches."""

@@ -338,15 +338,24 @@ class Connection(asyncio.BufferedProtocol):
             self._append_ready([request_dispatch.unsupported_api_versions(correlation_id)])
             return
         row = request_dispatch.check_version(row, key, version, self.session)
+        meter, timer = self.services.meters.api(key), self._timer
+        meter.requests += 1
+        timing = timer.begin(meter)
+        if row.at_once is not None and not self.services.quotas.is_active:
+            body = request_dispatch.skip_client_id(self._view, at + 12, version >= row.flexible)
+            data = row.at_once(self, self._view[:end], body, end, version, correlation_id)
+            if data is not None:
+                if timing is not None:
+                    timing.handled()
+                    timer.written.append(timing)
+                self._answer(data)
+                return
         frame = memoryview(bytes(self._view[at + 4 : end]))  # requests keep slices of it
         client_id = request_dispatch.client_id_of(frame, 8)
         body = request_dispatch.skip_client_id(frame, 8, version >= row.flexible)
         context = RequestContext(
             self.services, self.session, client_id, version, correlation_id, self._controls
         )
-        meter, timer = self.services.meters.api(key), self._timer
-        meter.requests += 1
-        timing = timer.begin(meter)
         began = self._now()
         response = request_dispatch.run_handler(row, context, frame, body)
         if self.services.quotas.is_active:
@@ -357,11 +366,7 @@ class Connection(asyncio.BufferedProtocol):
             if timing is not None:
                 timing.handled()
                 timer.written.append(timing)
-            data = self._framed(row, version, correlation_id, response, timing)
-            if self._order or self._hold:
-                self._append_ready([data])
-            else:
-                self._out.append(data)
+            self._answer(self._framed(row, version, correlation_id, response, timing))
             return
         timing = timer.awaited(meter, timing, began)
         timing.handled()
@@ -369,6 +374,12 @@ class Connection(asyncio.BufferedProtocol):
         reply = self.park()
         reply.timing = timing
         self.spawn(self._finish(row, response, version, correlation_id, reply, timing))
+
+    def _answer(self, data: bytes) -> None:
+        if self._order or self._hold:
+            self._append_ready([data])
+        else:
+            self._out.append(data)
 
     async def _finish(
         self, row: ApiRow, pending: Awaitable[Message], version: int, correlation_id: int,

@@ -120,14 +120,18 @@ class MarkerWriter:
         TRANSACTION_COORDINATOR_FENCED, and those of an append.
         """
         results: Results = [{} for _ in markers]
-        by_partition: dict[TopicPartition, _Rows] = {}
-        for place, marker in enumerate(markers):
-            for key in marker.partitions:
-                by_partition.setdefault(key, []).append((place, marker))
+        appends, now_ms = self._appends, self._clock.now_ms()
+        is_usual = (
+            not appends.lowest
+            and not appends.has_any_waiting
+            and len({marker.producer_id for marker in markers}) == len(markers)
+        )
         waits: list[Awaitable[None]] = []
-        for key, rows in by_partition.items():
+        for key, rows in _by_partition(markers).items():
             if key[0] in self._coordinators:
                 _begin(self._replay_all(key, rows, results), waits)
+            elif is_usual and self._append_alone(key, rows, results, now_ms):
+                continue
             elif (wait := self._append(key, rows, results)) is not None:
                 waits.append(wait)
         if len(waits) == 1:
@@ -137,6 +141,38 @@ class MarkerWriter:
         return results
 
     # -- partitions of topics
+
+    def _append_alone(
+        self, key: TopicPartition, rows: _Rows, results: Results, now_ms: int
+    ) -> bool:
+        """Append the markers of a partition without followers, each of another producer and of a
+        newer epoch than is known: they are new, and committed at once. False, and nothing is
+        appended: `_append` takes them, with all the rules."""
+        partition = self._replicas.partitions.get(key)
+        if partition is None or not partition.is_sole_replica or partition.cannot_commit:
+            return False
+        entries, topic_id = partition.log.producers.entries, partition.topic_id
+        data = bytearray()
+        for _, marker in rows:
+            known = entries.get(marker.producer_id)
+            if (
+                known is None
+                or marker.producer_epoch <= known.epoch
+                or marker.coordinator_epoch < known.coordinator_epoch
+                or marker.partitions[key] is not topic_id
+            ):
+                return False
+            data += _marker_batch(*marker[:4], now_ms)
+        try:
+            partition.append(memoryview(data), ACKS_ALL, now_ms, AppendOrigin.MARKERS)
+        except KafkaError as error:
+            for place, _ in rows:
+                results[place][key] = error.code
+            return True
+        partition.log.high_watermark_moved(partition.high_watermark)
+        for place, _ in rows:
+            results[place][key] = ErrorCode.NONE
+        return True
 
     def _append(self, key: TopicPartition, rows: _Rows, results: Results) -> Awaitable[None] | None:
         """Append the markers of a partition; the wait for their replication, None if it is over."""
@@ -221,7 +257,10 @@ class MarkerWriter:
     # -- partitions of coordinators
 
     async def _replay_all(self, key: TopicPartition, rows: _Rows, results: Results) -> None:
-        for group in [rows] if len(rows) == 1 else _by_producer(rows):
+        if len(rows) == 1:
+            await self._replay(key, rows[0], results)
+            return
+        for group in _by_producer(rows):
             waits: list[Awaitable[None]] = []
             for row in group:
                 _begin(self._replay(key, row, results), waits)
@@ -271,6 +310,18 @@ class MarkerWriter:
         )
 
 
+def _by_partition(markers: Sequence[TransactionMarker]) -> Mapping[TopicPartition, _Rows]:
+    """The markers of each partition."""
+    if len(markers) == 1:  # its partitions share their rows
+        rows = [(0, markers[0])]
+        return dict.fromkeys(markers[0].partitions, rows)
+    found: dict[TopicPartition, _Rows] = {}
+    for place, marker in enumerate(markers):
+        for key in marker.partitions:
+            found.setdefault(key, []).append((place, marker))
+    return found
+
+
 def _begin(work: Coroutine[Any, Any, None], waits: list[Awaitable[None]]) -> None:
     """Run `work` until it waits, and add the rest of it to `waits`."""
     begun = first_step(work)
@@ -294,19 +345,13 @@ def _by_producer(rows: _Rows) -> list[_Rows]:
 def _batches(markers: Sequence[TransactionMarker], now_ms: int) -> memoryview:
     data = bytearray()
     for marker in markers:
-        data += _marker_batch(
-            marker.commit,
-            marker.producer_id,
-            marker.producer_epoch,
-            marker.coordinator_epoch,
-            now_ms,
-        )
+        data += _marker_batch(*marker[:4], now_ms)
     return memoryview(data)
 
 
 @lru_cache(maxsize=64)
 def _marker_batch(
-    commit: bool, producer_id: int, producer_epoch: int, coordinator_epoch: int, now_ms: int
+    producer_id: int, producer_epoch: int, commit: bool, coordinator_epoch: int, now_ms: int
 ) -> bytes:
     """A marker goes to every partition of its transaction: it is built once."""
     return bytes(

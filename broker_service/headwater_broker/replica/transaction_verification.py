@@ -136,7 +136,7 @@ class _Answer:
 class _Question:
     """The partitions of one transaction that one turn of the loop asks for."""
 
-    __slots__ = ("answers", "coordinator_epoch", "failed", "handle", "partitions")
+    __slots__ = ("answers", "coordinator_epoch", "failed", "handle", "of_request", "partitions")
 
     def __init__(self, handle: asyncio.Handle | None) -> None:
         self.handle = handle
@@ -146,6 +146,8 @@ class _Question:
         self.partitions: dict[TopicPartition, UUID] = {}
         self.answers: dict[TopicPartition, tuple[Partition, _Answer | None]] = {}
         """None: nobody has asked for this partition by itself."""
+        self.of_request: Mapping[TopicPartition, Partition] = {}
+        """The partitions of `TransactionVerifier.allows_now`, while `answers` has none of them."""
         self.coordinator_epoch = NO_EPOCH
         """The latest one that a marker of the producer has shown."""
 
@@ -210,13 +212,12 @@ class TransactionVerifier:
             return False
         question = _Question(None)
         question.coordinator_epoch = coordinator_epoch
-        for key, partition in partitions.items():
-            question.partitions[key] = partition.topic_id
-            question.answers[key] = (partition, None)
+        question.partitions = {key: found.topic_id for key, found in partitions.items()}
+        question.of_request = partitions
         if self._begin(transaction, question):
             return not question.failed
-        for key, (partition, _) in question.answers.items():
-            question.answers[key] = (partition, _Answer())
+        question.of_request = {}
+        question.answers = {key: (found, _Answer()) for key, found in partitions.items()}
         self._questions[transaction] = question
         return False
 
@@ -245,8 +246,14 @@ class TransactionVerifier:
             missing = error.code
         except Exception:
             logger.exception("transaction %r could not be verified", transaction.transactional_id)
-        self.verifications_total += len(question.answers)
-        for key, (partition, answer) in question.answers.items():
+        self.verifications_total += len(question.partitions)
+        of_request = question.of_request
+        if of_request and len(codes) == len(of_request) and not any(codes.values()):
+            return  # as most often: all are allowed, and nobody waits for that
+        answers: dict[TopicPartition, tuple[Partition, _Answer | None]] = question.answers or {
+            key: (found, None) for key, found in of_request.items()
+        }
+        for key, (partition, answer) in answers.items():
             code = codes.get(key, missing)
             refusal = None
             if code is not ErrorCode.NONE:

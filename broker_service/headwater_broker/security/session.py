@@ -113,6 +113,13 @@ class Session:
                 by_name[name] = decision
         return decision
 
+    def has_allowed(self, operation: Operation, resource: ResourceType, name: str) -> bool:
+        """True when an approval is remembered. False says nothing: `allows` decides."""
+        if self._generation != self._authorizer.generation:
+            return False
+        by_name = self._decisions.get(operation << 8 | resource)
+        return by_name is not None and name in by_name
+
     @contextmanager
     def quietly(self) -> Iterator[None]:
         """Denials in this block are no refused attempts, and are not audited: lists that leave out

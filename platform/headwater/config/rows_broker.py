@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable
 
 from headwater.config.connection_overrides import connection_overrides
+from headwater.config.log_files import log_files
 from headwater.config.row import LONG_MAX, ConfigKey, Kind, Scope, Value
 
 HOUR_MS = 3600 * 1000
@@ -127,6 +128,9 @@ _LOGS = (
          dynamic=True),
     _row("producer.id.expiration.check.interval.ms", Kind.INT, 600_000, "ms",
          "Interval of the checks for expired producers.", minimum=1),
+    _row("headwater.log.files", Kind.LIST, (), "",
+         "Modules whose log lines go to a file of their own, module=file each, as "
+         "controller=/var/log/headwater/controller.log.", check_items=log_files),
     _row("headwater.tables.uri", Kind.STRING, None, "",
          "Folder or URI of the Delta tables, TOPIC-ID each; unset: tables in log.dir."),
     _row("headwater.catalog.key.file", Kind.STRING, None, "",

@@ -10,15 +10,16 @@ from urllib.parse import quote
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Mount, Router
+from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headwater_gateway.app.bodies import BodyBudget, BodyHold, declared_length, limited
 from headwater_gateway.app.errors import GatewayError, too_large, unauthorized
 from headwater_gateway.app.guard import SAFE_METHODS, Guard, check_forwarded
 from headwater_gateway.app.login import Login, login_of
+from headwater_gateway.app.metrics import CONTENT_TYPE, ROUTE, GatewayMetrics, ShellMetrics
 from headwater_gateway.app.parts import (
     CSRF_HEADER,
     LOGIN_PATH,
@@ -33,6 +34,7 @@ from headwater_gateway.app.sessions import Session, Sessions
 
 COOKIES_CHARS_MAX = 8_192
 HEALTH = "/health"
+METRICS = "/metrics"
 REALM = 'Basic realm="headwater", charset="UTF-8"'
 
 log = logging.getLogger(__name__)
@@ -47,10 +49,12 @@ class GatewayApp:
         self._services = services
         self._guard = guard
         self._bodies = BodyBudget()
-        api: list[BaseRoute] = []
+        api: list[BaseRoute] = [Route(METRICS, self._show_metrics, methods=["GET"])]
         pages: list[BaseRoute] = []
         for part in parts:
             (pages if part.face is Face.PAGES else api).extend(part.routes())
+        shell = ShellMetrics(services.clients, self._bodies)
+        self._metrics = GatewayMetrics(services.clock, api, pages, shell)
         self._api = Router(api, redirect_slashes=False)
         self._pages = Router([Mount(PAGES, routes=pages)])
         self._has_pages = bool(pages)
@@ -73,10 +77,13 @@ class GatewayApp:
         is_page = self._is_page(scope)
         is_tls = self._services.settings.is_reached_by_tls
         request = _Request(scope, BodyHold(self._bodies), is_page=is_page)
-        reply = Reply(
-            with_security_headers(send, is_page=is_page, is_tls=is_tls),
-            lambda status: self._audit(request, f"HTTP {status}"),
-        )
+        began_s = self._services.clock.monotonic()
+
+        def begun(status: int) -> None:
+            self._audit(request, f"HTTP {status}")
+            self._metrics.answered(scope, status, began_s)
+
+        reply = Reply(with_security_headers(send, is_page=is_page, is_tls=is_tls), begun)
         try:
             await self._answer(request, receive, reply)
         except GatewayError as error:
@@ -94,6 +101,10 @@ class GatewayApp:
             request.body.set(0)
             if not reply.status:
                 self._audit(request, "no reply")
+                self._metrics.answered(scope, 0, began_s)
+
+    async def _show_metrics(self, request: Request) -> Response:
+        return Response(self._metrics.text(), media_type=CONTENT_TYPE)
 
     def _is_page(self, scope: Scope) -> bool:
         path: str = scope["path"]
@@ -115,14 +126,14 @@ class GatewayApp:
         received = limited(scope, receive, limit, request.body)
         if not request.is_page:
             if request.path == HEALTH:
+                scope[ROUTE] = HEALTH
                 await JSONResponse({"status": "up"})(scope, received, reply)
                 return
             self._guard.check_program(method, headers, has_body=has_body)
             # Routes are matched by the path as it was sent, so that a name may hold a slash.
             raw: bytes = scope.get("raw_path") or request.path.encode()
             scope["path"] = raw.partition(b"?")[0].decode("latin-1").rstrip("/") or "/"
-            request.login = self._login(headers)
-            await self._served(self._api, request, received, reply)
+            await self._served(self._api, request, self._login(headers), received, reply)
             return
         if request.path == "/":
             await RedirectResponse(f"{PAGES}/", 303)(scope, received, reply)
@@ -143,19 +154,18 @@ class GatewayApp:
         request.scope["state"]["session"] = session
         if session is None and not is_open:
             raise unauthorized("log in")
-        request.login = Login.anonymous() if session is None else session.login
+        login = Login.anonymous() if session is None else session.login
         if is_open:
-            request.scope["state"]["login"] = request.login
+            request.scope["state"]["login"] = login
             await self._pages(request.scope, receive, reply)
             return
-        await self._served(self._pages, request, receive, reply)
+        await self._served(self._pages, request, login, receive, reply)
 
     async def _served(
-        self, router: ASGIApp, request: _Request, receive: Receive, reply: Reply
+        self, router: ASGIApp, request: _Request, login: Login, receive: Receive, reply: Reply
     ) -> None:
-        assert request.login is not None
-        request.scope["state"]["login"] = request.login
-        async with self._services.clients.lease(request.login):
+        async with self._services.clients.lease(login, request.host):
+            request.login = request.scope["state"]["login"] = login
             await router(request.scope, receive, reply)
 
     def _login(self, headers: Headers) -> Login:
@@ -212,6 +222,7 @@ class _Request:
         self.path: str = scope["path"]
         self.is_page = is_page
         self.login: Login | None = None
+        """Who asks, once the brokers have taken the login."""
         client = scope.get("client")
         self.host: str = client[0] if client else ""
 

@@ -20,6 +20,11 @@ class BodyBudget:
         self._bytes_max = bytes_max
         self._in_use = 0
 
+    @property
+    def in_use(self) -> int:
+        """Bytes that are held."""
+        return self._in_use
+
     def take(self, size: int) -> None:
         """Raises GatewayError (429) when there is not so much left; negative: give back."""
         if size > 0 and self._in_use + size > self._bytes_max:

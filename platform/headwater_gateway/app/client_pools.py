@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,20 +18,23 @@ from headwater.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
 from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError, UsageError
-from headwater_gateway.app.errors import overloaded, unauthorized, unavailable
+from headwater_gateway.app.errors import GatewayError, overloaded, unauthorized, unavailable
 from headwater_gateway.app.login import Login
+from headwater_gateway.app.login_gate import LoginGate
 
 PRINCIPALS_MAX = 200
 IDLE_S = 300.0
 CHECKED_S = 300.0
 """After this time the brokers check a login again."""
 SWEEP_S = 15.0
-LOGINS_AT_ONCE = 16
 REFUSALS = (
     ErrorCode.SASL_AUTHENTICATION_FAILED,
     ErrorCode.UNSUPPORTED_SASL_MECHANISM,
     ErrorCode.ILLEGAL_SASL_STATE,
 )
+
+OnRefused = Callable[[Login, str], None]
+"""Told of a login that the brokers refuse, and of the client's address."""
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +100,7 @@ class ClientPools:
         entropy: Entropy,
         *,
         principals_max: int = PRINCIPALS_MAX,
+        on_refused: OnRefused = lambda _login, _host: None,
     ) -> None:
         self._connector = connector
         self._clock = clock
@@ -104,7 +108,11 @@ class ClientPools:
         self._principals_max = principals_max
         self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
         self._locks: dict[bytes, tuple[asyncio.Lock, int]] = {}
-        self._logins = asyncio.Semaphore(LOGINS_AT_ONCE)
+        self._on_refused = on_refused
+        self.gate = LoginGate(clock)
+        """Which logins the brokers are asked about."""
+        self.refused = 0
+        """Logins that were refused, since the beginning."""
         self._sweeper: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -120,6 +128,11 @@ class ClientPools:
         for entry in entries:
             await _closed(entry.clients)
 
+    @property
+    def open(self) -> int:
+        """Users whose clients are open."""
+        return len(self._entries)
+
     def of(self, login: Login) -> Clients:
         """The clients of a principal that is logged in: within its request, or a `lease`.
 
@@ -132,10 +145,20 @@ class ClientPools:
         return entry.clients
 
     @asynccontextmanager
-    async def lease(self, login: Login) -> AsyncIterator[Clients]:
-        """Log in, and keep the clients open for the block. Raises GatewayError: 401 when the
-        brokers refuse the login, 503 when they do not answer, 429 with too many principals."""
-        entry = await self._entered(login)
+    async def lease(self, login: Login, host: str = "") -> AsyncIterator[Clients]:
+        """Log in, and keep the clients open for the block. `host`: the address of whose request it
+        is; empty: it is the gateway's own work for a user who has logged in.
+
+        Raises GatewayError: 401 when the brokers refuse the login, 503 when they do not answer,
+        429 with too many principals, or with too many logins of this address.
+        """
+        try:
+            entry = await self._entered(login, host)
+        except GatewayError as error:
+            if error.status == 401:
+                self.refused += 1
+                self._on_refused(login, host)
+            raise
         entry.users += 1
         try:
             yield entry.clients
@@ -143,7 +166,7 @@ class ClientPools:
             entry.users -= 1
             entry.used_s = self._clock.monotonic()
 
-    async def _entered(self, login: Login) -> _Entry:
+    async def _entered(self, login: Login, host: str) -> _Entry:
         digest = login.digest(self._salt)
         found = self._fresh(digest)
         if found is not None:
@@ -152,7 +175,7 @@ class ClientPools:
         self._locks[digest] = (lock, waiters + 1)
         try:
             async with lock:
-                return self._fresh(digest) or await self._logged_in(login, digest)
+                return self._fresh(digest) or await self._logged_in(login, digest, host)
         finally:
             lock, waiters = self._locks.pop(digest)
             if waiters > 1:
@@ -165,22 +188,25 @@ class ClientPools:
         self._entries.move_to_end(digest)
         return entry
 
-    async def _logged_in(self, login: Login, digest: bytes) -> _Entry:
-        old = self._entries.get(digest)
-        try:
-            async with self._logins:
-                if old is not None:
-                    await self._connector.check(login)
-                    old.checked_s = self._clock.monotonic()
-                    return old
-                await self._make_room()
-                clients = await self._connector.connect(login)
-        except HeadwaterError as error:
-            refused = refusal(error)
-            if refused.status == 401 and old is not None:
-                self._entries.pop(digest, None)
-                await _closed(old.clients)
-            raise refused from error
+    async def _logged_in(self, login: Login, digest: bytes, host: str) -> _Entry:
+        async with self.gate.turn(digest, host):
+            old = self._entries.get(digest)
+            try:
+                return await self._asked(login, digest, old)
+            except HeadwaterError as error:
+                refused = refusal(error)
+                if refused.status == 401 and old is not None:
+                    self._entries.pop(digest, None)
+                    await _closed(old.clients)
+                raise refused from error
+
+    async def _asked(self, login: Login, digest: bytes, old: _Entry | None) -> _Entry:
+        if old is not None:
+            await self._connector.check(login)
+            old.checked_s = self._clock.monotonic()
+            return old
+        await self._make_room()
+        clients = await self._connector.connect(login)
         now = self._clock.monotonic()
         entry = self._entries[digest] = _Entry(clients, now, now)
         return entry
@@ -206,9 +232,9 @@ class ClientPools:
             await _closed(self._entries.pop(digest).clients)
 
 
-def refusal(error: HeadwaterError) -> Any:
+def refusal(error: HeadwaterError) -> GatewayError:
     """The reply for a login that did not succeed."""
-    if hasattr(error, "status"):
+    if isinstance(error, GatewayError):
         return error
     if isinstance(error, UsageError):
         return unauthorized()

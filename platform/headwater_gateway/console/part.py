@@ -33,6 +33,7 @@ from headwater_gateway.console.views import (
     topics,
     transactions,
 )
+from headwater_gateway.registry.clients import SchemaRegistry
 
 STATIC = Path(__file__).parent / "static"
 MEDIA_TYPES = {
@@ -81,14 +82,16 @@ class ConsolePart:
     name = "console"
     face = Face.PAGES
 
-    def __init__(self, settings: GatewaySettings) -> None:
-        """With `is_read_only` no route that writes exists."""
+    def __init__(self, settings: GatewaySettings, registry: SchemaRegistry) -> None:
+        """With `is_read_only` no route that writes exists. `registry` is asked where the settings
+        name one."""
         self._assets = Assets()
         self.shell = Shell(
             Templates({"asset": self._assets.address}), read_only=settings.is_read_only
         )
         """What the views stand on."""
-        self._messages = Messages(self.shell)
+        self._messages = Messages(self.shell, registry)
+        self._registry = registry
 
     def routes(self) -> Sequence[BaseRoute]:
         """All routes of the console."""
@@ -103,7 +106,7 @@ class ConsolePart:
             *configs.routes(self.shell),
             *transactions.routes(self.shell),
             *brokers.routes(self.shell),
-            *schemas.routes(self.shell),
+            *schemas.routes(self.shell, self._registry),
             *access.routes(self.shell),
             *audit.routes(self.shell),
             *completeness.routes(self.shell, lambda: self._messages.browser),

@@ -185,9 +185,8 @@ class Shell:
         return redirected(request, f"{plan.back}{mark}{done_query}")
 
     def _audit(self, request: Request, plan: Plan, outcome: str) -> None:
-        host = request.client.host if request.client else ""
         what = "; ".join([plan.title, *(str(change) for change in plan.changes)])
-        self.services.audit.wrote(request.state.login, host, what, outcome)
+        self.services.audit.wrote(request.state.login, host_of(request), what, outcome)
 
     def _plan_page(
         self,
@@ -237,6 +236,11 @@ class _GetsOnly(Route):
 def is_part(request: Request) -> bool:
     """True when a page that is open asks for a part of itself anew."""
     return HTMX in request.headers
+
+
+def host_of(request: Request) -> str:
+    """The address of whose request it is."""
+    return request.client.host if request.client else ""
 
 
 def redirected(request: Request, target: str) -> Response:

@@ -127,20 +127,28 @@ class BrokerRights:
 
     def log_in(self, authorization: str) -> LoggedIn:
         """The user of a Basic or Bearer header. Raises RegistryError (401)."""
-        try:
-            given = login_of(authorization)
-        except GatewayError as error:
-            raise RegistryError(error.status, error.code, str(error)) from error
+        given = _given(authorization)
         digest = given.digest(self._salt)
+        found = self._fresh(digest)
+        if found is not None:
+            return found
+        login = LoggedIn(given.name, self._connected(given), self._clock.monotonic())
+        self._keep(digest, login)
+        return login
+
+    def to_ask(self, authorization: str) -> bytes | None:
+        """See the port."""
+        digest = _given(authorization).digest(self._salt)
+        return digest if self._fresh(digest) is None else None
+
+    def _fresh(self, digest: bytes) -> LoggedIn | None:
         now = self._clock.monotonic()
         with self._lock:
             found = self._logins.get(digest)
-            if found is not None and now - found.since_s < LOGIN_S:
-                self._logins.move_to_end(digest)
-                return found
-        login = LoggedIn(given.name, self._connected(given), now)
-        self._keep(digest, login)
-        return login
+            if found is None or now - found.since_s >= LOGIN_S:
+                return None
+            self._logins.move_to_end(digest)
+            return found
 
     def _connected(self, login: Login) -> BrokerConnection:
         try:
@@ -225,6 +233,13 @@ class BrokerRights:
 
 
 NOTHING = TopicRights(frozenset(), exists=None)
+
+
+def _given(authorization: str) -> Login:
+    try:
+        return login_of(authorization)
+    except GatewayError as error:
+        raise RegistryError(error.status, error.code, str(error)) from error
 
 
 def _failed(error: HeadwaterError) -> RegistryError:

@@ -15,6 +15,7 @@ from headwater.config.java_properties import read_java_properties
 from headwater.errors import UsageError
 from headwater.local.service_spec import REGISTRY_PORT
 from headwater.security.tls_context import ClientValues, server_context
+from headwater_gateway.app.user_logins import users_log_in
 from headwater_gateway.registry.broker_rights import connector
 from headwater_gateway.registry.questions_command import check, register, schema, subjects
 from headwater_gateway.registry.running import running_registry
@@ -76,8 +77,7 @@ def serve(
     """
     listener = _listener(host, port, listener_properties)
     properties = client_properties()
-    protocol = properties.get("security.protocol", "").upper()
-    has_login = protocol.startswith("SASL") or user_bootstrap_server is not None
+    has_login = users_log_in(properties, user_bootstrap_server)
     check_exposure(listener, exposure_options(host), has_login=has_login)
     servers = bootstrap_servers(bootstrap_server, directory)
     options = TopicOptions(

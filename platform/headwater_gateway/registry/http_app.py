@@ -14,6 +14,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from headwater_gateway.app.errors import GatewayError
+from headwater_gateway.app.login_gate import LoginGate
 from headwater_gateway.registry.apicurio_api import ApicurioResources
 from headwater_gateway.registry.contexts_path import without_contexts
 from headwater_gateway.registry.errors import RegistryError
@@ -30,11 +32,11 @@ WRITE_THREADS = 16
 log = logging.getLogger(__name__)
 
 
-def registry_app(parts: RegistryParts, guard: HttpGuard) -> ASGIApp:
-    """The application."""
+def registry_app(parts: RegistryParts, guard: HttpGuard, gate: LoginGate) -> ASGIApp:
+    """The application. `gate`: which logins the brokers are asked about."""
     paths = {**Resources(parts).routes(), **ApicurioResources(parts).routes()}
     routes = [
-        Route(path, Endpoint(by_method, parts.rights, guard), methods=list(by_method))
+        Route(path, Endpoint(by_method, parts.rights, guard, gate), methods=list(by_method))
         for path, by_method in paths.items()
     ]
     handlers: Any = {HTTPException: _http_error, Exception: _unexpected}
@@ -44,10 +46,13 @@ def registry_app(parts: RegistryParts, guard: HttpGuard) -> ASGIApp:
 class Endpoint:
     """A path: reads the body, checks the request, calls the function of the method in a thread."""
 
-    def __init__(self, by_method: dict[str, Resource], rights: Rights, guard: HttpGuard) -> None:
+    def __init__(
+        self, by_method: dict[str, Resource], rights: Rights, guard: HttpGuard, gate: LoginGate
+    ) -> None:
         self._by_method = by_method
         self._rights = rights
         self._guard = guard
+        self._gate = gate
         self._limiters: tuple[CapacityLimiter, CapacityLimiter] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,14 +71,33 @@ class Endpoint:
         try:
             has_body = request.method in ("POST", "PUT")
             self._guard.check(request.headers, has_body=has_body)
+            await self._log_in(request)
             body = await _body(request) if has_body else b""
             work = partial(self._call, request, body)
             document = await to_thread.run_sync(work, limiter=self._threads(request.method))
         except RegistryError as error:
             return error_reply(request, error)
+        except GatewayError as error:  # of the gate
+            refused = RegistryError(error.status, error.code, str(error))
+            return error_reply(request, refused)
         if isinstance(document, PlainText):
             return PlainTextResponse(document, headers={"X-Content-Type-Options": "nosniff"})
         return reply(request, document, 204 if document is None else 200)
+
+    async def _log_in(self, request: Request) -> None:
+        """Have the brokers asked about a login that they do not know, before the body is read."""
+        authorization = request.headers.get("authorization", "")
+        digest = self._rights.to_ask(authorization)
+        if digest is None:
+            return
+        host = request.client.host if request.client else ""
+        async with self._gate.turn(digest, host):
+            try:
+                # In a thread beside those of readers and writers; the gate bounds how many.
+                beside = CapacityLimiter(1)
+                await to_thread.run_sync(self._rights.log_in, authorization, limiter=beside)
+            except RegistryError as error:
+                raise GatewayError(error.status, error.code, str(error)) from error
 
     def _call(self, request: Request, body: bytes) -> Any:
         user = self._rights.log_in(request.headers.get("authorization", ""))

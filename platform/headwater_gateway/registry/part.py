@@ -54,8 +54,10 @@ class RegistryPart:
 class _FirstParts(BaseRoute):
     """Matches the registry's paths."""
 
+    path = "/{registry}"
+
     def __init__(self, app: ASGIApp, *, is_read_only: bool) -> None:
-        self._app = app
+        self.endpoint = app
         self._is_read_only = is_read_only
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
@@ -65,11 +67,11 @@ class _FirstParts(BaseRoute):
         first = scope["path"].lstrip("/").partition("/")[0]
         if first not in FIRST_PARTS or (self._is_read_only and not _reads(scope)):
             return Match.NONE, {}
-        return Match.FULL, {}
+        return Match.FULL, {"endpoint": self.endpoint}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
-        await self._app(scope, receive, send)
+        await self.endpoint(scope, receive, send)
 
 
 def _reads(scope: Scope) -> bool:

@@ -26,6 +26,11 @@ class Rights(Protocol):
         """The user of an Authorization header. Raises RegistryError (401)."""
         ...
 
+    def to_ask(self, authorization: str) -> bytes | None:
+        """What names a login that the brokers have to be asked about; None: `log_in` answers
+        without them. Raises RegistryError (401)."""
+        ...
+
     def check(self, user: Any, right: Right, subject: str) -> None:
         """Raises RegistryError (403) if the user lacks the right. GLOBAL: on the cluster."""
         ...
@@ -40,6 +45,10 @@ class OpenRights:
 
     def log_in(self, authorization: str) -> Any:
         """Nobody in particular."""
+        return None
+
+    def to_ask(self, authorization: str) -> bytes | None:
+        """Nobody is asked."""
         return None
 
     def check(self, user: Any, right: Right, subject: str) -> None:

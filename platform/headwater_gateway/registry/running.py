@@ -9,6 +9,7 @@ from importlib.metadata import version
 from starlette.types import ASGIApp
 
 from headwater.system import SystemClock, SystemEntropy
+from headwater_gateway.app.login_gate import LoginGate
 from headwater_gateway.registry.broker_rights import BrokerRights, Connect
 from headwater_gateway.registry.formats.catalog import FormatCatalog
 from headwater_gateway.registry.http_app import registry_app
@@ -35,4 +36,4 @@ def running_registry(
         rights = BrokerRights(connect, clock, entropy)
         stack.callback(rights.close)
     parts = RegistryParts(store, FormatCatalog(), rights, store.cluster_id, version("headwater"))
-    return registry_app(parts, HttpGuard(hosts))
+    return registry_app(parts, HttpGuard(hosts), LoginGate(clock))

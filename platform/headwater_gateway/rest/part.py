@@ -8,9 +8,9 @@ from typing import Any
 from starlette.routing import BaseRoute
 
 from headwater_gateway.app.parts import Face, GatewaySettings, Services
+from headwater_gateway.registry.clients import SchemaRegistry
 from headwater_gateway.rest.consumers import Consumers
 from headwater_gateway.rest.endpoints import JSON, V2, RestRequest, Routes
-from headwater_gateway.rest.registry_port import SchemaRegistry
 from headwater_gateway.rest.schemas import Codecs
 from headwater_gateway.rest.sending import Sender
 from headwater_gateway.rest.v2_consumers import Consuming

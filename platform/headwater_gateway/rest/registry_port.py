@@ -1,13 +1,14 @@
-"""The schema registry as the REST routes ask it: by its own HTTP interface, as the user's login."""
+"""What the REST routes ask a schema registry: schemas by id or subject, with their references."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 from headwater_gateway.app.errors import GatewayError
 from headwater_gateway.app.login import Login
+from headwater_gateway.registry.clients import SchemaRegistry
 from headwater_gateway.rest.documents import shown, unprocessable
 from headwater_gateway.rest.kafka_errors import INVALID_SCHEMA, SERIALIZATION
 from headwater_tier.typed.decoding import RegisteredSchema
@@ -16,14 +17,6 @@ REFERENCES_MAX = 1_000
 DEPTH_MAX = 50
 DEFAULT_TYPE = "AVRO"
 NO_REGISTRY = "this gateway has no schema registry: start it with --schema-registry"
-
-
-class SchemaRegistry(Protocol):
-    """A registry."""
-
-    async def ask(self, login: Login, method: str, path: str, body: Any = None) -> Any:
-        """The document of the reply. Raises GatewayError with the registry's status and code."""
-        ...
 
 
 class NoRegistry:

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 from headwater.clock import Clock
 from headwater_gateway.app.login import Login
+from headwater_gateway.registry.clients import SchemaRegistry
 from headwater_gateway.rest.documents import unprocessable
 from headwater_gateway.rest.formats import Format, decode_plain, encode_plain
 from headwater_gateway.rest.kafka_errors import INVALID_SCHEMA, JSON_CONVERSION, SERIALIZATION
 from headwater_gateway.rest.registry_port import (
-    SchemaRegistry,
     registered,
     schema_by_id,
     schema_of_version,

@@ -57,10 +57,18 @@ class ExposureOptions:
     loopback: str
     """What makes it listen at loopback."""
     login: str = "--command-config with security.protocol=SASL_SSL or SASL_PLAINTEXT"
+    proxies: str = ""
+    """What names proxies before the server; empty without."""
 
 
 def check_exposure(listener: Listener, options: ExposureOptions, *, has_login: bool) -> None:
-    """Off loopback a server needs TLS and a login. Raises UsageError."""
+    """Off loopback a server needs TLS and a login, and behind a proxy a login. Raises
+    UsageError."""
+    if options.proxies and not has_login:
+        raise UsageError(
+            f"{options.proxies} lets in whoever reaches the proxy, and the brokers' listener has no"
+            f" login: give {options.login}"
+        )
     if is_loopback(listener.host):
         return
     if listener.tls is None:

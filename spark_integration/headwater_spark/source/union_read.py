@@ -11,8 +11,7 @@ import json
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
+from pyspark.sql import DataFrame, SparkSession
 
 from headwater_spark.options import servers_of
 from headwater_spark.source.cold_files import ColdFiles
@@ -57,23 +56,16 @@ def table(
     with OPEN_TOPICS.use(place) as open_topic:
         history = open_topic.history(open_topic.find())
         if history is not None:
-            loading = _BESIDE.submit(_loaded, spark, history)
+            loading = _BESIDE.submit(_history, spark, topic, include_headers, history)
         earliest, latest = open_topic.offsets()
         topic_id = open_topic.topic_id
     tail_of = {**connection, "headwater.topic.id": topic_id}
     tail = _tail(spark, topic, tail_of, include_headers, history, earliest, latest)
     if history is None or loading is None:
         return tail
-    return _history(loading.result(), topic, include_headers, history, earliest).unionAll(tail)
-
-
-def _loaded(spark: SparkSession, history: ColdFiles) -> DataFrame:
-    return (
-        spark.read.format("delta")
-        .options(**dict(history.location.storage_options))
-        .option("versionAsOf", history.version)
-        .load(history.location.uri)
-    )
+    kept = _above_start(history, earliest)
+    rows = loading.result()
+    return (rows.where(kept) if kept else rows).unionAll(tail)
 
 
 def _tail(
@@ -103,33 +95,35 @@ def _tail(
 
 
 def _history(
-    rows: DataFrame,
-    topic: str,
-    include_headers: bool,
-    history: ColdFiles,
-    earliest: Mapping[PartitionId, int],
+    spark: SparkSession, topic: str, include_headers: bool, history: ColdFiles
 ) -> DataFrame:
+    """The table's rows in the source's columns. By SQL's text: each call on a column object is some
+    round trips to the JVM, and they were half of a read's time."""
     columns = [c.split()[0] for c in KAFKA_DDL.split(",")]
     if include_headers:
         columns.append(HEADERS_DDL.split()[0])
     special = {
-        "topic": F.lit(topic),
-        "timestampType": F.col("timestamp_type").cast("int"),
+        "topic": f"'{topic}' AS topic",
+        "timestampType": "CAST(timestamp_type AS INT) AS timestampType",
     }
-    chosen = rows.select(*(special.get(name, F.col(name)).alias(name) for name in columns))
-    kept = _above_start(history, earliest)
-    return chosen if kept is None else chosen.where(kept)
+    rows = (
+        spark.read.format("delta")
+        .options(**dict(history.location.storage_options))
+        .option("versionAsOf", history.version)
+        .load(history.location.uri)
+    )
+    return rows.selectExpr(*(special.get(name, f"`{name}`") for name in columns))
 
 
-def _above_start(history: ColdFiles, earliest: Mapping[PartitionId, int]) -> Column | None:
-    """A condition that drops rows below the log start: retention removes whole files only."""
-    condition: Column | None = None
+def _above_start(history: ColdFiles, earliest: Mapping[PartitionId, int]) -> str:
+    """A condition that drops rows below the log start, as retention removes whole files only;
+    empty where nothing is below."""
+    kept = []
     for (_, partition), start in sorted(earliest.items()):
         first = max(start, history.range_of(partition)[0])
         if first > 0:
-            keep = (F.col("partition") != partition) | (F.col("offset") >= first)
-            condition = keep if condition is None else condition & keep
-    return condition
+            kept.append(f"(partition <> {partition} OR offset >= {first})")
+    return " AND ".join(kept)
 
 
 def _json(offsets: dict[PartitionId, int]) -> str:

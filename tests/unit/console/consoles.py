@@ -26,8 +26,11 @@ from headwater_gateway.app.audit import Audit
 from headwater_gateway.app.login import Login
 from headwater_gateway.app.parts import GatewaySettings, Services
 from headwater_gateway.app.sessions import Sessions
+from headwater_gateway.app.settings import OWN_REGISTRY
 from headwater_gateway.console.part import ConsolePart
 from headwater_gateway.console.shell import Shell
+from headwater_gateway.registry.clients import SchemaRegistry
+from headwater_gateway.rest.registry_port import NoRegistry
 
 ORIGIN = "http://testserver"
 SETTINGS = GatewaySettings("127.0.0.1:9092")
@@ -94,7 +97,7 @@ class FakePools:
         return self.clients
 
     @asynccontextmanager
-    async def lease(self, login: Any) -> AsyncIterator[FakeClients]:
+    async def lease(self, login: Any, host: str = "") -> AsyncIterator[FakeClients]:
         yield self.clients
 
 
@@ -132,12 +135,14 @@ class Console:
         *,
         read_only: bool = False,
         more: Callable[[Shell], list[Route]] = lambda _shell: [],
+        registry: SchemaRegistry | None = None,
     ) -> None:
         """`more`: routes of the test's own."""
         self.admin = admin or FakeAdmin()
-        told = replace(SETTINGS, is_read_only=read_only)
+        schemas = "" if registry is None else OWN_REGISTRY
+        told = replace(SETTINGS, is_read_only=read_only, schema_registry=schemas)
         self.services = services_over(FakeClients(self.admin), told)
-        self.part = ConsolePart(told)
+        self.part = ConsolePart(told, registry or NoRegistry())
         routes = [*more(self.part.shell), *self.part.routes()]
         self.shell = FakeShell(Starlette(routes=[Mount("/console", routes=routes)]))
         asyncio.run(self.part.start(self.services))

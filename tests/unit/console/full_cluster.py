@@ -27,6 +27,7 @@ from headwater.client.values import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
     PartitionReassignment,
+    ProducerDescription,
     ReplicaInfo,
     TopicPartition,
 )
@@ -46,6 +47,11 @@ ACL = AclBinding(
     Operation.READ,
     PermissionType.ALLOW,
 )
+PRODUCERS = [
+    ProducerDescription(7, 0, 41, 1_700_000_000_000, -1, 900),
+    ProducerDescription(8, 2, -1, -1, 3, None),
+]
+"""Of partition 1: one with an open transaction, and one whose last batch was a marker."""
 FAILURE = MarkerFailure(TP, "NOT_LEADER_OR_FOLLOWER", HOSTILE, 1_700_000_000_000, 3)
 
 
@@ -130,6 +136,7 @@ def full_admin(**answers: Any) -> FakeAdmin:
         "describe_log_dirs": {0: [LogDirDescription(HOSTILE, None, 10**9, 10**8, replica)], 1: []},
         "list_partition_reassignments": {TP: PartitionReassignment((0, 1), (1,), (0,))},
         "transaction_blockers": [blocker],
+        "describe_producers": lambda rows: {tp: PRODUCERS if tp == TP else [] for tp in rows},
         "list_transactions": [TransactionListing(HOSTILE, 7, "Ongoing", 0)],
         "describe_transactions": lambda names: only(
             {HOSTILE: transaction}, names, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND

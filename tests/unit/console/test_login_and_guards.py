@@ -12,6 +12,7 @@ import pytest
 
 from headwater_gateway.app.settings import GatewaySettings
 from headwater_gateway.console.part import ConsolePart
+from headwater_gateway.rest.registry_port import NoRegistry
 from unit.console.full_cluster import full_admin
 from unit.gateway.gateways import PASSWORD, FakeConnector, running
 
@@ -25,7 +26,7 @@ def with_browser(act: Act, *, has_login: bool, admin: Any = None) -> None:
     """Run `act` with a client that keeps cookies and names its origin, as browsers do."""
 
     async def run() -> None:
-        part = ConsolePart(GatewaySettings("127.0.0.1:9092", has_login=has_login))
+        part = ConsolePart(GatewaySettings("127.0.0.1:9092", has_login=has_login), NoRegistry())
         connector = FakeConnector(admin or full_admin(alter_configs=None))
         async with (
             running([part], connector, has_login=has_login) as gateway,

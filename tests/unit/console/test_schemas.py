@@ -3,49 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from headwater_gateway.console.addresses import ROOT, address
-from headwater_gateway.console.views import registry as console_registry
 from headwater_gateway.console.views.registry import SchemaRow, difference
-from headwater_gateway.registry.remote import RemoteError
+from headwater_gateway.registry.clients import OwnRegistry
 from unit.console.consoles import Console
 from unit.console.full_cluster import HOSTILE
 from unit.registry.registries import Registry, record
 
-URL = "http://127.0.0.1:8081"
 NUMBER, WIDER = record(("id", "long")), record(("id", "long"), ("delay", ["null", "int"], None))
 TEXT = record(("id", "string"))
 
 
 @pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
-    found = Registry()
-
-    class Remote:
-        def __init__(self, url: str, properties: Mapping[str, str]) -> None:
-            assert url == URL
-
-        def ask(self, method: str, path: str, body: Any = None) -> Any:
-            document = found.ask(method, path, body)
-            is_error = isinstance(document, list) and len(document) == 3
-            if is_error and isinstance(document[2], str):  # status, code, message
-                raise RemoteError(document[2], document[1])
-            return document
-
-    monkeypatch.setattr(console_registry, "RemoteRegistry", Remote)
-    return found
+def registry() -> Registry:
+    return Registry()
 
 
-def console(**options: Any) -> Console:
-    page = Console(**options)
-    settings = replace(page.services.settings, schema_registry=URL)
-    page.part.shell.start(replace(page.services, settings=settings))
-    return page
+def console(registry: Registry) -> Console:
+    """A console that asks the registry in its own process."""
+    return Console(registry=OwnRegistry(registry.client.app))
 
 
 def post(page: Console, parts: tuple[str, ...], fields: Mapping[str, str], **query: str) -> Any:
@@ -63,7 +44,7 @@ def test_without_a_registry_the_page_says_how_to_name_one() -> None:
 def test_subjects_are_listed_and_hostile_ones_stay_text(registry: Registry) -> None:
     registry.register("flights-value", NUMBER)
     registry.ask("POST", f"/subjects/{'%3Cb%3E%2F%22'}/versions", {"schema": '"string"'})
-    text = console().get("/schemas")
+    text = console(registry).get("/schemas")
     assert "flights-value" in text and "AVRO" in text
     assert "&lt;b&gt;/&#34;" in text and "<b>/" not in text
     assert "compatibility: BACKWARD" in text
@@ -72,10 +53,10 @@ def test_subjects_are_listed_and_hostile_ones_stay_text(registry: Registry) -> N
 def test_a_subject_shows_its_versions_and_their_difference(registry: Registry) -> None:
     registry.register("flights-value", NUMBER)
     registry.register("flights-value", WIDER)
-    text = console().get("/schema", subject="flights-value")
+    text = console(registry).get("/schema", subject="flights-value")
     assert "Version 2" in text and "Against version 1" in text
     assert '<span class="add">+' in text and "delay" in text
-    text = console().get("/schema", subject="flights-value", version=1)
+    text = console(registry).get("/schema", subject="flights-value", version=1)
     assert "Against" not in text and "delay" not in text
 
 
@@ -86,11 +67,11 @@ def test_a_subject_shows_its_versions_and_their_difference(registry: Registry) -
 )  # fmt: skip
 def test_what_is_not_there_is_told(registry: Registry, query: dict[str, Any], status: int) -> None:
     registry.register("f", NUMBER)
-    assert console().browser.get(address("schema", **query)).status_code == status
+    assert console(registry).browser.get(address("schema", **query)).status_code == status
 
 
 def test_a_version_is_registered_by_plan(registry: Registry) -> None:
-    page = console()
+    page = console(registry)
     fields = {"subject": "flights-value", "kind": "AVRO", "schema": json.dumps(NUMBER)}
     assert post(page, ("schema", "register"), fields).status_code == 303
     assert registry.ask("GET", "/subjects/flights-value/versions") == [1]
@@ -99,7 +80,7 @@ def test_a_version_is_registered_by_plan(registry: Registry) -> None:
 
 def test_a_plan_says_why_a_schema_does_not_fit(registry: Registry) -> None:
     registry.register("flights-value", NUMBER)
-    page = console()
+    page = console(registry)
     fields = {"subject": "flights-value", "kind": "AVRO", "schema": json.dumps(TEXT)}
     text = page.browser.post("/console/schema/register", data=fields).text
     assert "Not compatible" in text and "TYPE_MISMATCH" in text and "oldSchema" not in text
@@ -109,7 +90,7 @@ def test_a_plan_says_why_a_schema_does_not_fit(registry: Registry) -> None:
 
 def test_a_version_that_came_between_is_409(registry: Registry) -> None:
     registry.register("flights-value", NUMBER)
-    page = console()
+    page = console(registry)
     fields = {"subject": "flights-value", "kind": "AVRO", "schema": json.dumps(WIDER)}
     plan = page.plan("/schema/register", fields)
     registry.register("flights-value", WIDER)
@@ -118,7 +99,7 @@ def test_a_version_that_came_between_is_409(registry: Registry) -> None:
 
 def test_levels_and_deletion_by_plan(registry: Registry) -> None:
     registry.register("flights-value", NUMBER)
-    page = console()
+    page = console(registry)
     assert post(page, ("schema", "level"), {"level": "NONE"}).status_code == 303
     assert registry.ask("GET", "/config") == {"compatibilityLevel": "NONE"}
     reply = post(page, ("schema", "level"), {"level": "FULL"}, subject="flights-value")

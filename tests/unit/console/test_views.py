@@ -20,6 +20,8 @@ PAGES = [
     address("topic-new"),
     address("topics", "flights"),
     address("topics", "flights", "readers"),
+    address("topics", "flights", "producers"),
+    address("topics", "flights", "producers", q=HOSTILE, sort="-open"),
     address("topics", "flights", "configs"),
     address("topics", "flights", "configs", edit="cleanup.policy", set=True),
     address("groups"),

@@ -132,6 +132,63 @@ def test_a_replay_that_fails_loads_the_shard_again() -> None:
     play(story)
 
 
+def test_a_command_at_once_returns_what_it_confirms() -> None:
+    async def story(runtime: Runtime, log: MemoryLog) -> None:
+        assert runtime.at_once(0, add(b"1")) is None, "the log may have followers"
+        log.is_lone = True
+        assert runtime.at_once(0, add(b"1", b"2")) == 0
+        assert runtime.at_once(0, add(b"4")) == 3
+        assert (log.appends, log.end, runtime.shards[0].offsets) == (2, 3, [0, 1, 2])
+        assert runtime.at_once(0, total) is None, "it has no record"
+        assert runtime.at_once(1, add(b"8")) is None, "another broker has this shard"
+        assert await runtime.run(0, total) == 7
+
+    play(story)
+
+
+def test_a_command_at_once_waits_for_nobody() -> None:
+    async def story(runtime: Runtime, log: MemoryLog) -> None:
+        log.is_held = True
+        first = runtime.start(0, add(b"1"))
+        log.is_held, log.is_lone = False, True  # as when the last follower is removed
+        assert runtime.at_once(0, add(b"2")) is None
+        log.release()
+        assert await first == 0
+        await asyncio.sleep(0)
+        assert runtime.at_once(0, add(b"2")) == 1
+
+    play(story)
+
+
+def test_a_command_at_once_that_the_log_rejects_changes_nothing() -> None:
+    async def story(runtime: Runtime, log: MemoryLog) -> None:
+        log.is_lone, log.batch_max_bytes = True, 100
+        shard = runtime.shards[0]
+        assert runtime.at_once(0, add(b"1" + b" " * 100)) is None
+        log.rejection = KafkaError(E.NOT_ENOUGH_REPLICAS, "the ISR is too small")
+        assert runtime.at_once(0, add(b"1")) is None
+        log.rejection = None
+        assert runtime.at_once(0, add(b"2")) == 0
+        assert runtime.shards == [shard] and shard.total == 2
+
+    play(story)
+
+
+def test_a_command_at_once_of_unknown_outcome_loads_the_shard_again() -> None:
+    async def story(runtime: Runtime, log: MemoryLog) -> None:
+        log.is_lone = log.is_written_though_failed = True
+        shard = runtime.shards[0]
+        log.failure = KafkaError(E.KAFKA_STORAGE_ERROR, "the disk")
+        assert runtime.at_once(0, add(b"1")) is None
+        await loaded(runtime)
+        assert runtime.shards != [shard]
+        assert await runtime.run(0, total) == 1
+        assert runtime.at_once(0, add(b"poison")) is None
+        assert not runtime.is_ready(0)
+
+    play(story)
+
+
 def test_a_reply_that_is_awaited_wakes_and_one_given_up_is_left_alone() -> None:
     async def story() -> None:
         reply, given_up = Reply(), Reply()

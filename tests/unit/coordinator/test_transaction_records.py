@@ -73,6 +73,16 @@ def test_a_stored_transaction_reads_as_it_was(made: Transaction) -> None:
     assert read == made
 
 
+def test_partitions_of_the_same_names_and_another_topic_are_others() -> None:
+    known = Transaction("t", 1, 0, TransactionState.ONGOING, 60_000, 1)
+    for number in (1, 2, 1):
+        topics = {("flights", index): UUID(int=number) for index in range(3)}
+        made = known._replace(partitions=topics)
+        value = transaction_record(made).value
+        assert value is not None and read_transaction("t", value) == made
+        assert transaction_record(made._replace(partitions=dict(topics))).value == value
+
+
 @given(transactions)
 def test_the_bytes_are_those_of_the_schema(made: Transaction) -> None:
     record = transaction_record(made)

@@ -136,10 +136,13 @@ async def running(
     told = replace(SETTINGS, **settings)
     manual, entropy = ManualClock(), SeededEntropy()
     clock = clock or manual
-    pools = ClientPools(connector or FakeConnector(), clock, entropy)
+    audit = Audit(clock)
+    pools = ClientPools(
+        connector or FakeConnector(), clock, entropy, on_refused=audit.login_refused
+    )
     is_tls = told.is_reached_by_tls
     sessions = Sessions(clock, entropy, is_secure=is_tls, lifetime_s=told.session_s)
-    services = Services(told, pools, clock, entropy, Audit(clock), sessions)
+    services = Services(told, pools, clock, entropy, audit, sessions)
     app = GatewayApp(parts, services, Guard((told.host, *told.allowed_hosts), is_tls=is_tls))
     async with app.lifespan():
         yield Gateway(app, services, manual, parts)

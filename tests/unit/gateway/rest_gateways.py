@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 
 from headwater_gateway.app.login import Login
+from headwater_gateway.registry.clients import OwnRegistry, SchemaRegistry
 from headwater_gateway.rest.part import RestPart
-from headwater_gateway.rest.registry_clients import OwnRegistry
-from headwater_gateway.rest.registry_port import NoRegistry, SchemaRegistry
+from headwater_gateway.rest.registry_port import NoRegistry
 from unit.gateway.gateways import SETTINGS, Gateway, running
 from unit.gateway.memory_cluster import MemoryCluster
 from unit.registry.registries import Registry

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from headwater.testing.clocks import ManualClock
+from headwater_gateway.app.audit import Audit
 from headwater_gateway.app.bodies import BodyBudget, BodyHold
 from headwater_gateway.app.parts import Face, GatewayError, Login
 from unit.gateway.gateways import ALICE, FakeConnector, Gateway, TestPart, running
@@ -317,6 +320,38 @@ def test_every_write_leaves_an_audit_line() -> None:
         f"{begin} /nothing\\u000aPrincipal {end} 404",
         f"{begin} /echo {end} 200",
     ]
+
+
+def test_who_has_not_logged_in_leaves_no_line_of_a_change(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "headwater.audit")
+
+    async def work(gateway: Gateway) -> list[str]:
+        async with gateway.client() as client:
+            for n in range(50):
+                stranger = httpx.BasicAuth(f"{'x' * 9_000}{n}", "guess")
+                reply = await client.post("/echo", auth=stranger)
+                assert reply.status_code == 401
+            assert (await client.post("/echo")).status_code == 401
+            await client.post("/echo", auth=ALICE)
+            gateway.clock.advance(1_000)
+            await client.get("/echo", auth=("mallory", "guess"))
+        return [str(line) for line in gateway.services.audit.recent()]
+
+    [line] = tried(work, has_login=True)
+    assert line.startswith("Principal = User:alice asked")
+    first, own, last = (record.getMessage() for record in caplog.records)
+    assert first.startswith("Principal = User:xxx") and len(first) < 500
+    assert "refused a login at the gateway from host = 127.0.0.1" in first
+    assert own == line
+    assert "User:mallory" in last and last.endswith("(49 more logins were refused before)")
+
+
+def test_long_names_are_cut_and_stay_apart() -> None:
+    audit = Audit(ManualClock())
+    for end in "ab":
+        audit.wrote(Login("x" * 16_000 + end), "h" * 16_000, "something")
+    second, first = audit.recent()
+    assert first.principal != second.principal and len(str(first)) < 700
 
 
 def test_parts_begin_and_end_with_the_gateway() -> None:

@@ -13,9 +13,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from headwater.errors import UsageError
-from headwater_gateway.app.parts import Face
+from headwater_gateway.app.parts import Face, Login
 from headwater_gateway.command import addresses
-from unit.gateway.gateways import TestPart, running
+from unit.gateway.gateways import ALICE, TestPart, running
 
 PROXY = "127.0.0.1"
 NAME = "gateway.example"
@@ -36,8 +36,10 @@ def asked(
     async def run() -> tuple[httpx.Response, list[str]]:
         routes = [Route("/told", told, methods=["GET", "POST"])]
         parts = [TestPart(routes), TestPart(routes, Face.PAGES)]
-        settings: dict[str, Any] = {"trusted_proxies": proxies, "allowed_hosts": (NAME,)}
-        async with running(parts, **settings) as gateway, gateway.client() as client:
+        settings: dict[str, Any] = {
+            "trusted_proxies": proxies, "allowed_hosts": (NAME,), "has_login": True
+        }  # fmt: skip
+        async with running(parts, **settings) as gateway, gateway.client(auth=ALICE) as client:
             reply = await client.request(method, path, headers=headers)
             return reply, [line.host for line in gateway.services.audit.recent()]
 
@@ -74,8 +76,13 @@ def test_a_host_that_only_a_header_names_is_strange() -> None:
 
 
 def test_the_cookie_is_for_tls_alone() -> None:
-    reply, _ = asked("GET", "/console/told", FORWARDED)
-    cookie = reply.headers["set-cookie"]
+    async def run() -> str:
+        async with running([], has_login=True, trusted_proxies=(PROXY,)) as gateway:
+            sessions, reply = gateway.services.sessions, Response()
+            sessions.set_cookie(reply, sessions.begin(Login("alice")))
+            return reply.headers["set-cookie"]
+
+    cookie = asyncio.run(run())
     assert cookie.startswith("__Host-headwater-session=") and "Secure" in cookie
 
 

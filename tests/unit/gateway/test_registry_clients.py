@@ -13,7 +13,7 @@ import pytest
 from headwater.errors import UsageError
 from headwater_gateway.app.errors import GatewayError
 from headwater_gateway.app.login import Login, LoginKind, password_login
-from headwater_gateway.rest.registry_clients import HttpRegistry, OwnRegistry
+from headwater_gateway.registry.clients import HttpRegistry, OwnRegistry
 from unit.registry.registries import Registry, record
 
 ANYONE = Login.anonymous()

@@ -6,9 +6,9 @@ import asyncio
 import json
 from typing import Any
 
+from headwater_gateway.registry.clients import OwnRegistry
 from headwater_gateway.registry.part import RegistryPart
 from headwater_gateway.rest.part import RestPart
-from headwater_gateway.rest.registry_clients import OwnRegistry
 from unit.gateway.gateways import SETTINGS, running
 from unit.gateway.memory_cluster import MemoryCluster
 from unit.registry.registries import Registry

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.records.batch import read_header
-from headwater.records.builder import BatchBuilder, build_batch, stamp_producer
+from headwater.records.builder import BatchBuilder, build_batch, build_single, stamp_producer
 from headwater.records.compression import Compression, compress, decompress
 from headwater.records.control import ControlType, build_marker, parse_marker, read_end_marker
 from headwater.records.record import read_records
@@ -69,6 +69,24 @@ def test_we_read_aiokafkas_batches(codec: Compression) -> None:
         builder.append(n, timestamp=n, key=None, value=b"v" * n, headers=[("h", b"x")])
     found = list(read_records(bytes(builder.build())))
     assert [(r.timestamp, r.value) for r in found] == [(n, b"v" * n) for n in range(50)]
+
+
+@given(
+    st.integers(-1, 2**45),
+    BLOBS | st.binary(min_size=8_100, max_size=8_200),
+    BLOBS | st.binary(min_size=8_100, max_size=8_200),
+    st.none() | st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 32767)),
+)
+def test_a_batch_of_one_record_is_the_builders(
+    timestamp: int, key: bytes | None, value: bytes | None, producer: tuple[int, int] | None
+) -> None:
+    builder = BatchBuilder()
+    builder.append(timestamp, key, value)
+    if producer is None:
+        assert build_single(timestamp, key, value) == builder.build()
+        return
+    wanted = builder.build(producer_id=producer[0], producer_epoch=producer[1], transactional=True)
+    assert build_single(timestamp, key, value, *producer, transactional=True) == wanted
 
 
 def test_long_records_and_many_of_them() -> None:

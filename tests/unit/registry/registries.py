@@ -7,6 +7,8 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
+from headwater.testing.clocks import ManualClock
+from headwater_gateway.app.login_gate import LoginGate
 from headwater_gateway.registry.formats.catalog import FormatCatalog
 from headwater_gateway.registry.http_app import registry_app
 from headwater_gateway.registry.http_guard import HttpGuard
@@ -24,7 +26,7 @@ class Registry:
     def __init__(self, store: MemoryStore | None = None, rights: Rights | None = None) -> None:
         self.store = store or MemoryStore()
         parts = RegistryParts(self.store, FORMATS, rights or OpenRights(), lambda: "c1", "0.1.0")
-        app = registry_app(parts, HttpGuard())
+        app = registry_app(parts, HttpGuard(), LoginGate(ManualClock()))
         self.client = TestClient(app, base_url="http://localhost")
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Any:

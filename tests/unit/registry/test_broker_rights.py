@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import threading
 from collections.abc import Iterable
 from typing import Any
 
+import httpx
 import pytest
 
 from headwater.client.admin.acls import TopicRights
@@ -208,3 +211,43 @@ def test_a_token_logs_in_whom_the_brokers_take_it_for() -> None:
     assert ask("GET", "/subjects", authorization=f"Bearer {token_of('eve')}")[:2] == [401, 40101]
     brokers.expired = True
     assert ask("PUT", "/config", level, authorization=bearer)[:2] == [401, 40101]
+
+
+class SlowBrokers(Brokers):
+    """They answer a wrong password only when the test says so."""
+
+    def __init__(self, **rights: dict[str, set[str]]) -> None:
+        super().__init__(**rights)
+        self.answer = threading.Event()
+
+    def connect(self, login: Login) -> Connection:
+        if login.secret != login.name:
+            self.answer.wait()
+        return super().connect(login)
+
+
+def test_who_tries_passwords_leaves_threads_to_others() -> None:
+    brokers = SlowBrokers(ann={"t": READER})
+    app: Any = Guarded(brokers).registry.client.app
+
+    def client(host: str) -> httpx.AsyncClient:
+        transport = httpx.ASGITransport(app, client=(host, 1))
+        return httpx.AsyncClient(transport=transport, base_url="http://localhost")
+
+    async def run() -> set[int]:
+        async with client("203.0.113.7") as stranger, client("198.51.100.1") as friend:
+            tries = [
+                asyncio.create_task(
+                    stranger.get("/subjects", headers={"Authorization": basic("ann", f"guess {n}")})
+                )
+                for n in range(60)
+            ]
+            try:
+                async with asyncio.timeout(30):
+                    own = {"Authorization": basic("ann", "ann")}
+                    assert (await friend.get("/subjects", headers=own)).json() == []
+            finally:
+                brokers.answer.set()
+            return {reply.status_code for reply in await asyncio.gather(*tries)}
+
+    assert asyncio.run(run()) == {401, 429}

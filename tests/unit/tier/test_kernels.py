@@ -37,6 +37,7 @@ def test_kernels_are_ready_when_the_process_has_ended(
     kernels.compile_aside()  # once
     assert not kernels.are_ready
     gate.write_text("")
+    kernels.wait_for_first()
     kernels.join()
     assert kernels.are_ready
 
@@ -56,6 +57,14 @@ def test_a_process_that_fails_or_is_ended_leaves_the_kernels_to_their_first_use(
     waiting.close()
     waiting.join()
     assert waiting.are_ready
+
+
+def test_the_process_compiles_every_format(caplog: pytest.LogCaptureFixture) -> None:
+    kernels = Kernels()
+    kernels.compile_aside()
+    kernels.wait_for_first()
+    kernels.join()
+    assert kernels.are_ready and "ended with" not in caplog.text
 
 
 def test_rows_are_the_same_without_kernels() -> None:

@@ -17,6 +17,7 @@ from headwater.columnar.decode import warm_up
 from headwater.entropy import Entropy
 from headwater_tier.catalog.keeper import CatalogKeeper
 from headwater_tier.catalog.open import CatalogOptions
+from headwater_tier.kernels import KERNELS
 from headwater_tier.service.derived_tables import DerivedTables
 from headwater_tier.service.file_writers import FileWriters
 from headwater_tier.service.maintenance import Maintenance
@@ -124,6 +125,7 @@ class Engine:
 def build(options: ServiceOptions, clock: Clock, entropy: Entropy) -> Engine:
     """The parts, connected; nothing runs yet but the table thread."""
     limit_arenas()
+    KERNELS.wait_for_first()
     warm_up()
     member = TierMember(options.bootstrap_servers, clock, options.credentials, options.instance_id)
     maintenance = Maintenance(lambda: service.tables, options.brokers(), clock, entropy)

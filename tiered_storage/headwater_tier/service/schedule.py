@@ -78,11 +78,14 @@ class TopicSchedule:
         return is_draining or self.has_more or is_full or self.deadline <= now
 
     def saw(self, behind: int, now: float) -> None:
-        """The brokers answered: so many committed offsets are not in the table."""
+        """The brokers answered: so many committed offsets are not in the table. At the first answer
+        they may have waited for as long as any: they are due."""
         if behind > 0:
             self.active_at = now
             if self.pending_since is None:
-                self.pending_since = max(self.looked_at, now - self.look_s)
+                is_first = self.looked_at == float("-inf")
+                pause = max(self.look_s, self.interval_s) if is_first else self.look_s
+                self.pending_since = max(self.looked_at, now - pause)
         else:
             self.pending_since, self.has_more = None, False
         self.behind = behind

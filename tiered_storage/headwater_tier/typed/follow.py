@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 
 FILES_CHECK_S = 60.0
 """Between two looks at whether the typed table's files exist."""
-UNCOMPILED_ROWS_MAX = 50_000
+UNCOMPILED_ROWS_MAX = 20_000
 """Of a turn while the kernels are being compiled: rows are read one at a time, some 30 us each."""
 FOLLOWERS_MAX = 64
 """Topics whose tables and decoders stay open between turns."""

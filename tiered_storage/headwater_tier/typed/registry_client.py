@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import http.client
 from collections import OrderedDict
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, Protocol
 from urllib.parse import quote
 
 from headwater.clock import Clock
@@ -35,23 +35,25 @@ DEFAULT_TYPE = "AVRO"
 _NOT_FOUND_CODES = (40401, 40402, 40403)
 
 
-class RegistryClient:
-    """Schemas by id over HTTP or HTTPS (`headwater_tier.typed.decoding.SchemaSource`)."""
+class RegistryEndpoint(Protocol):
+    """A server of the registry."""
 
-    def __init__(
-        self, url: str, security: Mapping[str, str] | None = None, clock: Clock | None = None
-    ) -> None:
-        """`url`: one, or several of one registry with commas. `security`: Confluent's keys
-        (`basic.auth.*`, `bearer.auth.*`, `ssl.*`), with or without `schema.registry.` before.
+    @property
+    def shown(self) -> str:
+        """Its name in errors."""
+        ...
 
-        Raises UsageError that names the key and a remedy.
-        """
-        given = registry_properties(security or {})
-        self._servers = [
-            RegistryServer(one, given) for one in filter(None, url.replace(" ", "").split(","))
-        ]
-        if not self._servers:
-            raise UsageError(f"{URL_KEY} is empty: set it to http://host:8081")
+    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Status and document of the answer. Raises SchemaUnavailableError without one."""
+        ...
+
+
+class RegistryReader:
+    """Schemas by id (`headwater_tier.typed.decoding.SchemaSource`) of servers of one registry."""
+
+    def __init__(self, servers: Sequence[RegistryEndpoint], clock: Clock | None = None) -> None:
+        """The first server that answers is believed."""
+        self._servers = servers
         self._by_id: dict[int, RegisteredSchema] = {}
         self._unknown = UnknownIds(clock or SystemClock())
 
@@ -125,6 +127,24 @@ class RegistryClient:
         raise SchemaUnavailableError(f"the schema registry {named} {what}")
 
 
+class RegistryClient(RegistryReader):
+    """Schemas by id over HTTP or HTTPS."""
+
+    def __init__(
+        self, url: str, security: Mapping[str, str] | None = None, clock: Clock | None = None
+    ) -> None:
+        """`url`: one, or several of one registry with commas. `security`: Confluent's keys
+        (`basic.auth.*`, `bearer.auth.*`, `ssl.*`), with or without `schema.registry.` before.
+
+        Raises UsageError that names the key and a remedy.
+        """
+        given = registry_properties(security or {})
+        urls = list(filter(None, url.replace(" ", "").split(",")))
+        if not urls:
+            raise UsageError(f"{URL_KEY} is empty: set it to http://host:8081")
+        super().__init__([RegistryServer(one, given) for one in urls], clock)
+
+
 class UnknownIds:
     """Ids that the registry did not have a moment ago: a bounded number of them."""
 
@@ -150,7 +170,7 @@ def registry_url(properties: Mapping[str, str]) -> str:
     return properties.get(URL_KEY, "")
 
 
-def _answered(server: RegistryServer, path: str) -> dict[str, Any] | None:
+def _answered(server: RegistryEndpoint, path: str) -> dict[str, Any] | None:
     """The JSON object of status 200; None for a 404 with the registry's error code."""
     status, answer = server.ask("GET", path)
     if status == http.client.OK and isinstance(answer, dict):

@@ -35,6 +35,8 @@ last byte is the first one of a topic id."""
 _flexible_head = _FLEXIBLE_HEAD.unpack_from
 _one_flexible_entry = struct.Struct(">Bi").unpack_from
 """Number of partitions plus one, partition index."""
+_flexible_entry = struct.Struct(">iBB").unpack_from
+"""Partition index, the first two bytes of the size of its records; tagged fields follow."""
 _three_bytes = struct.Struct("BBB").unpack_from
 _NO_TAGS = b"\0\0\0"
 """Empty tagged fields of the partition, the topic and the request."""
@@ -155,8 +157,14 @@ def parse_flexible(view: memoryview, at: int, end: int, version: int) -> Produce
         partitions, at = read_uvarint(view, at)
         entries: list[Entry] = []
         for _ in range(partitions - 1):
-            index = _INT32.unpack_from(view, at)[0]
-            size, at = read_uvarint(view, at + 4)
+            index, size, more = _flexible_entry(view, at)
+            at += 5
+            if size > 0x7F:  # 127 bytes to 16 KB, as most often, without a call
+                if more > 0x7F:
+                    size, at = read_uvarint(view, at - 1)
+                else:
+                    size = size - 0x80 | more << 7
+                    at += 1
             if size:
                 entries.append((index, at, at + size - 1))
                 at += size - 1

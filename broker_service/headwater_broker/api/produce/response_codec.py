@@ -6,6 +6,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
+from operator import itemgetter
 from uuid import UUID
 
 from headwater.errors import ErrorCode
@@ -37,10 +38,15 @@ _PLAIN_V5 = struct.Struct(">iihqqqi")
 _PLAIN_V8 = struct.Struct(">iihqqqihi")
 """Partitions, one of them, throttle_time_ms."""
 _FLEXIBLE_V9 = struct.Struct(">BihqqqBBB")
-_FLEXIBLE_ROW = struct.Struct(">ihqqqBBB")
+_pack_flexible_row = struct.Struct(">ihqqqBBB").pack
 _NONE = ErrorCode.NONE
 _FLEXIBLE_END = b"\0\0\0\0\0\0"
 """Tagged fields of the topic, throttle_time_ms, tagged fields of the reply."""
+
+Appended = tuple[bytes, int, int, int, int]
+"""A partition whose batch is appended: its encoded topic and its index; base offset, append time,
+log start."""
+_topic_of = itemgetter(0)
 
 
 class Row:
@@ -138,7 +144,13 @@ def encode_rows(
     """The framed response of any request. Errors carry a message, and the current leader where it
     helps."""
     if version >= FLEXIBLE and not any(row.code is not _NONE for row in rows):
-        return _encode_plain(correlation_id, rows)
+        return encode_appended(
+            correlation_id,
+            [
+                (row.field, row.index, row.base_offset, row.append_time_ms, row.log_start_offset)
+                for row in rows
+            ],
+        )
     topics = []
     leaders: set[int] = set()
     for key, group in groupby(rows, key=lambda row: row.key):
@@ -164,17 +176,17 @@ def encode_rows(
     return _FRAME.pack(len(body) + 5, correlation_id) + b"\0" + body
 
 
-def _encode_plain(correlation_id: int, rows: Sequence[Row]) -> bytes:
+def encode_appended(correlation_id: int, appended: Sequence[Appended]) -> bytes:
     """The framed response of a flexible version without any error."""
     body, topics = bytearray(), 0
-    for _, group in groupby(rows, key=lambda row: row.key):
+    for field, group in groupby(appended, key=_topic_of):
         topics += 1
         of_topic = list(group)
-        body += of_topic[0].field
+        body += field
         write_uvarint(body, len(of_topic) + 1)
-        for row in of_topic:
-            body += _FLEXIBLE_ROW.pack(
-                row.index, 0, row.base_offset, row.append_time_ms, row.log_start_offset, 1, 0, 0
+        for _, index, base_offset, append_time_ms, log_start_offset in of_topic:
+            body += _pack_flexible_row(
+                index, 0, base_offset, append_time_ms, log_start_offset, 1, 0, 0
             )
         body.append(0)
     body += _FLEXIBLE_END[1:]

@@ -8,6 +8,7 @@ with it. As in Kafka a batch of such a request may also be an ordinary one.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
@@ -20,7 +21,7 @@ from headwater.records.batch import (
 )
 from headwater.topic_names import INTERNAL_TOPICS
 from headwater.wire.sink_names import coordinator_key
-from headwater_broker.api.produce.answer import ACKS_NONE, answer, failure
+from headwater_broker.api.produce.answer import ACKS_ALL, ACKS_NONE, answer, failure
 from headwater_broker.api.produce.batch_checks import (
     ZSTD_SINCE,
     check_predecessor,
@@ -29,7 +30,7 @@ from headwater_broker.api.produce.batch_checks import (
     remember_rejected,
 )
 from headwater_broker.api.produce.request_codec import ProduceFrame
-from headwater_broker.api.produce.response_codec import Row
+from headwater_broker.api.produce.response_codec import FLEXIBLE, Appended, Row, encode_appended
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.replies import Answer, ParkedReply
 from headwater_broker.log.producer_state_manager import NO_EPOCH, ProducerEntry
@@ -73,6 +74,10 @@ def producer_ids(view: memoryview, frame: ProduceFrame) -> set[int]:
     }
 
 
+_UsualBatch = tuple[bytes, str | bytes, str, int, Partition, memoryview]
+"""The encoded topic and its key, its name, the partition's index, the partition, the batch."""
+
+
 class _UsualBatches:
     """The batches of a request, and what its coordinator is to be asked."""
 
@@ -81,15 +86,17 @@ class _UsualBatches:
     def __init__(self, producer: tuple[int, int]) -> None:
         self.producer = producer
         """Producer id and epoch of all batches."""
-        self.batches: list[tuple[Row, Partition, memoryview]] = []
+        self.batches: list[_UsualBatch] = []
         self.asked: dict[tuple[str, int], Partition] = {}
         """Partitions on which the transaction is not open yet."""
         self.coordinator_epoch = NO_EPOCH
         """The latest one that a marker of the producer has shown."""
 
-    def ask(self, name: str, index: int, partition: Partition, entry: ProducerEntry | None) -> None:
+    def ask(
+        self, place: tuple[str, int], partition: Partition, entry: ProducerEntry | None
+    ) -> None:
         """Add a partition, with what its log knows of the producer."""
-        self.asked[name, index] = partition
+        self.asked[place] = partition
         if entry is not None and entry.coordinator_epoch > self.coordinator_epoch:
             self.coordinator_epoch = entry.coordinator_epoch
 
@@ -98,8 +105,8 @@ class TransactionalProduce:
     """One Produce request of a transactional producer."""
 
     __slots__ = (
-        "_acks", "_correlation_id", "_guard", "_is_entered", "_is_gone", "_peer", "_reply", "_rows",
-        "_timeout_ms", "_version", "_waiting",
+        "_acks", "_correlation_id", "_encoded", "_guard", "_is_entered", "_is_gone", "_may_write",
+        "_peer", "_reply", "_rows", "_timeout_ms", "_transactional_id", "_version", "_waiting",
     )  # fmt: skip
 
     def __init__(
@@ -116,7 +123,12 @@ class TransactionalProduce:
         self._correlation_id = correlation_id
         self._acks = acks
         self._timeout_ms = timeout_ms
+        self._transactional_id = transactional_id
         self._guard: TransactionGuard = peer.services.verifier.guard(transactional_id, version)
+        self._may_write: bool | None = None
+        """The right to the transactional id; None: not asked for yet, as each denial is audited."""
+        self._encoded: bytes | None = None
+        """The response, where it is known without its rows."""
         self._rows: list[Row] = []
         self._waiting = 0
         """Batches that wait for their verification."""
@@ -133,9 +145,9 @@ class TransactionalProduce:
 
         `request_error`: an error of the whole request that its transaction does not matter for.
         """
-        request_error = request_error or self._transaction_error(view, frame)
         if request_error is None and self._appends_at_once(view, frame):
-            return self._answer()
+            return self._answer() if self._encoded is None else self._encoded
+        request_error = request_error or self._transaction_error(view, frame)
         try:
             for field, key, entries in frame[3]:
                 topic_ids = self._peer.services.replicas.topic_ids
@@ -159,16 +171,23 @@ class TransactionalProduce:
         self, view: memoryview, frame: ProduceFrame
     ) -> tuple[ErrorCode, str] | None:
         """An error of the whole request; Kafka checks it before anything else."""
-        found, transactional_id = producer_ids(view, frame), frame[0] or ""
-        if found and not self._peer.session.allows(
-            Operation.WRITE, ResourceType.TRANSACTIONAL_ID, coordinator_key(transactional_id)
-        ):
-            text = f"no WRITE on transactional id {transactional_id!r}"
+        found = producer_ids(view, frame)
+        if found and not self._may_write_to_id():
+            text = f"no WRITE on transactional id {self._transactional_id!r}"
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text
         if len(found) > 1:
             text = f"transactional records of {len(found)} producer ids in one request"
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING, text
         return None
+
+    def _may_write_to_id(self) -> bool:
+        if self._may_write is None:
+            self._may_write = self._peer.session.allows(
+                Operation.WRITE,
+                ResourceType.TRANSACTIONAL_ID,
+                coordinator_key(self._transactional_id),
+            )
+        return self._may_write
 
     def _appends_at_once(self, view: memoryview, frame: ProduceFrame) -> bool:
         """Append to all partitions, if the coordinator is on this broker and allows them at once:
@@ -190,19 +209,47 @@ class TransactionalProduce:
             and not self._guard.allows_now(*usual.producer, usual.asked, usual.coordinator_epoch)
         ):
             return False
-        now_ms = peer.services.clock.now_ms()
-        for row, partition, batch in usual.batches:
-            self._rows.append(row)
+        self._append_usual(usual.batches)
+        return True
+
+    def _append_usual(self, batches: Sequence[_UsualBatch]) -> None:
+        """Append them. Rows are made for those that are rejected, or not committed yet, and the
+        others with them."""
+        peer, acks = self._peer, self._acks
+        now_ms, meters = peer.services.clock.now_ms(), peer.services.meters
+        appended: list[Appended] = []
+        outcomes: list[AppendResult | Row] = []
+        is_settled = acks != ACKS_NONE and self._version >= FLEXIBLE
+        for field, key, name, index, partition, batch in batches:
             try:
                 if peer.rejected is not None:
-                    check_predecessor(peer, row.key, row.index, batch, partition, now_ms)
-                result = partition.append(batch, self._acks, now_ms, AppendOrigin.TRANSACTION)
+                    check_predecessor(peer, key, index, batch, partition, now_ms)
+                result = partition.append(batch, acks, now_ms, AppendOrigin.TRANSACTION)
             except KafkaError as error:
                 self._note_lowest(partition, batch)
+                row = Row(field, key, name, index)
                 reject(peer, row, partition, error, batch, now_ms)
-            else:
-                self._appended(row, partition, result, len(batch))
-        return True
+                outcomes.append(row)
+                is_settled = False
+                continue
+            base, last, time_ms, log_start, _ = result
+            outcomes.append(result)
+            appended.append((field, index, base, time_ms, log_start))
+            if acks == ACKS_ALL and (partition.high_watermark <= last or partition.cannot_commit):
+                is_settled = False
+            meter = meters.topics.get(name) or meters.topic(name)
+            meter.bytes_in += len(batch)
+            meter.records_in += last - base + 1
+        if is_settled:
+            self._encoded = encode_appended(self._correlation_id, appended)
+            return
+        for (field, key, name, index, partition, _), outcome in zip(batches, outcomes, strict=True):
+            if isinstance(outcome, Row):
+                self._rows.append(outcome)
+                continue
+            row = Row(field, key, name, index)
+            row.take(partition, outcome)
+            self._rows.append(row)
 
     def _note_lowest(self, partition: Partition, batch: memoryview) -> None:
         """The producer's first batch was rejected: no later one may take its place."""
@@ -220,10 +267,9 @@ class TransactionalProduce:
             name = services.replicas.topic_ids.get(key, "") if isinstance(key, bytes) else key
             if not name or name in INTERNAL_TOPICS:
                 return None
-            if not allows(Operation.WRITE, ResourceType.TOPIC, name):
-                return None
             for index, start, stop in entries:
-                partition = hosted.get((name, index))
+                place = name, index
+                partition = hosted.get(place)
                 if (
                     partition is None
                     or start < 0
@@ -233,6 +279,8 @@ class TransactionalProduce:
                     return None
                 producer_id, epoch, sequence = _unpack_batch(view, start + AT_PRODUCER_ID)
                 if usual is None:
+                    if not self._may_write_to_id():
+                        return None
                     usual = _UsualBatches((producer_id, epoch))
                 if (
                     (producer_id, epoch) != usual.producer
@@ -244,8 +292,10 @@ class TransactionalProduce:
                 if not is_open(entry, epoch):
                     if sequence if entry is None else epoch < entry.epoch:
                         return None
-                    usual.ask(name, index, partition, entry)
-                usual.batches.append((Row(field, key, name, index), partition, view[start:stop]))
+                    usual.ask(place, partition, entry)
+                usual.batches.append((field, key, name, index, partition, view[start:stop]))
+            if not allows(Operation.WRITE, ResourceType.TOPIC, name):
+                return None
         return usual
 
     def _enter(

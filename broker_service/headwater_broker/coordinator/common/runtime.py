@@ -26,7 +26,7 @@ from typing import Generic
 from headwater.clock import Clock
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.records.control import ControlType, build_marker
-from headwater_broker.coordinator.common.appender import Appender
+from headwater_broker.coordinator.common.appender import Appender, LoneLog
 from headwater_broker.coordinator.common.client_errors import LEADERSHIP_LOST, client_error
 from headwater_broker.coordinator.common.committed_replies import CommittedReplies, OnCommitted
 from headwater_broker.coordinator.common.hosted_shard import HostedShard, Waiter
@@ -35,15 +35,19 @@ from headwater_broker.coordinator.common.loader import Load, load_shard
 from headwater_broker.coordinator.common.lone_appends import LoneAppends
 from headwater_broker.coordinator.common.reply import Reply
 from headwater_broker.coordinator.common.shard import (
+    NOBODY,
     Command,
     Decision,
     Decisions,
     Now,
+    Producer,
     S,
     Token,
     each,
 )
 from headwater_broker.coordinator.common.shard_timers import ShardTimers
+from headwater_broker.log.results import AppendOrigin
+from headwater_broker.replica.partition import ACKS_ALL
 
 WRITE_TIMEOUT_MS = 5_000
 """Kafka: offsets.commit.timeout.ms."""
@@ -193,6 +197,24 @@ class CoordinatorRuntime(Generic[S]):
         token = hosted.expect(waiter)
         self._perform(hosted, lambda now: command(hosted.shard, now, token), token)
 
+    def at_once(self, partition: int, command: Command[S]) -> object | None:
+        """Run a command with the token NOBODY, and return the reply that it confirms, which is not
+        None, with its records committed: where this broker has the only replica, and nothing waits.
+        None: they are not certain to be in the log, and `run` decides."""
+        if self.lone_shard(partition) is None:
+            return None
+        hosted = self._hosted[partition]
+        now = self._now()
+        decisions = self._decide(hosted, lambda at: command(hosted.shard, at, NOBODY), None, now)
+        if decisions is None or len(decisions) != 1:
+            return None
+        (decided,) = decisions
+        if decided.replies or len(decided.confirmations) != 1:
+            return None
+        if not self._is_appended_alone(hosted, decided, now) or not self._is_current(hosted):
+            return None
+        return decided.confirmations[0][1]
+
     def note(self, partition: int, work: Callable[[S, Now], bool]) -> bool:
         """Let a shard take in what needs no record and no reply. Raises as `start`."""
         is_taken = work((hosted := self._ready(partition)).shard, self._now())
@@ -213,12 +235,14 @@ class CoordinatorRuntime(Generic[S]):
         Raises KafkaError as `run`, and what the log rejects a marker with.
         """
         hosted = self._ready(partition)
-        if (
-            not hosted.due
-            and hosted.turn.is_empty
-            and self._appender.lone_log(partition, hosted.epoch)
-        ):
-            self._append_marker(hosted, producer_id, producer_epoch, coordinator_epoch, commit)
+        lone, known_epoch = None, self._appender.coordinator_epoch(partition, producer_id)
+        if not hosted.due and hosted.turn.is_empty and known_epoch <= coordinator_epoch:
+            producer = Producer(producer_id, producer_epoch)
+            lone = self._appender.lone_log(partition, hosted.epoch, producer)
+        if lone is not None:
+            self._append_marker(
+                hosted, producer_id, producer_epoch, coordinator_epoch, commit, lone
+            )
             if not self._is_current(hosted):
                 raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{hosted.name} is loaded again")
             self._committed(hosted, hosted.last_replayed + 1)
@@ -375,18 +399,24 @@ class CoordinatorRuntime(Generic[S]):
             self._reload(hosted, "another writer appended")
 
     def _append_marker(
-        self, hosted: HostedShard[S], pid: int, epoch: int, coordinator_epoch: int, commit: bool
-    ) -> None:
+        self, hosted: HostedShard[S], pid: int, epoch: int, coordinator_epoch: int, commit: bool,
+        lone: LoneLog | None = None,
+    ) -> None:  # fmt: skip
         """Raises the KafkaError of the append when the shard is as it was before."""
+        now_ms = self._clock.now_ms()
         marker = build_marker(
             ControlType.COMMIT if commit else ControlType.ABORT,
             producer_id=pid,
             producer_epoch=epoch,
             coordinator_epoch=coordinator_epoch,
-            timestamp=self._clock.now_ms(),
+            timestamp=now_ms,
         )
         try:
-            at = self._appender.append(hosted.partition, hosted.epoch, memoryview(marker))
+            if lone is not None:
+                view, origin = memoryview(marker), AppendOrigin.MARKERS
+                at = lone.append(view, ACKS_ALL, now_ms, origin).base_offset
+            else:
+                at = self._appender.append(hosted.partition, hosted.epoch, memoryview(marker))
         except KafkaError as error:
             if error.code is ErrorCode.KAFKA_STORAGE_ERROR or error.code in LEADERSHIP_LOST:
                 self._append_failed(hosted, error, hosted.last_replayed + 1)

@@ -129,6 +129,14 @@ class CoordinatorService(Generic[S]):
         await self._arrived(key)
         return await self.runtime.run(self.partition_of(key), command)
 
+    def at_once(self, key: str, command: Command[S]) -> object | None:
+        """Run a command on the shard of `key`, if that need not wait: see
+        `CoordinatorRuntime.at_once`."""
+        count = self._placement.partition_count()
+        if count <= 0:
+            return None
+        return self.runtime.at_once(self._partition_of(key, count), command)
+
     async def shard(self, key: str) -> S:
         """The loaded shard of `key`, as `CoordinatorRuntime.shard`."""
         if self._is_coming(key):

@@ -10,6 +10,9 @@ from headwater.records.builder import RECORD_OVERHEAD_MAX_BYTES
 Token = int
 """Names one waiting request. A command gets the token of its own request; a decision may also reply
 to earlier ones, so a shard keeps the tokens of parked requests in its state."""
+NOBODY: Token = 0
+"""The token of a command whose reply is taken from its decision (`CoordinatorRuntime.at_once`): a
+shard that cannot decide it now forgets it."""
 DECISION_BYTES = 64 * 1024
 """Records that need not become durable together are split into decisions of this size."""
 NO_PRODUCER_ID = -1

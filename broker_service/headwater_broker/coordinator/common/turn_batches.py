@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.records.batch import HEADER_BYTES
-from headwater.records.builder import BatchBuilder
+from headwater.records.builder import BatchBuilder, build_single
 from headwater_broker.coordinator.common.appender import AppendState
 from headwater_broker.coordinator.common.shard import Decision, Producer
 
@@ -83,6 +83,11 @@ class TurnBatches:
 
 def batch_of(decision: Decision, now_ms: int) -> bytearray:
     """The batch of one decision."""
+    if len(decision.records) == 1:  # as most often
+        [(key, value)] = decision.records
+        if decision.producer is None:
+            return build_single(now_ms, key, value)
+        return build_single(now_ms, key, value, *decision.producer, transactional=True)
     builder = BatchBuilder()
     _add_records(builder, decision, now_ms)
     return _built(builder, decision.producer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.coordinator.common.expiration_sweep import ExpirationSweep
@@ -39,22 +40,21 @@ class OffsetCommit:
     """Of the request."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionalCommit:
+class TransactionalCommit(NamedTuple):
     """A TxnOffsetCommit request; generation -1 and no member id: the membership is not checked."""
 
     group_id: str
-    generation: int = -1
-    member_id: str = ""
-    instance_id: str | None = None
     transactional_id: str
     producer: Producer
-    connection: int = 0
-    """Number of the connection that the request came on."""
     is_enlisting: bool
     """True: the group coordinator adds its partition to the transaction (transaction version 2,
     TxnOffsetCommit v5+); false: the client has added it, which is only verified."""
     rows: tuple[Commit, ...]
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+    connection: int = 0
+    """Number of the connection that the request came on."""
 
 
 class OffsetCommands:
@@ -112,7 +112,8 @@ class OffsetCommands:
         now: Now,
     ) -> Callable[[Decision, Token], Decisions]:
         wanted = [row for row in rows if (row.topic, row.partition) not in refused]
-        records, codes = offsets.commit(group_id, wanted, retention_ms, now, self._table.config)
+        config, decided = self._table.config, self._table.decided_offsets
+        records, codes = offsets.commit(group_id, wanted, retention_ms, now, config, decided)
 
         def into(out: Decision, token: Token) -> Decisions:
             out.records += records

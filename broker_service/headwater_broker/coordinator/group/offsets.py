@@ -9,6 +9,7 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.coordinator.common.shard import Now, StoredRecord
 from headwater_broker.coordinator.group.classic.group import CONSUMER
 from headwater_broker.coordinator.group.config import GroupConfig
+from headwater_broker.coordinator.group.decided_offsets import DecidedOffsets
 from headwater_broker.coordinator.group.records import (
     OffsetCommitValue,
     TopicPartition,
@@ -48,8 +49,10 @@ def commit(
     retention_ms: int,
     now: Now,
     config: GroupConfig,
+    decided: DecidedOffsets,
 ) -> tuple[list[StoredRecord], dict[TopicPartition, ErrorCode]]:
-    """The records, and an error code per partition. `retention_ms` -1: the broker's setting."""
+    """The records, and an error code per partition. `retention_ms` -1: the broker's setting.
+    `decided` gets the offsets of the records."""
     records = []
     codes = {}
     expire = now.wall_ms + retention_ms if retention_ms >= 0 else -1
@@ -68,7 +71,10 @@ def commit(
             commit_timestamp=now.wall_ms,
             expire_timestamp=expire,
         )
-        records.append(offset_record(group_id, row.topic, row.partition, value))
+        record = offset_record(group_id, row.topic, row.partition, value)
+        records.append(record)
+        if expire < 0:  # the format of the others has no leader epoch
+            decided.note(record, group_id, key, value)
     return records, codes
 
 

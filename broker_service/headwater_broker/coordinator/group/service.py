@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import cast
+from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.topic_names import OFFSETS_TOPIC
@@ -33,6 +34,8 @@ from headwater_broker.replica.transaction_verification import Enlistment
 
 Codes = dict[TopicPartition, ErrorCode]
 GroupOffsets = dict[TopicPartition, Committed]
+Adds = Callable[[Mapping[TopicPartition, UUID]], bool]
+"""Adds partitions to a transaction at once; False: it adds none."""
 
 
 def _require_name(group_id: str) -> None:
@@ -161,6 +164,28 @@ class GroupService:
             finally:
                 shard.offsets.end_verification(verification)
         return codes
+
+    def commit_at_once(self, request: TransactionalCommit, adds: Adds) -> Codes | None:
+        """`transactional_commit` where nothing has to be awaited, of a client of transaction
+        version 2. None: nothing is committed, and `transactional_commit` decides.
+
+        Raises COORDINATOR_NOT_AVAILABLE before the topic exists."""
+        index = self.coordinator.partition_of(request.group_id)
+        shard = self.coordinator.runtime.lone_shard(index)
+        topic = self._view.topics.get(OFFSETS_TOPIC)
+        if shard is None or topic is None or not request.group_id:
+            return None
+        verification = shard.offsets.begin_verification(request)
+        try:
+            if not verification.is_open and not adds({(OFFSETS_TOPIC, index): topic.topic_id}):
+                return None
+            reply = self.coordinator.runtime.at_once(
+                index,
+                lambda s, now, t: s.offsets.transactional_commit(request, verification, now, t),
+            )
+        finally:
+            shard.offsets.end_verification(verification)
+        return cast(Codes | None, reply)
 
     async def _commit_verified(
         self, request: TransactionalCommit, verification: Verification, enlistment: Enlistment

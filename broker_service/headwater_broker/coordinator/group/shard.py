@@ -38,6 +38,7 @@ from headwater_broker.coordinator.group.pending_offsets import PendingOffset
 from headwater_broker.coordinator.group.records import (
     OFFSET_KINDS,
     OffsetCommitKey,
+    OffsetCommitValue,
     TopicPartition,
     key_version,
     read_key,
@@ -92,6 +93,12 @@ class GroupShard:
         Raises NewerRecordError for a known kind in a newer version: loading fails until a broker
         that reads it leads.
         """
+        decided = self._table.decided_offsets.pop(key, value)
+        producer = Producer(producer_id, producer_epoch)
+        if decided is not None:
+            _, group_id, partition, known = decided
+            self._replay_offset(group_id, partition, offset, producer, known)
+            return
         try:
             kind = key_version(key)
             rules = self._of_kind.get(kind)
@@ -100,26 +107,32 @@ class GroupShard:
             elif kind in OFFSET_KINDS:
                 named = read_key(key)
                 assert isinstance(named, OffsetCommitKey)
-                self._replay_offset(named, offset, Producer(producer_id, producer_epoch), value)
+                committed = None if value is None else read_offset(value)
+                place = named.topic, named.partition
+                self._replay_offset(named.group, place, offset, producer, committed)
         except SchemaError:
             logger.exception("skipped a record that cannot be read, key %s", key.hex())
 
     def _replay_offset(
-        self, key: OffsetCommitKey, log_offset: int, producer: Producer, value: bytes | None
+        self,
+        group_id: str,
+        partition: TopicPartition,
+        log_offset: int,
+        producer: Producer,
+        value: OffsetCommitValue | None,
     ) -> None:
-        partition = (key.topic, key.partition)
         pending_offsets = self._table.pending_offsets
         if producer.producer_id != NO_PRODUCER_ID:
             if value is not None:
-                pending = PendingOffset(log_offset, read_offset(value))
-                pending_offsets.put(producer, (key.group, partition), pending)
-                self._group_of_offsets(key.group)
+                pending = PendingOffset(log_offset, value)
+                pending_offsets.put(producer, (group_id, partition), pending)
+                self._group_of_offsets(group_id)
         elif value is not None:
-            pending_offsets.committed((key.group, partition), log_offset)
-            self._group_of_offsets(key.group).offsets[partition] = read_offset(value)
+            pending_offsets.committed((group_id, partition), log_offset)
+            self._group_of_offsets(group_id).offsets[partition] = value
         else:
-            pending_offsets.deleted((key.group, partition), log_offset)
-            group = self.groups.get(key.group)
+            pending_offsets.deleted((group_id, partition), log_offset)
+            group = self.groups.get(group_id)
             if group is not None:
                 group.offsets.pop(partition, None)
                 self._drop_if_unused(group)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from headwater_broker.coordinator.common.deadlines import Deadlines
 from headwater_broker.coordinator.common.shard import Decision, Now, StoredRecord
 from headwater_broker.coordinator.group.config import GroupConfig
+from headwater_broker.coordinator.group.decided_offsets import DecidedOffsets
 from headwater_broker.coordinator.group.group_kind import GroupKind
 from headwater_broker.coordinator.group.pending_offsets import PendingOffsets
 from headwater_broker.coordinator.group.records import OffsetCommitValue, TopicPartition
@@ -93,6 +94,7 @@ class GroupTable:
     settings_of: GroupSettingsOf = default_settings
     groups: dict[str, AnyGroup] = field(default_factory=dict)
     pending_offsets: PendingOffsets = field(default_factory=PendingOffsets)
+    decided_offsets: DecidedOffsets = field(default_factory=DecidedOffsets)
     deadlines: Deadlines[TimerKey] = field(default_factory=Deadlines)
 
     def pending(self, group_id: str) -> Set[TopicPartition]:

@@ -7,6 +7,8 @@ KIP-98, KIP-360, KIP-588, KIP-890 (transaction version 2), KIP-939.
 
 from __future__ import annotations
 
+from typing import Any
+
 from headwater.errors import ErrorCode
 from headwater_broker.coordinator.transaction.outcomes import (
     Busy,
@@ -71,6 +73,7 @@ def end_transaction(
         return Refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     event = TransactionEvent.COMMIT if commit else TransactionEvent.ABORT
     is_open = known.state is TransactionState.ONGOING
+    raised = _raised(known, fresh_producer_id) if raises_epoch else {}
     after = known._replace(
         state=known.state_after(event),
         ended_by=EndedBy.CLIENT,
@@ -78,23 +81,25 @@ def end_transaction(
         start_ms=known.start_ms if is_open else now_ms,
         last_update_ms=now_ms,
         partitions=known.partitions if is_open else {},
+        **raised,
     )
-    if raises_epoch:
-        after = _raised(after, fresh_producer_id)
     return Changed(after, after.next_identity)
 
 
-def _raised(known: Transaction, fresh_producer_id: int) -> Transaction:
+def _raised(known: Transaction, fresh_producer_id: int) -> dict[str, Any]:
     """The epoch of the markers, and the identity that the client goes on with."""
     current = known.next_identity
-    after = known._replace(
-        producer_epoch=known.producer_epoch + 1, last_producer_epoch=current.epoch
-    )
-    if known.is_exhausted:
-        return after._replace(next_producer_id=fresh_producer_id, next_producer_epoch=NO_EPOCH)
-    if known.next_producer_id != NO_PRODUCER_ID:
-        return after._replace(next_producer_epoch=current.epoch + 1)
-    return after
+    next_producer_id, next_producer_epoch = known.next_producer_id, known.next_producer_epoch
+    if current.epoch >= LAST_EPOCH:  # exhausted
+        next_producer_id, next_producer_epoch = fresh_producer_id, NO_EPOCH
+    elif next_producer_id != NO_PRODUCER_ID:
+        next_producer_epoch = current.epoch + 1
+    return {
+        "producer_epoch": known.producer_epoch + 1,
+        "last_producer_epoch": current.epoch,
+        "next_producer_id": next_producer_id,
+        "next_producer_epoch": next_producer_epoch,
+    }
 
 
 def _is_ended_by(known: Transaction, producer: ProducerIdentity, raises_epoch: bool) -> bool:

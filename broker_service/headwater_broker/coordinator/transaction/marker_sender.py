@@ -98,16 +98,19 @@ class PendingTransaction:
     since_ms: int
     failures: dict[Partition, MarkerFailure] = field(default_factory=dict)
 
-    def marker(self, partitions: Iterable[Partition]) -> TransactionMarker:
+    def marker(self, partitions: Sequence[Partition]) -> TransactionMarker:
         """The marker for some of the missing partitions."""
         ended, missing = self.transaction, self.missing
+        wanted = ended.partitions  # which nobody changes
+        if len(missing) != len(wanted) or len(partitions) != len(wanted):
+            wanted = {partition: missing[partition] for partition in partitions}
         return TransactionMarker(
             ended.producer_id,
             ended.producer_epoch,
             ended.state is TransactionState.PREPARE_COMMIT,
             self.coordinator_epoch,
             ended.client_version,
-            {partition: missing[partition] for partition in partitions},
+            wanted,
         )
 
 
@@ -216,9 +219,9 @@ class MarkerSender:
                 by_leader.setdefault(known[1], []).append(partition)
             if homeless := by_leader.pop(None, None):
                 self._start(self._without_leader(pending, homeless))
-            for broker_id, found in by_leader.items():
+            for broker_id, led in by_leader.items():
                 if broker_id is not None:
-                    by_broker.setdefault(broker_id, []).append((pending, found))
+                    by_broker.setdefault(broker_id, []).append((pending, led))
         for broker_id, batch in by_broker.items():
             for part in _parts(batch, self._partitions_per_request):
                 begun = first_step(self._send(broker_id, part))

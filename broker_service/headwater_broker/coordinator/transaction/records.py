@@ -54,6 +54,11 @@ _TOPIC_ID_TAG = bytes((1, 0x90, 0x4E, 16))
 """One tagged field of 16 bytes, tag 10000."""
 _NO_ID = UUID(int=0)
 _NOT_PARSED = (IndexError, ValueError, struct.error)
+_PACKED_SETS_MAX = 1_000
+_PACKED_SET_SIZE_MAX = 100
+_packed_sets: dict[tuple[Partition, ...], tuple[Mapping[Partition, UUID], bytes]] = {}
+"""Sets of partitions with their bytes: a transaction has its own in two records, and the next one
+of its producer mostly the same. So many are remembered; one more forgets them all."""
 
 M = TypeVar("M", bound=Message)
 
@@ -237,6 +242,21 @@ def _pack_partitions(out: bytearray, partitions: Mapping[Partition, UUID]) -> No
         out.append(2)
         _pack_topic(out, topic, topic_id, (index,))
         return
+    if len(partitions) > _PACKED_SET_SIZE_MAX:
+        _pack_topics(out, partitions)
+        return
+    key = tuple(partitions)
+    known = _packed_sets.get(key)
+    if known is None or known[0] != partitions:  # the topics may be others of these names
+        packed = bytearray()
+        _pack_topics(packed, partitions)
+        if len(_packed_sets) >= _PACKED_SETS_MAX:
+            _packed_sets.clear()
+        known = _packed_sets[key] = (partitions, bytes(packed))
+    out += known[1]
+
+
+def _pack_topics(out: bytearray, partitions: Mapping[Partition, UUID]) -> None:
     topics: list[tuple[str, UUID, list[int]]] = []
     last: tuple[str, UUID, list[int]] | None = None
     for (topic, index), topic_id in sorted(partitions.items(), key=_order):

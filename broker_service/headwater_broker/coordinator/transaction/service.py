@@ -22,6 +22,8 @@ from headwater_broker.coordinator.transaction.shard import TransactionShard
 from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.timeouts import checked_timeout_ms
 from headwater_broker.coordinator.transaction.transaction import (
+    NO_PRODUCER_ID,
+    TRANSACTION_V2,
     ClientIdentity,
     Partition,
     ProducerIdentity,
@@ -224,6 +226,22 @@ class TransactionService:
             ),
         )
 
+    def add_at_once(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Mapping[Partition, UUID],
+    ) -> bool:
+        """`add_partitions` for a broker, where that writes a record and need not wait. False:
+        nothing is added; `add_partitions` tells why, or waits."""
+        return (
+            self.coordinator.at_once(
+                transactional_id,
+                lambda s, now, t: s.add_partitions(transactional_id, producer, partitions, now, t),
+            )
+            is not None
+        )
+
     async def verify_partitions(
         self,
         transactional_id: str,
@@ -295,6 +313,27 @@ class TransactionService:
         if identity.producer_id != fresh_producer_id:
             self._ids.give_back(fresh_producer_id)
         return identity
+
+    def end_at_once(
+        self, transactional_id: str, producer: ProducerIdentity, *, commit: bool
+    ) -> ProducerIdentity | None:
+        """`end_transaction` of a client of transaction version 2, where that writes a record and
+        need not wait. None: nothing is decided; `end_transaction` tells why, or waits."""
+        if transactional_id.startswith(SINK_ID_PREFIX):
+            return None
+        reply = self.coordinator.at_once(
+            transactional_id,
+            lambda s, now, t: s.end_transaction(
+                transactional_id,
+                producer,
+                commit=commit,
+                client_version=TRANSACTION_V2,
+                fresh_producer_id=NO_PRODUCER_ID,
+                now=now,
+                token=t,
+            ),
+        )
+        return cast(ProducerIdentity | None, reply)
 
     # -- administration
 

@@ -17,6 +17,7 @@ from headwater.wire.schema import SchemaError
 from headwater.wire.sink_names import SINK_ID_PREFIX
 from headwater_broker.coordinator.common.deadlines import Deadlines
 from headwater_broker.coordinator.common.shard import (
+    NOBODY,
     Decision,
     Decisions,
     Now,
@@ -337,11 +338,14 @@ class TransactionShard:
 
     def _run(self, transactional_id: str, request: Request, now: Now) -> Decision:
         decision = Decision()
+        if request.token == NOBODY and transactional_id in self._waiting:
+            return decision  # those who wait come first
         self._left.pop(transactional_id, None)  # of a decision whose record was refused
         known = self._known(transactional_id)
         queue = deque((request,))
         after = self._decide(known, queue, decision, now, is_stored=True)
-        if queue:  # it met markers on their way, or it aborted a transaction and waits for these
+        if queue and request.token != NOBODY:
+            # It met markers on their way, or it aborted a transaction and waits for these.
             waiting = deque((*self._waiting.get(transactional_id, ()), *queue))
             if after is known:
                 self._waiting[transactional_id] = waiting

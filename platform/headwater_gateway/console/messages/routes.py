@@ -27,6 +27,7 @@ from headwater_gateway.console.messages.shown_text import time_of
 from headwater_gateway.console.messages.worker_pool import WorkerPool
 from headwater_gateway.console.script_answers import with_problems
 from headwater_gateway.console.shell import Shell
+from headwater_gateway.registry.clients import SchemaRegistry
 
 EXPORTS = {"ndjson": Render.NDJSON, "csv": Render.CSV}
 SIDES = ("key", "value")
@@ -35,14 +36,16 @@ SIDES = ("key", "value")
 class Messages:
     """The message browser's views."""
 
-    def __init__(self, shell: Shell) -> None:
+    def __init__(self, shell: Shell, registry: SchemaRegistry) -> None:
         self._shell = shell
+        self._registry = registry
         self._pool = WorkerPool()
         self._browser: Browser | None = None
 
     def start(self, services: Services) -> None:
         """Begin. The workers start when somebody opens the browser."""
-        schemas = SchemaLookup(services.settings, services.entropy.randbytes(32))
+        salt = services.entropy.randbytes(32)
+        schemas = SchemaLookup(services.settings, self._registry, salt)
         self._browser = Browser(self._pool, schemas, services.clock)
 
     async def close(self) -> None:

@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from headwater.errors import KafkaError
 from headwater.ports.authorizer import Operation
+from headwater_gateway.app.audit import principal_of
 from headwater_gateway.console.listing import Column, listing
 from headwater_gateway.console.shell import Shell, is_part
 
@@ -28,7 +29,8 @@ def routes(shell: Shell) -> list[Route]:
         lines = shell.services.audit.recent()
         is_all = await _sees_all(shell, request)
         if not is_all:
-            lines = [line for line in lines if line.principal == request.state.login.principal]
+            own = principal_of(request.state.login)
+            lines = [line for line in lines if line.principal == own]
         query = {k: request.query_params.get(k, "") for k in ("q", "sort")}
         found: Any = listing(("audit",), query, lines, COLUMNS, _words, is_whole=is_part(request))
         return shell.page(request, "audit.html", list=found, is_all=is_all)

@@ -9,7 +9,7 @@ from starlette.routing import Route
 from headwater_gateway.app.login import password_login
 from headwater_gateway.app.parts import LOGIN_PATH, GatewayError
 from headwater_gateway.console.addresses import ROOT, address
-from headwater_gateway.console.shell import Shell, redirected
+from headwater_gateway.console.shell import Shell, host_of, redirected
 
 FIELD_CHARS_MAX = 4_096
 
@@ -43,7 +43,7 @@ class LoginPage:
         user, password = str(form.get("user", "")), str(form.get("password", ""))
         try:
             login = password_login(user, password)
-            async with services.clients.lease(login):
+            async with services.clients.lease(login, host_of(request)):
                 session = services.sessions.begin(login)
         except GatewayError as error:
             return self._shell.page(

@@ -1,18 +1,16 @@
-"""The schema registry as the console asks it: by HTTP, with the login of who asks."""
+"""The schema registry as the console's pages ask it, with the login of who asks."""
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import json
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from headwater_gateway.app.login import LoginKind
-from headwater_gateway.app.parts import GatewaySettings, Login
-from headwater_gateway.registry.remote import RemoteRegistry
+from headwater_gateway.app.parts import GatewayError, Login
+from headwater_gateway.registry.clients import SchemaRegistry
+from headwater_gateway.registry.remote import RemoteError
 
-OWN = "own"
 CONTEXT = ("{oldSchema", "{validateFields", "{compatibility")
 """Messages that say no reason, but what was compared."""
 
@@ -40,19 +38,18 @@ class DiffLine(NamedTuple):
 
 
 class Registry:
-    """A registry at a URL, for one login."""
+    """A registry, for one login."""
 
-    def __init__(self, settings: GatewaySettings, login: Login) -> None:
-        """Raises UsageError for a URL that is none."""
-        url = settings.url if settings.schema_registry == OWN else settings.schema_registry
-        properties = {k: v for k, v in settings.properties.items() if k.startswith("ssl.")}
-        if login.kind is LoginKind.PASSWORD:
-            properties |= {"sasl.username": login.name, "sasl.password": login.secret}
-        self._remote = RemoteRegistry(url, properties)
+    def __init__(self, registry: SchemaRegistry, login: Login) -> None:
+        self._registry = registry
+        self._login = login
 
     async def ask(self, method: str, path: str, body: Any = None) -> Any:
         """The document of a reply. Raises RemoteError."""
-        return await asyncio.to_thread(self._remote.ask, method, path, body)
+        try:
+            return await self._registry.ask(self._login, method, path, body)
+        except GatewayError as error:
+            raise RemoteError(str(error), error.code) from error
 
     async def latest(self) -> list[SchemaRow]:
         """The latest version of each subject."""

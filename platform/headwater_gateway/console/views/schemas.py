@@ -17,6 +17,7 @@ from headwater_gateway.console.plans import Change, Plan
 from headwater_gateway.console.shell import Shell, is_part
 from headwater_gateway.console.shown import counted
 from headwater_gateway.console.views.registry import Registry, difference, pretty
+from headwater_gateway.registry.clients import SchemaRegistry
 
 COLUMNS = (
     Column("subject", "Subject", lambda r: r.subject),
@@ -36,9 +37,9 @@ LEVELS = (
 KINDS = ("AVRO", "JSON", "PROTOBUF")
 
 
-def routes(shell: Shell) -> list[Route]:
+def routes(shell: Shell, registry: SchemaRegistry) -> list[Route]:
     """The routes of this view."""
-    pages = SchemaPages(shell)
+    pages = SchemaPages(shell, registry)
     return [
         shell.view("/schemas", pages.show_all),
         shell.view("/schema", pages.show),
@@ -52,14 +53,14 @@ def routes(shell: Shell) -> list[Route]:
 class SchemaPages:
     """The list and one subject."""
 
-    def __init__(self, shell: Shell) -> None:
+    def __init__(self, shell: Shell, registry: SchemaRegistry) -> None:
         self._shell = shell
+        self._asked = registry
 
     def _registry(self, request: Request) -> Registry:
-        settings = self._shell.services.settings
-        if not settings.schema_registry:
+        if not self._shell.services.settings.schema_registry:
             raise UsageError("no schema registry is known here: start with --schema-registry")
-        return Registry(settings, request.state.login)
+        return Registry(self._asked, request.state.login)
 
     async def show_all(self, request: Request) -> Response:
         """All subjects."""

@@ -23,6 +23,7 @@ from headwater_gateway.console.lag.sampler import BRIEF_WAIT_S, WAIT_S
 from headwater_gateway.console.lag.throttles import sizes_of
 from headwater_gateway.console.lag.window import PartitionLag
 from headwater_gateway.console.shell import Shell
+from headwater_gateway.console.views import topic_producers
 from headwater_gateway.console.views.topic_writes import TopicWrites
 
 TIERED = "remote.storage.enable"
@@ -96,6 +97,7 @@ def routes(shell: Shell) -> list[Route]:
     return [
         shell.view("/topics/{topic}", page.show),
         shell.view("/topics/{topic}/readers", page.readers),
+        topic_producers.route(shell),
         *writes.routes(),
     ]
 

@@ -32,8 +32,16 @@ def test_a_topic_waits_for_its_interval_from_its_oldest_record_on() -> None:
 
 def test_a_record_found_after_a_long_pause_counts_from_the_last_pause_only() -> None:
     topic = TopicSchedule(3.0)
+    topic.saw(0, now=0.0)
     topic.saw(5, now=1000.0)
     assert topic.seconds_behind(1000.0) == pytest.approx(topic.look_s)
+
+
+def test_records_that_a_service_finds_at_its_start_are_due() -> None:
+    schedule = followed(a=60.0)
+    schedule.topics["a"].saw(5, now=1000.0)
+    assert schedule.due(1000.0) == ["a"]
+    assert schedule.topics["a"].seconds_behind(1000.0) == 60.0
 
 
 def test_a_topic_that_waits_for_its_turn_is_looked_at_less_often() -> None:

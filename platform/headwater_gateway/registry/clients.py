@@ -1,4 +1,5 @@
-"""Schema registries for the REST routes: one at a URL, and the one that this process serves."""
+"""The schema registry as the gateway's other parts ask it: the port, a registry at a URL, and the
+one that this process serves. Each request is made with its user's login."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import asyncio
 import json
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.types import ASGIApp, Message, Scope
 
@@ -24,6 +25,14 @@ MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 UNAVAILABLE = 50301
 LOGINS_MAX = 200
 OPTION = "--schema-registry"
+
+
+class SchemaRegistry(Protocol):
+    """A registry."""
+
+    async def ask(self, login: Login, method: str, path: str, body: Any = None) -> Any:
+        """The document of the reply. Raises GatewayError with the registry's status and code."""
+        ...
 
 
 class HttpRegistry:

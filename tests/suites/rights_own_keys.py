@@ -122,6 +122,26 @@ def own_requests(here: UUID) -> Iterator[OwnRequest]:
         yield OwnRequest(of(message, response), writes)
     shown = of(k10006.DescribeSinksRequest(sinks=(SINK,)), k10006.DescribeSinksResponse)
     yield OwnRequest(shown, _rule(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, SINK_ID))
+    yield from _on_holds(here, reads)
+
+
+def _on_holds(here: UUID, reads: Rule) -> Iterator[OwnRequest]:
+    """Of a share group that has read nothing: none is stored."""
+    rows = (k10013.ShareHoldPartition(topic_id=here, partition=0),)
+    for operation, right in (
+        (ShareHoldOperation.DESCRIBE, Operation.DESCRIBE),
+        (ShareHoldOperation.CLAIM, Operation.READ),
+        (ShareHoldOperation.END_RELEASED, Operation.READ),
+    ):
+        message = k10013.ShareHoldsRequest(
+            group_id=HERE, operation=operation, owner="nobody", ticket=0, partitions=rows
+        )
+        name = f"ShareHolds {operation.name}"
+        on_group = _rule(right, ResourceType.GROUP, HERE)
+        yield OwnRequest(
+            Request(name, message, k10013.ShareHoldsResponse, 0),
+            lambda acls, on_group=on_group: on_group(acls) and reads(acls),
+        )
 
 
 def _on_epochs() -> Iterator[tuple[Message, type[Message]]]:

@@ -44,16 +44,22 @@ class AutoTopicCreation:
         self._clock = clock
         self._config_now = config_now
 
-    def create(self, names: Iterable[str], principal: str) -> None:
+    def create(
+        self,
+        names: Iterable[str],
+        principal: str,
+        *,
+        on_created: Callable[[list[str]], None] | None = None,
+    ) -> None:
         """Have the controller create topics for User:`principal`, in one request per topic at a
-        time.
+        time; `on_created(names)` is called with those that it has created.
 
         The client repeats its Metadata request. It then gets the topics, or for a while the error
         of the creation (`failure`).
         """
         self._background.together(
             [("create", name) for name in names],
-            lambda keys: self._create([name for _, name in keys], f"User:{principal}"),
+            lambda keys: self._create([n for _, n in keys], f"User:{principal}", on_created),
         )
 
     def failure(self, name: str) -> ErrorCode | None:
@@ -82,7 +88,12 @@ class AutoTopicCreation:
             configs=tuple(CreatableTopicConfig(name=k, value=v) for k, v in internal.configs),
         )
 
-    async def _create(self, names: list[str], principal: str) -> None:
+    async def _create(
+        self,
+        names: list[str],
+        principal: str,
+        on_created: Callable[[list[str]], None] | None,
+    ) -> None:
         topics = tuple(self.creatable(name) for name in names)
         request = CreateTopicsRequest(topics=topics, timeout_ms=CREATE_TIMEOUT_MS)
         body = encode(request, CREATE_VERSION)
@@ -95,7 +106,10 @@ class AutoTopicCreation:
             for name in names:
                 self.failures.put(name, error.code, self._clock)
             return
-        for topic in decode(CreateTopicsResponse, CREATE_VERSION, reply).topics:
+        answered = decode(CreateTopicsResponse, CREATE_VERSION, reply).topics
+        if on_created is not None:
+            on_created([topic.name for topic in answered if not topic.error_code])
+        for topic in answered:
             code = ErrorCode(topic.error_code)
             if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 continue

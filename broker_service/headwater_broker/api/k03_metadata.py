@@ -16,6 +16,7 @@ from headwater.wire.apis.k03_metadata import (
     MetadataResponseTopic,
 )
 from headwater.wire.control import PartitionState
+from headwater_broker.api.admin.audit_lines import lines, write
 from headwater_broker.api.authorized_operations import (
     NOT_REQUESTED,
     authorized_operations,
@@ -64,7 +65,11 @@ def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
             for asked in dict.fromkeys(request.topics or ())
         ]
     if to_create:
-        services.auto_topics.create(list(to_create)[:CREATED_AT_ONCE], str(ctx.principal.name))
+        services.auto_topics.create(
+            list(to_create)[:CREATED_AT_ONCE],
+            str(ctx.principal.name),
+            on_created=lambda names: _audit(ctx, names),
+        )
     on_cluster = NOT_REQUESTED
     if request.include_cluster_authorized_operations and 8 <= version <= 10:
         on_cluster = cluster_operations(ctx)
@@ -145,6 +150,12 @@ def _missing(
         return refused
     to_create[name] = None
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # clients retry on it, as on Kafka's
+
+
+def _audit(ctx: RequestContext, names: list[str]) -> None:
+    texts = [f"topic {name}, on demand" for name in names]
+    for line in lines("Metadata", ctx.client_host, ErrorCode.NONE.name, texts):
+        write(ctx.broker, f"User:{ctx.principal.name}", line)
 
 
 def _known(

@@ -7,6 +7,7 @@ handler takes the decoded request and returns the response, or an awaitable of i
     @handles(MetadataRequest, MetadataResponse)
     def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse: ...
 
+A handler whose key is in `audit_table` gets its audit lines here.
 Produce, Fetch and ShareFetch are given the frame in place (`handles_raw`).
 """
 
@@ -20,6 +21,8 @@ from typing import Any, Protocol, TypeVar
 
 from headwater.errors import HeadwaterError
 from headwater.wire.schema import Message, decoder, encoder
+from headwater_broker.api.admin.audit_lines import audited
+from headwater_broker.api.admin.audit_table import AUDITED
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.replies import Answer, Part
@@ -127,6 +130,8 @@ def handles(
 
     def register(handler: Handler[Req, Res]) -> Handler[Req, Res]:
         key = request.api_key
+        if (audit := AUDITED.get(key)) is not None:
+            handler = audited(handler, audit)
         row = ApiRow(
             key, low, high, request.flexible, low, request, response, handler, None,
             begins_at_once=begins_at_once, at_once=at_once,

@@ -7,6 +7,7 @@ from headwater.config.layers import BrokerSettings
 from headwater.config.rows_broker import RACK_AWARE_SELECTOR
 from headwater.topic_names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from headwater.wire.restore_names import GROUPS_PENDING
+from headwater_broker.api.admin.table_place import ALLOWED_URIS
 from headwater_broker.api.api_config import ApiConfig, InternalTopicConfig
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.dynamic_config import DynamicConfigs
@@ -86,5 +87,6 @@ def api_config(config: NodeConfig, settings: BrokerSettings) -> ApiConfig:
         request_timeout_ms=v.integer("request.timeout.ms"),
         awaits_restored_groups=v.boolean(GROUPS_PENDING),
         selects_by_rack=v.string("replica.selector.class") == RACK_AWARE_SELECTOR,
+        table_bases=v.strings(ALLOWED_URIS) if v.is_set(ALLOWED_URIS) else (config.tables_uri,),
         settings=settings,
     )

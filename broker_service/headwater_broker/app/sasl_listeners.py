@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headwater.clock import Clock
 from headwater.config.keys import Values
@@ -47,7 +47,7 @@ class SaslParts:
 
     users: Callable[[], UserConfigs]
     """The configs of the metadata store's user nodes, as they are now."""
-    secret: bytes
+    secret: bytes = field(repr=False)
     clock: Clock
     entropy: Entropy
     find_token: FindToken = no_tokens

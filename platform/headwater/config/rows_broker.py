@@ -133,6 +133,9 @@ _LOGS = (
          "controller=/var/log/headwater/controller.log.", check_items=log_files),
     _row("headwater.tables.uri", Kind.STRING, None, "",
          "Folder or URI of the Delta tables, TOPIC-ID each; unset: tables in log.dir."),
+    _row("headwater.tables.allowed.uris", Kind.LIST, None, "",
+         "Folders and URIs below which a topic's headwater.table.uri may be; elsewhere it needs "
+         "AlterConfigs on the cluster. Unset: headwater.tables.uri."),
     _row("headwater.catalog.key.file", Kind.STRING, None, "",
          "File of the tier service with the key that seals SCRAM credentials in the catalog, 32 "
          "bytes in base64; unset: they are not kept."),

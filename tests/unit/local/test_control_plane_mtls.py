@@ -19,6 +19,7 @@ from headwater.ports.authorizer import AllowAll, Operation, Requester, ResourceT
 from headwater.ports.control import ControlUnavailableError
 from headwater.security.principal import principal_mapper
 from headwater.wire.control import ForwardReply, ForwardRequest, StatusReply, StatusRequest
+from headwater.wire.control_payload import SERVICE
 from headwater.wire.schema import Message
 from headwater_broker.app.config import from_properties
 from headwater_broker.app.control_security import (
@@ -119,6 +120,18 @@ def test_a_forged_forward_of_another_certificate_is_refused() -> None:
         pytest.raises(ControlUnavailableError, match=r"PERMISSION_DENIED.*CLUSTER_ACTION"),
     ):
         client.call(FORGED, ForwardReply)
+    assert world.reached == []
+
+
+def test_the_bytes_of_a_stranger_are_not_decoded() -> None:
+    """Whoever has a certificate of the authority, and is no broker."""
+    world = World()
+    mallory = world.credentials(world.leaf("mallory"))
+    with world.serving() as where, grpc.secure_channel(where, mallory) as channel:
+        call = channel.unary_unary(f"/{SERVICE}/{ForwardRequest.__name__}")
+        with pytest.raises(grpc.RpcError) as refused:
+            call(b"\xff" * 100, timeout=5)
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
     assert world.reached == []
 
 

@@ -37,7 +37,7 @@ from headwater_tier.audit.report_topic import (
     create_report_topic,
     document,
 )
-from headwater_tier.cli.storage_options import storage_options
+from headwater_tier.cli.storage_options import HELP, storage_options
 from headwater_tier.table_location import locate
 
 CLIENT_ID = "headwater-audit"
@@ -61,7 +61,7 @@ SHOWN_MAX = 60
               help=f"Write the minutes to this compacted topic. [{REPORT_TOPIC}]")  # fmt: skip
 @click.option("--tables-uri", metavar="URI", help="Base folder of tables when no config has one.")
 @click.option("--storage-option", "storage", multiple=True, metavar="KEY=VALUE",
-              help="An option of the object store; repeatable.")  # fmt: skip
+              help=HELP)  # fmt: skip
 @bootstrap_options
 @json_option
 def audit(

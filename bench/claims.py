@@ -14,6 +14,7 @@ from pathlib import Path
 
 import claim_faults
 import claim_trials
+from claim_console import console_filter
 from claim_trials import Finding
 from claims_of_city import rows_of_city
 from measures import python
@@ -21,6 +22,8 @@ from peers import ROOT
 from rich.console import Console
 from scale_cluster import cluster
 
+TRIALS = ((1, (*claim_trials.TRIALS, console_filter)), (3, claim_faults.TRIALS))
+"""(brokers, trials)."""
 PAGE = ROOT / "docs" / "claims.md"
 CITY = ROOT / "city-out" / "proof.json"
 HEAD = """# Claims, measured
@@ -64,7 +67,7 @@ def measured(names: list[str]) -> dict[str, Finding]:
     """The findings of all trials, or of those named."""
     console = Console(stderr=True)
     found: dict[str, Finding] = {}
-    for brokers, trials in ((1, claim_trials.TRIALS), (3, claim_faults.TRIALS)):
+    for brokers, trials in TRIALS:
         asked = [trial for trial in trials if not names or trial.__name__ in names]
         if not asked:
             continue
@@ -89,7 +92,7 @@ def page(findings: dict[str, Finding], proof: Path) -> str:
 def main() -> int:
     """Measure, print, write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    every = [t.__name__ for t in (*claim_trials.TRIALS, *claim_faults.TRIALS)]
+    every = [trial.__name__ for _, trials in TRIALS for trial in trials]
     parser.add_argument("--only", action="append", choices=every, help="these; writes no page")
     parser.add_argument("--page", type=Path, default=PAGE)
     parser.add_argument("--city", type=Path, default=CITY, help="proof.json of a run of the city")

@@ -6,7 +6,7 @@ import ipaddress
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
@@ -141,7 +141,7 @@ class OwnAccess:
     """How the process itself reaches the brokers: for the registry's topic only."""
 
     servers: str
-    properties: Mapping[str, str]
+    properties: Mapping[str, str] = field(repr=False)
 
 
 def gateway_app(settings: GatewaySettings, own: OwnAccess, *, has_console: bool) -> GatewayApp:

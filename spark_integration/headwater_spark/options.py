@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 from headwater.client.addresses import parse_bootstrap
 from headwater.errors import UsageError
+from headwater.security.secret import is_readable_in_tasks
+from headwater.security.store_options import StoreOptions, check_no_secret
 from headwater_spark.task_security import is_security_option
 
 EARLIEST = -2
@@ -62,6 +64,7 @@ class OptionReader:
         self.given = {name.lower(): str(value) for name, value in given.items()}
         for name in given:
             self._check_name(name, side)
+        self.storage_options()  # also a side that has no table would keep a secret in its plan
 
     @staticmethod
     def _check_name(name: str, side: OptionSide) -> None:
@@ -120,10 +123,24 @@ class OptionReader:
             raise UsageError(f"option {SERVERS[0]!r}: {error}") from error
         return value
 
-    def storage_options(self) -> tuple[tuple[str, str], ...]:
+    def storage_options(self) -> StoreOptions:
+        """The options of the table's store, secrets as references. Raises UsageError for others."""
         at = len(_STORAGE_PREFIX)
-        found = {n[at:]: v for n, v in self.given.items() if n.startswith(_STORAGE_PREFIX)}
-        return tuple(sorted(found.items()))
+        return store_options(
+            {n[at:]: v for n, v in self.given.items() if n.startswith(_STORAGE_PREFIX)}
+        )
+
+
+def store_options(given: Mapping[str, str]) -> StoreOptions:
+    """The options of an object store. Raises UsageError for a secret that is no reference which
+    Spark's tasks can follow, as for `kafka.*` (`task_security`)."""
+    why = (
+        "plans and event logs would keep it; give env:NAME or file:PATH, set on the driver and on "
+        "each executor (on Databricks a variable of the cluster may be {{secrets/SCOPE/KEY}})"
+    )
+    found = tuple(sorted(given.items()))
+    check_no_secret(found, _STORAGE_PREFIX, is_readable_in_tasks, why)
+    return found
 
 
 def servers_of(bootstrap_servers: str | None, options: Mapping[str, str]) -> str:

@@ -34,7 +34,7 @@ from headwater_spark.sink_verification import (
     sink_problems,
     table_problems,
 )
-from headwater_tier.cli.storage_options import storage_options
+from headwater_tier.cli.storage_options import HELP, storage_options
 from headwater_tier.delta_readers import UsersTable
 from headwater_tier.verify_command import topic_rows
 
@@ -72,7 +72,7 @@ class Verified:
               help="The table was merged: a key is in it once, however often in the topics.",
               )  # fmt: skip
 @click.option("--storage-option", "options", multiple=True, metavar="KEY=VALUE",
-              help="An option of the table's object store; repeatable.")  # fmt: skip
+              help=HELP)  # fmt: skip
 @bootstrap_options
 @json_option
 def verify_sink(

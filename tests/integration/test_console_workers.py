@@ -21,7 +21,8 @@ pytestmark = pytest.mark.integration
 MESSAGES = 100_000
 CHUNK = 2_000
 FILTER_S_MAX = 3.0
-"""On processors that are free; a test's are not, so it measures what the workers use of them."""
+"""On processors that are free; a test's are not, so it measures what the workers use of them. The
+whole way is timed by `make claims` (`console_filter`)."""
 SCHEMAS = MemorySchemas()
 NESTED = "value.a.all(x, value.a.all(y, x + y >= 0))"
 

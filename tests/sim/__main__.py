@@ -18,6 +18,8 @@ from sim.plan import GROUP_KINDS, LONE, plan_of
 from sim.world import Outcome, run
 
 STORY_LINES = 150
+PROGRESS_SEEDS = 50
+"""A run that is ended from outside has told how far it was."""
 SEEDS_PER_PROCESS = 20
 """Worlds per process, so that its memory is freed now and then."""
 
@@ -47,6 +49,10 @@ def main(seeds: int, first: int, single: int | None, only: str | None, lines: in
             if outcome.violation is not None:
                 failed.append(outcome.seed)
                 click.echo(f"seed {outcome.seed}: {outcome.violation}")
+            done = outcome.seed - first + 1
+            if done % PROGRESS_SEEDS == 0 and done < seeds:
+                so_far = f"{done} of {seeds} seeds, {len(failed)} failed"
+                click.echo(f"{so_far}, {time.perf_counter() - began:.0f} s", err=True)
     elapsed = time.perf_counter() - began
     click.echo(
         f"{seeds} seeds, {len(failed)} failed; {events:,} events in {elapsed:.1f} s "

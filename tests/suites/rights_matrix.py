@@ -436,6 +436,7 @@ def page(replies: int, found: Iterable[Difference], own: OwnKeys) -> str:
         (name, str(sum(len(d.rights) for d in each)), each[0].reason or "not known")
         for name, each in by_request.items()
     )
+    own_keys = sorted({own_.request.message.api_key for own_ in own_requests(GONE_ID)})
     differ = table(("request", "users", "why"), rows) if by_request else "None."
     return f"""# Rights, compared with Apache Kafka {KAFKA_VERSION}
 
@@ -451,8 +452,9 @@ operations.
 
 {differ}
 
-Headwater's own API keys (10000 to 10012), which Kafka has not, are held to a rule (the rights are
-in [inside.md](inside.md); those on a sink are those on the transactional id `__hw.SINK`):
+Headwater's own API keys ({own_keys[0]} to {own_keys[-1]}), which Kafka has not, are held to
+a rule (the rights are in [inside.md](inside.md); those on a sink are those on the transactional
+id `__hw.SINK`):
 {own.requests} requests, {own.replies:,} replies, {len(own.wrong)} of them against the rule.
 DrainBroker, which ends the broker, is sent only by those who may not.
 """

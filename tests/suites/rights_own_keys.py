@@ -25,7 +25,9 @@ from headwater.wire.apis import k10009_broker_status as k10009
 from headwater.wire.apis import k10010_offsets_at_bytes as k10010
 from headwater.wire.apis import k10011_tier_hint as k10011
 from headwater.wire.apis import k10012_drain_broker as k10012
+from headwater.wire.apis import k10013_share_holds as k10013
 from headwater.wire.schema import Message
+from headwater.wire.share_hold_operation import ShareHoldOperation
 from suites.rights_requests import GONE, HERE, Request
 
 LOOPBACK = "127.0.0.1"
@@ -34,6 +36,7 @@ SINK_ID = f"__hw.{SINK}"
 """The transactional id whose rights are those of the sink."""
 REFUSALS = {
     "CLUSTER_AUTHORIZATION_FAILED",
+    "GROUP_AUTHORIZATION_FAILED",
     "TOPIC_AUTHORIZATION_FAILED",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
 }
@@ -107,6 +110,11 @@ def own_requests(here: UUID) -> Iterator[OwnRequest]:
     yield OwnRequest(hint, reads, hides="UNKNOWN_TOPIC_ID")
     drain = of(k10012.DrainBrokerRequest(), k10012.DrainBrokerResponse)
     yield OwnRequest(drain, acts, is_for_refused_only=True)
+    holds = k10013.ShareHoldsRequest(
+        group_id=HERE, operation=ShareHoldOperation.DESCRIBE, partitions=()
+    )
+    sees = _rule(Operation.DESCRIBE, ResourceType.GROUP, HERE)
+    yield OwnRequest(of(holds, k10013.ShareHoldsResponse), sees)
     ticket = of(k10000.AllocateEpochTicketRequest(), k10000.AllocateEpochTicketResponse)
     yield OwnRequest(ticket, _writes_any)
     writes = _rule(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, SINK_ID)
@@ -114,6 +122,26 @@ def own_requests(here: UUID) -> Iterator[OwnRequest]:
         yield OwnRequest(of(message, response), writes)
     shown = of(k10006.DescribeSinksRequest(sinks=(SINK,)), k10006.DescribeSinksResponse)
     yield OwnRequest(shown, _rule(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, SINK_ID))
+    yield from _on_holds(here, reads)
+
+
+def _on_holds(here: UUID, reads: Rule) -> Iterator[OwnRequest]:
+    """Of a share group that has read nothing: none is stored."""
+    rows = (k10013.ShareHoldPartition(topic_id=here, partition=0),)
+    for operation, right in (
+        (ShareHoldOperation.DESCRIBE, Operation.DESCRIBE),
+        (ShareHoldOperation.CLAIM, Operation.READ),
+        (ShareHoldOperation.END_RELEASED, Operation.READ),
+    ):
+        message = k10013.ShareHoldsRequest(
+            group_id=HERE, operation=operation, owner="nobody", ticket=0, partitions=rows
+        )
+        name = f"ShareHolds {operation.name}"
+        on_group = _rule(right, ResourceType.GROUP, HERE)
+        yield OwnRequest(
+            Request(name, message, k10013.ShareHoldsResponse, 0),
+            lambda acls, on_group=on_group: on_group(acls) and reads(acls),
+        )
 
 
 def _on_epochs() -> Iterator[tuple[Message, type[Message]]]:

@@ -26,7 +26,7 @@ def main() -> int:
     secrets = {**secrets_of(directory), **more}
     found, count = search(directory, secrets, given.also)
     for finding in found:
-        print(f"{finding.secret} is in {finding.place}")
+        print(f"{finding.place}: {finding.secret}")
     print(f"{len(secrets)} secrets, {count} places: {len(found)} found")
     return 1 if found else 0
 

@@ -26,6 +26,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 from pyarrow import fs
 
 from headwater.errors import HeadwaterError
+from headwater.security.store_options import opened
 from headwater_tier import schema
 from headwater_tier.commit_check import FileFacts
 from headwater_tier.live_files import LiveFile as LiveFile
@@ -131,7 +132,7 @@ class LogTable:
 
     def _opened(self) -> DeltaTable:
         with access_errors(self.location, "opening"):
-            options = dict(self.location.storage_options)
+            options = opened(self.location.storage_options)
             return DeltaTable(self.location.uri, storage_options=options)
 
     def _travel(self, at: int | datetime) -> None:
@@ -178,7 +179,7 @@ class LogTable:
                     mode="error",
                     name=location.topic,
                     configuration=properties,
-                    storage_options=dict(location.storage_options),
+                    storage_options=opened(location.storage_options),
                     commit_properties=CommitProperties(custom_metadata={COMMIT_KIND: "create"}),
                     raise_if_key_not_exists=False,
                 )
@@ -472,7 +473,7 @@ def table_exists(location: TableLocation) -> bool:
     if log is not None and not log.exists:
         return False
     with access_errors(location, "looking for"):
-        return DeltaTable.is_deltatable(location.uri, dict(location.storage_options))
+        return DeltaTable.is_deltatable(location.uri, opened(location.storage_options))
 
 
 def local_path(uri: str) -> str | None:
@@ -495,5 +496,5 @@ def filesystem(location: TableLocation) -> fs.FileSystem:
     if path is not None:
         return fs.SubTreeFileSystem(path, fs.LocalFileSystem())
     with access_errors(location, "reaching"):
-        handler = DeltaStorageHandler(location.uri, dict(location.storage_options))
+        handler = DeltaStorageHandler(location.uri, opened(location.storage_options))
     return fs.PyFileSystem(handler)

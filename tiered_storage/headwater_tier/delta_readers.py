@@ -13,6 +13,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from headwater.security.store_options import opened
 from headwater_tier.delta import COMMIT_KIND, STORAGE_ERRORS, TableAccessError, access_errors
 from headwater_tier.table_names import TableLocation, end_txn
 
@@ -24,7 +25,7 @@ class LogHistory:
         """Open the newest version. Raises TableAccessError without a table."""
         self.location = location
         with access_errors(location, "opening"):
-            self._table = DeltaTable(location.uri, storage_options=dict(location.storage_options))
+            self._table = DeltaTable(location.uri, storage_options=opened(location.storage_options))
             found = self._table.history()
         self.committed_ms = {row["version"]: int(row["timestamp"]) for row in reversed(found)}
         """Version -> time of its commit, oldest first."""
@@ -52,7 +53,7 @@ class UsersTable:
         """Open the newest version. Raises TableAccessError."""
         self.uri = uri
         with self._errors("opening"):
-            self._table = DeltaTable(uri, storage_options=dict(storage_options))
+            self._table = DeltaTable(uri, storage_options=opened(storage_options))
 
     def history(self) -> list[dict[str, Any]]:
         """The commitInfo of every commit that the log still has, newest first."""

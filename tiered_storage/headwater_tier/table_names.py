@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from headwater.ids import id_text
+from headwater.security.store_options import StoreOptions
 
 TXN_PREFIX = "hw1"
 """Version of the naming of application transactions."""
@@ -52,4 +53,4 @@ class TableLocation:
     uri: str
     topic: str
     topic_id: UUID
-    storage_options: tuple[tuple[str, str], ...] = ()
+    storage_options: StoreOptions = field(default=(), repr=False)

@@ -22,7 +22,7 @@ from headwater.cli.options import (
 from headwater.client.blocking.record_client import EARLIEST, LATEST, READ_COMMITTED, RecordClient
 from headwater.columnar.decode import decode_batches
 from headwater.columnar.schema import LOG_TABLE_COLUMNS
-from headwater_tier.cli.storage_options import storage_options
+from headwater_tier.cli.storage_options import HELP, storage_options
 from headwater_tier.delta import LogTable, TableStateError
 from headwater_tier.table_location import locate
 from headwater_tier.table_names import TableLocation
@@ -62,7 +62,7 @@ class Verification:
     "options",
     multiple=True,
     metavar="KEY=VALUE",
-    help="An option of the object store; repeatable.",
+    help=HELP,
 )
 @click.option("--deep", is_flag=True, help="Compare the derived tables with the table, too.")
 @bootstrap_options

@@ -51,5 +51,6 @@ class ApiConfig:
     """`headwater restore` has not committed the groups' offsets yet."""
     request_timeout_ms: int = 30_000  # request.timeout.ms
     selects_by_rack: bool = False  # replica.selector.class
+    table_bases: tuple[str, ...] = ()  # headwater.tables.allowed.uris
     settings: BrokerSettings = field(default_factory=BrokerSettings)
     """The broker's settings as given, for DescribeConfigs."""

@@ -16,7 +16,6 @@ from headwater.wire.apis.k40_expire_delegation_token import (
     ExpireDelegationTokenResponse,
 )
 from headwater_broker.api.admin.forwarding import FORWARD_TIMEOUT_MIN_MS, forward
-from headwater_broker.api.admin.security_audit import audit
 from headwater_broker.api.context import RequestContext
 from headwater_broker.security.delegation_tokens import principal_text
 
@@ -42,28 +41,17 @@ def require_own_credentials(ctx: RequestContext) -> None:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, text)
 
 
-def id_of(ctx: RequestContext, secret: bytes) -> str:
-    """The id of the token that a request names by its secret, for the audit line."""
-    known = ctx.broker.tokens.with_hmac(secret)
-    return "of unknown id" if known is None else known.token_id
-
-
 async def change_expiry(
     ctx: RequestContext,
     request: RenewDelegationTokenRequest | ExpireDelegationTokenRequest,
     reply_type: type[ExpiryReply],
-    change: str,
 ) -> ExpiryReply:
-    """Have the controller renew or end a token; `change` is the word for the audit line."""
-    token_id = id_of(ctx, bytes(request.hmac))
+    """Have the controller renew or end a token."""
     try:
         require_own_credentials(ctx)
-        reply = await forward(ctx, request, reply_type, FORWARD_TIMEOUT_MIN_MS)
+        return await forward(ctx, request, reply_type, FORWARD_TIMEOUT_MIN_MS)
     except KafkaError as e:
         return reply_type(error_code=e.code, expiry_timestamp_ms=NO_TIME)
-    if not reply.error_code:
-        audit(ctx, f"{change} delegation token {token_id}")
-    return reply
 
 
 async def await_token(ctx: RequestContext, token_id: str) -> None:

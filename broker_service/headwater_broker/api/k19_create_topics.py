@@ -23,6 +23,7 @@ from headwater_broker.api.admin.forwarding import (
     topics_without_leaders,
 )
 from headwater_broker.api.admin.mutation_quota import EXCEEDED, mutation_quota
+from headwater_broker.api.admin.table_place import refused_place
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
 
@@ -34,6 +35,12 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
     allowed = tuple(
         t for t in request.topics if may_create_all or may_on_topic(ctx, Operation.CREATE, t.name)
     )
+    misplaced: dict[str, CreatableTopicResult] = {}
+    for topic in allowed:
+        refused = refused_place(ctx, topic.name, ((c.name, c.value) for c in topic.configs))
+        if refused is not None:
+            misplaced[topic.name] = _failed(topic.name, *refused)
+    allowed = tuple(t for t in allowed if t.name not in misplaced)
     began = ctx.broker.clock.monotonic()
     quota = mutation_quota(ctx, CreateTopicsRequest.api_key)
     charged = {t.name: _partitions(ctx, t) for t in allowed if quota.allows(_partitions(ctx, t))}
@@ -52,6 +59,7 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
         if row.error_code:
             quota.give_back(charged[name])
     found.update((name, _failed(name, exceeded, EXCEEDED)) for name in throttled)
+    found.update(misplaced)
     if not request.validate_only:
         made = [r for r in found.values() if r.error_code == ErrorCode.NONE]
         wanted = {r.name: max(r.num_partitions, 1) for r in made}
@@ -80,7 +88,7 @@ def _partitions(ctx: RequestContext, topic: CreatableTopic) -> int:
 
 
 def _without_configs(row: CreatableTopicResult) -> CreatableTopicResult:
-    """What needs DESCRIBE_CONFIGS is left out; the topic is created all the same (KIP-525)."""
+    """Leave out fields that need DESCRIBE_CONFIGS; the topic is created all the same (KIP-525)."""
     return CreatableTopicResult(
         name=row.name,
         topic_id=row.topic_id,

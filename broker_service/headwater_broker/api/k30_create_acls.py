@@ -13,7 +13,7 @@ from headwater.wire.apis.k30_create_acls import (
     CreateAclsRequest,
     CreateAclsResponse,
 )
-from headwater_broker.api.admin.acl_changes import acl_store, caught_up, note_change
+from headwater_broker.api.admin.acl_changes import acl_store, caught_up
 from headwater_broker.api.admin.forwarding import FORWARD_TIMEOUT_MIN_MS, forward
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
@@ -36,7 +36,6 @@ async def create_acls(ctx: RequestContext, request: CreateAclsRequest) -> Create
             part = replace(request, creations=valid)
             await forward(ctx, part, CreateAclsResponse, FORWARD_TIMEOUT_MIN_MS)
             await caught_up(store)
-            note_change(ctx, store, "created", [acl_of(row) for row in valid])
         except KafkaError as e:
             made = _failed(e)
     return CreateAclsResponse(results=tuple(fault or made for fault in refused))

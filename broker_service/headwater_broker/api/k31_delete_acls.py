@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from headwater.errors import KafkaError
 from headwater.ports.authorizer import Operation
-from headwater.security.acl_requests import filter_of, from_deleted
+from headwater.security.acl_requests import filter_of
 from headwater.wire.apis.k31_delete_acls import (
     DeleteAclsFilter,
     DeleteAclsFilterResult,
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-from headwater_broker.api.admin.acl_changes import acl_store, caught_up, note_change
+from headwater_broker.api.admin.acl_changes import acl_store, caught_up
 from headwater_broker.api.admin.forwarding import FORWARD_TIMEOUT_MIN_MS, forward
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
@@ -32,13 +32,12 @@ async def delete_acls(ctx: RequestContext, request: DeleteAclsRequest) -> Delete
         try:
             part = replace(request, filters=tuple(request.filters[at] for at in valid))
             reply = await forward(ctx, part, DeleteAclsResponse, FORWARD_TIMEOUT_MIN_MS)
-            await caught_up(store)
             for at, row in zip(valid, reply.filter_results, strict=True):
                 results[at] = row
-                note_change(ctx, store, "deleted", [from_deleted(a) for a in row.matching_acls])
+            await caught_up(store)
         except KafkaError as e:
             for at in valid:
-                results[at] = results[at] or _failed(e)
+                results[at] = _late(results[at], e)
     return DeleteAclsResponse(filter_results=tuple(row for row in results if row is not None))
 
 
@@ -48,6 +47,12 @@ def _fault(row: DeleteAclsFilter) -> DeleteAclsFilterResult | None:
     except KafkaError as e:
         return _failed(e)
     return None
+
+
+def _late(row: DeleteAclsFilterResult | None, error: KafkaError) -> DeleteAclsFilterResult:
+    """A failure; it keeps the ACLs that are deleted by then, for the audit line."""
+    failed = _failed(error)
+    return failed if row is None else replace(failed, matching_acls=row.matching_acls)
 
 
 def _failed(error: KafkaError) -> DeleteAclsFilterResult:

@@ -9,7 +9,6 @@ from headwater.wire.apis.k38_create_delegation_token import (
     CreateDelegationTokenResponse,
 )
 from headwater_broker.api.admin.forwarding import FORWARD_TIMEOUT_MIN_MS, forward
-from headwater_broker.api.admin.security_audit import audit
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.delegation_token_requests import (
     NO_TIME,
@@ -39,7 +38,6 @@ async def create_delegation_token(
     except KafkaError as e:
         return _refused(e.code, owner, requester)
     if reply.error_code == ErrorCode.NONE:
-        audit(ctx, f"made delegation token {reply.token_id} of {owner}")
         await await_token(ctx, reply.token_id)
     return reply
 

@@ -16,4 +16,4 @@ async def renew_delegation_token(
     ctx: RequestContext, request: RenewDelegationTokenRequest
 ) -> RenewDelegationTokenResponse:
     """The controller checks that the principal is the owner or a renewer."""
-    return await change_expiry(ctx, request, RenewDelegationTokenResponse, "renewed")
+    return await change_expiry(ctx, request, RenewDelegationTokenResponse)

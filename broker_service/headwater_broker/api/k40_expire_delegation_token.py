@@ -16,4 +16,4 @@ async def expire_delegation_token(
     ctx: RequestContext, request: ExpireDelegationTokenRequest
 ) -> ExpireDelegationTokenResponse:
     """The controller checks that the principal is the owner or a renewer."""
-    return await change_expiry(ctx, request, ExpireDelegationTokenResponse, "ended")
+    return await change_expiry(ctx, request, ExpireDelegationTokenResponse)

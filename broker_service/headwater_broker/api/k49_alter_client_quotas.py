@@ -16,7 +16,6 @@ from headwater.wire.apis.k49_alter_client_quotas import (
     AlterEntryData,
 )
 from headwater_broker.api.admin.forwarding import FORWARD_TIMEOUT_MIN_MS, forward, may_on_cluster
-from headwater_broker.api.admin.security_audit import audit
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
 
@@ -40,8 +39,6 @@ async def alter_client_quotas(
             reply = await forward(ctx, part, AlterClientQuotasResponse, FORWARD_TIMEOUT_MIN_MS)
         except KafkaError as e:
             reply = _refused(once, e.code, e.detail)
-        if not request.validate_only:
-            _note_changes(ctx, once, reply.entries)
         found = {_key(entry): row for entry, row in zip(once, reply.entries, strict=True)}
     text = "the entity occurs more than once in the request"
     return AlterClientQuotasResponse(
@@ -50,23 +47,6 @@ async def alter_client_quotas(
             for entry in {entry.entity: entry for entry in request.entries}.values()
         )
     )
-
-
-def _note_changes(
-    ctx: RequestContext, entries: tuple[AlterEntryData, ...], rows: tuple[AlteredEntryData, ...]
-) -> None:
-    """Write an audit line per entity whose quotas are changed."""
-    for entry, row in zip(entries, rows, strict=True):
-        if row.error_code:
-            continue
-        who = ", ".join(
-            f"{e.entity_type} {'<default>' if e.entity_name is None else e.entity_name}"
-            for e in entry.entity
-        )
-        what = ", ".join(
-            f"{op.key} removed" if op.remove else f"{op.key}={op.value:g}" for op in entry.ops
-        )
-        audit(ctx, f"changed quotas of {who} from host = {ctx.client_host}: {what}")
 
 
 def _key(entry: AlterEntryData) -> _Key:

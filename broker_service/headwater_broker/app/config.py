@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from headwater.config.keys import Values, broker_values
@@ -54,9 +54,9 @@ class NodeConfig:
     status: Address | None
     zookeeper: str
     tables_uri: str
-    table_options: tuple[tuple[str, str], ...]
-    properties: Mapping[str, str]
-    values: Values
+    table_options: tuple[tuple[str, str], ...] = field(repr=False)
+    properties: Mapping[str, str] = field(repr=False)
+    values: Values = field(repr=False)
 
 
 def load(path: str | None, overrides: Iterable[str]) -> NodeConfig:

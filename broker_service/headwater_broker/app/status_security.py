@@ -1,4 +1,4 @@
-"""How the status port is guarded: loopback, mTLS or a bearer token; the Host header always.
+"""The guard of the status port: loopback, mTLS or a bearer token; the Host header always.
 
 TLS comes from `listener.name.status.ssl.*`; with `ssl.client.auth=required` it is mTLS.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 import ssl
 from dataclasses import dataclass
-from pathlib import Path
 
 from headwater.config.listener_values import listener_values, own_keys
 from headwater.errors import UsageError
 from headwater.ports.control import plain_address
+from headwater.security.bearer_token import TokenFile
 from headwater.security.tls_context import server_context
 from headwater.sockets import is_loopback
 from headwater_broker.app.config import NodeConfig
@@ -21,7 +21,6 @@ from headwater_broker.app.listener_protocols import STATUS_LISTENER
 from headwater_broker.network.http_guard import HttpGuard
 
 TOKEN_FILE = "status.bearer.token.file"
-TOKEN_CHARS_MIN = 16
 KEY_STORES = ("ssl.keystore.location", "ssl.keystore.key")
 
 logger = logging.getLogger(__name__)
@@ -35,49 +34,13 @@ class StatusSecurity:
     tls: ssl.SSLContext | None
 
 
-class TokenFile:
-    """The token in a file, read again when the file changes."""
-
-    def __init__(self, path: str) -> None:
-        self._path = Path(path)
-        self._read_at = -1
-        self._token = ""
-
-    def __call__(self) -> str:
-        """The token now; the last one while the file cannot be read."""
-        try:
-            changed_at = self._path.stat().st_mtime_ns
-            if changed_at != self._read_at:
-                self._token, self._read_at = read_token(self._path), changed_at
-        except (OSError, UsageError) as error:
-            logger.warning("config %s: the former token stays: %s", TOKEN_FILE, error)
-        return self._token
-
-
-def read_token(path: Path) -> str:
-    """The token in a file. Raises UsageError."""
-    try:
-        token = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise UsageError(f"config {TOKEN_FILE}: cannot read {path}: {reason}") from None
-    if len(token) < TOKEN_CHARS_MIN:
-        raise UsageError(
-            f"config {TOKEN_FILE}: the token in {path} has fewer than {TOKEN_CHARS_MIN} characters"
-        )
-    return token
-
-
 def status_security(config: NodeConfig) -> StatusSecurity:
     """Raises UsageError when a secure cluster would show its status to everybody."""
     values = listener_values(config.properties, STATUS_LISTENER)
     has_tls = not own_keys(config.properties, STATUS_LISTENER).keys().isdisjoint(KEY_STORES)
     tls = server_context(values) if has_tls else None
     path = config.values.string(TOKEN_FILE)
-    token = None
-    if path:
-        read_token(Path(path))
-        token = TokenFile(path)
+    token = TokenFile(TOKEN_FILE, path) if path else None
     is_mutual = tls is not None and tls.verify_mode is ssl.CERT_REQUIRED
     if config.status is not None and not is_mutual and token is None:
         _check_loopback(config, config.status.host)

@@ -216,13 +216,13 @@ class ControlServer:
         payload: bytes,
         context: grpc.ServicerContext,
     ) -> bytes:
+        self._check_caller(cls, context)  # first: strangers' bytes are not decoded
         try:
             request = unpack(cls, payload)
         except NewerFormatError as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, format_detail(error))
         except ControlFormatError as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        self._check_caller(cls, context)
         try:
             work = cast("Coroutine[Any, Any, Message]", handler(request))
             return pack(self._run(work, context).result(), format_of(payload))

@@ -7,13 +7,11 @@ broker.
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Callable, Iterable
 
+from headwater.security.bearer_token import shows
 from headwater.security.own_hosts import OwnHosts
 from headwater_broker.network.http_request import BadRequestError, HttpRequest
-
-BEARER = "bearer "
 
 
 class HttpGuard:
@@ -32,10 +30,5 @@ class HttpGuard:
             )
         if self._token is None:
             return
-        shown = request.authorization
-        expected = self._token()
-        is_right = shown[: len(BEARER)].lower() == BEARER and hmac.compare_digest(
-            shown[len(BEARER) :].strip().encode(), expected.encode()
-        )
-        if not (expected and is_right):
+        if not shows(request.authorization, self._token()):
             raise BadRequestError(401, "a bearer token is needed: see status.bearer.token.file")

@@ -1,7 +1,9 @@
 """The HTTP server of the status page: GET only, on the broker's own loop.
 
 Nothing here may stall the loop: heads are short, connections are few, and a client that is slow to
-ask or to read is cut off. Routes make long replies in slices (`telemetry.status_page`).
+ask or to read is cut off. While there are as many as there may be, one more ends the one that has
+waited longest for a request: silent connections keep nobody out. Routes make long replies in slices
+(`telemetry.status_page`).
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import cast
 
 from headwater.errors import UsageError
 from headwater_broker.network.http_guard import HttpGuard
@@ -81,6 +84,8 @@ class HttpStatusServer:
         self._head_timeout_s = head_timeout_s
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: dict[asyncio.Task[None], None] = {}
+        """Those of connections that have not asked yet, the longest wait first."""
 
     @property
     def connections(self) -> int:
@@ -128,14 +133,29 @@ class HttpStatusServer:
         work = self._serve_connection(reader, writer)
         task = asyncio.get_running_loop().create_task(work, name="status-page")
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._waiting.pop(task, None)
+
+    def _has_place(self) -> bool:
+        """True if there is a place for one connection more, or one that waits gave up its own."""
+        if len(self._tasks) <= self._connections_max:
+            return True
+        silent = next(iter(self._waiting), None)
+        if silent is None:
+            return False
+        self._ended(silent)
+        silent.cancel()
+        return True
 
     async def _serve_connection(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         writer.transport.set_write_buffer_limits(high=0)  # `drain` waits for the last byte
         try:
-            if len(self._tasks) > self._connections_max:
+            if not self._has_place():
                 await _send(writer, _refusal(503, "too many connections"), keep_alive=False)
                 return
             while await self._serve_request(reader, writer):
@@ -149,9 +169,12 @@ class HttpStatusServer:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
         """Read and answer one request; True when the connection is kept alive."""
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        self._waiting[task] = None
         try:
             async with asyncio.timeout(self._head_timeout_s):
                 head = await reader.readuntil(HEAD_END)
+            self._waiting.pop(task, None)
             if len(head) > HEAD_BYTES_MAX:
                 raise BadRequestError(431, "the head is too long")
             request = parse_head(head)

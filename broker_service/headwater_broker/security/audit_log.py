@@ -1,7 +1,7 @@
-"""Audit lines of the authorizer, in Kafka's format (`kafka.authorizer.logger`).
+"""Audit lines of the authorizer, in Kafka's format (`kafka.authorizer.logger`), and of changes.
 
 A denial that repeats is written once a second, with a count: a refused client in a loop must not
-fill the disk.
+fill the disk. What changed the cluster is always written.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ REPEAT_S = 1.0
 DENIALS_MAX = 1_000
 """Different denials that are counted; one more forgets the counts."""
 LINES_PER_S_MAX = 100
-"""Lines of denials per second; the others are counted only. A list of all topics may hold a
-thousand that its reader must not see."""
+"""Lines of denials and refusals per second; the others are counted only. A list of all topics may
+hold a thousand that its reader must not see."""
 
 logger = logging.getLogger(AUDIT_LOGGER)
 
@@ -31,15 +31,18 @@ def pascal(name: str) -> str:
 
 def escaped(text: str) -> str:
     """Text of a client without control characters: it cannot forge a line."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
 
 
 class AuditLog:
-    """Writes decisions and changes of ACLs. `publish` takes each line, too: the audit topic."""
+    """Writes decisions and administrators' changes. `publish` takes each line, too: the audit
+    topic."""
 
     def __init__(self, clock: Clock, publish: Callable[[str], None] | None = None) -> None:
         self._clock = clock
-        self.publish = publish
+        self._publish = publish
         self._written: dict[tuple[object, ...], float] = {}
         self._repeated: dict[tuple[object, ...], int] = {}
         self._second_began = clock.monotonic()
@@ -67,11 +70,14 @@ class AuditLog:
         key = (principal, host, operation, resource, name)
         if self._is_due(key):
             line = _line(principal, host, operation, resource, name, "Denied", rule)
-            times = self._repeated.pop(key, 0)
-            self._write(f"{line} ({times} more times)" if times else line)
+            self._write_with_repeats(key, line)
+
+    def _write_with_repeats(self, key: tuple[object, ...], line: str) -> None:
+        times = self._repeated.pop(key, 0)
+        self._write(f"{line} ({times} more times)" if times else line)
 
     def _is_due(self, key: tuple[object, ...]) -> bool:
-        """Whether this denial is written now; else it is counted."""
+        """Whether this line is written now; else it is counted."""
         now = self._clock.monotonic()
         last = self._written.get(key)
         if last is not None and now - last < REPEAT_S:
@@ -81,7 +87,7 @@ class AuditLog:
             left_out, self._left_out = self._left_out, 0
             self._second_began, self._lines = now, 0
             if left_out:
-                self._write(f"{left_out} more denials of other resources were not written")
+                self._write(f"{left_out} more denials and refusals were not written")
         if self._lines >= LINES_PER_S_MAX:
             self._left_out += 1
             return False
@@ -93,13 +99,20 @@ class AuditLog:
         return True
 
     def changed(self, principal: str, change: str) -> None:
-        """Note a change of the cluster's security by an administrator."""
+        """Note a change of the cluster by an administrator."""
         self._write(f"Principal = {escaped(principal)} {escaped(change)}")
+
+    def refused(self, principal: str, change: str) -> None:
+        """Note a change that was asked for and not made, as often as a denial is written."""
+        key = (principal, change)
+        if self._is_due(key):
+            line = f"Principal = {escaped(principal)} {escaped(change)}"
+            self._write_with_repeats(key, line)
 
     def _write(self, line: str) -> None:
         logger.info("%s", line)
-        if self.publish is not None:
-            self.publish(line)
+        if self._publish is not None:
+            self._publish(line)
 
 
 def _line(

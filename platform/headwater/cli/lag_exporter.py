@@ -7,9 +7,11 @@ import threading
 
 import click
 
+from headwater.cli.command_config import client_credentials
 from headwater.cli.options import bootstrap_options, open_admin, timeout_option
 from headwater.errors import UsageError
 from headwater.extras import install_hint
+from headwater.ports.credentials import NO_CREDENTIALS
 from headwater.system import SystemClock
 
 
@@ -22,6 +24,11 @@ from headwater.system import SystemClock
     help="Serve http://HOST:PORT/metrics there.",
 )
 @click.option(
+    "--metrics-config",
+    metavar="FILE",
+    help="Who may read them off loopback: bearer.token.file, or ssl.*; allowed.hosts.",
+)
+@click.option(
     "--topics", default=".*", show_default=True, metavar="REGEX", help="Only these topics."
 )
 @click.option(
@@ -31,6 +38,7 @@ from headwater.system import SystemClock
 @bootstrap_options
 def lag_exporter(
     listen: str,
+    metrics_config: str | None,
     topics: str,
     groups: str,
     bootstrap_server: str | None,
@@ -44,7 +52,10 @@ def lag_exporter(
     """
     try:
         from headwater.operations.lag_exporter.collector import LagCollector  # noqa: PLC0415
-        from headwater.operations.metrics_server import serve_metrics  # noqa: PLC0415
+        from headwater.operations.metrics_server import (  # noqa: PLC0415
+            MetricsListener,
+            serve_metrics,
+        )
     except ImportError as error:
         raise UsageError(f"{error}: {install_hint('broker')}") from None
     from headwater.operations.lag_exporter.facts import Wanted, read_facts  # noqa: PLC0415
@@ -55,7 +66,11 @@ def lag_exporter(
         signal.signal(number, lambda *_: ended.set())
     with open_admin(bootstrap_server, directory, timeout_ms) as admin:
         collector = LagCollector(lambda: read_facts(admin, wanted), SystemClock())
-        stop = serve_metrics("--listen", listen, collector)
+        is_secure = client_credentials() is not NO_CREDENTIALS
+        listener = MetricsListener(
+            "--listen", listen, metrics_config or "", "--metrics-config", is_secure=is_secure
+        )
+        stop = serve_metrics(listener, collector)
         click.echo(f"headwater: lags at http://{listen}/metrics")
         try:
             ended.wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -15,6 +16,7 @@ from headwater.cli.options import echo_json, json_option, within
 from headwater.cli.partition_arguments import name_of
 from headwater.errors import EXIT_FAILED, UsageError
 from headwater.extras import install_hint
+from headwater.local.private_file import write_private
 from headwater.mirror.config import MirrorConfig, load_config, reversed_properties
 from headwater.mirror.group_promotion import sync_groups
 from headwater.mirror.opening import partition_argument
@@ -23,6 +25,9 @@ from headwater.mirror.parts import PromotedError
 from headwater.mirror.promotion import promote
 from headwater.mirror.service import MirrorService
 from headwater.mirror.status import mirror_positions, mirror_status
+from headwater.ports.credentials import NO_CREDENTIALS
+from headwater.security.client_keys import SECRETS
+from headwater.security.secret import is_reference
 from headwater.wire.primitives import INT64_MAX
 
 METRICS_EXTRA = "broker"
@@ -73,14 +78,25 @@ def served_metrics(config: MirrorConfig, service: MirrorService) -> Callable[[],
     if config.metrics_listen is None:
         return lambda: None
     try:
-        from headwater.operations.metrics_server import serve_metrics  # noqa: PLC0415 - an extra
+        from headwater.operations.metrics_server import (  # noqa: PLC0415 - an extra
+            MetricsListener,
+            serve_metrics,
+        )
         from headwater.operations.mirror_metrics import MirrorCollector  # noqa: PLC0415
     except ImportError as error:
         hint = install_hint(METRICS_EXTRA)
         raise UsageError(
             f"metrics.listen needs {error.name}, which is not installed: {hint}"
         ) from None
-    return serve_metrics("metrics.listen", config.metrics_listen, MirrorCollector(service))
+    logins = [side.options.credentials for side in (config.source, config.target)]
+    listener = MetricsListener(
+        "metrics.listen",
+        config.metrics_listen,
+        config.metrics_config or "",
+        "metrics.config",
+        is_secure=any(login is not NO_CREDENTIALS for login in logins),
+    )
+    return serve_metrics(listener, MirrorCollector(service))
 
 
 @mirror.command()
@@ -197,12 +213,27 @@ def sync_groups_now(config: MirrorConfig) -> int:
 @mirror.command()
 @config_option
 @click.option("--id", "mirror_id", required=True, metavar="ID", help="mirror.id of that mirror.")
-def reverse(config: MirrorConfig, mirror_id: str) -> int:
+@click.option("--out", metavar="FILE", help="Write it there, for its owner alone to read.")
+def reverse(config: MirrorConfig, mirror_id: str, out: str | None) -> int:
     """Print the file of the mirror in the other direction, for a failback.
 
-    It holds the secrets of this one.
+    It holds the secrets of this one: with secrets it is written to a file (--out), not printed.
     """
-    for name, value in reversed_properties(config, mirror_id).items():
+    found = reversed_properties(config, mirror_id)
+    rows = []
+    for name, value in found.items():
+        if out is None and name.partition(".")[2] in SECRETS and not is_reference(value):
+            raise UsageError(
+                f"{name} holds a secret, and a redirected output would be readable by others: "
+                "give --out FILE"
+            )
         escaped = value.replace("\\", "\\\\").replace("\n", "\\n")
-        click.echo(f"{name}={escaped}")
+        rows.append(f"{name}={escaped}\n")
+    if out is None:
+        click.echo("".join(rows), nl=False)
+        return 0
+    try:
+        write_private(Path(out), "".join(rows).encode())
+    except OSError as error:
+        raise UsageError(f"--out {out}: {error.strerror}: give a file in your own folder") from None
     return 0

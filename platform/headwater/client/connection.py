@@ -32,6 +32,8 @@ from headwater.wire.schema import Message, SchemaError
 REPLY_BYTES_MAX = 256 * 1024 * 1024
 """A longer response means that this is no Kafka port, but one of TLS or HTTP, for example."""
 SCRATCH_BYTES = 64 * 1024
+LARGE_REQUEST_BYTES = 256 * 1024
+"""The parts of a larger request are written one by one."""
 CONNECT_TIMEOUT_S = 10.0
 CLIENT_SOFTWARE_NAME = "headwater"
 
@@ -40,7 +42,8 @@ _CORRELATION = struct.Struct(">i")
 _MINIMUM_LEN = 4
 
 R = TypeVar("R", bound=Message)
-_Held = tuple[asyncio.Future[memoryview] | None, tuple[bytes | memoryview, ...]]
+Part = bytes | bytearray | memoryview
+_Held = tuple[asyncio.Future[memoryview] | None, tuple[Part, ...]]
 """A request: the future of its response, None where there is none; header and body in parts."""
 
 
@@ -189,7 +192,7 @@ class Connection:
         """Requests without a response yet."""
         return len(self._protocol.waiting)
 
-    def post(self, *parts: bytes | memoryview) -> asyncio.Future[memoryview]:
+    def post(self, *parts: Part) -> asyncio.Future[memoryview]:
         """Send one request (header and body, in parts); a future of its response."""
         future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
         if self._held is not None:
@@ -198,7 +201,7 @@ class Connection:
         return self._post(future, parts)
 
     def _post(
-        self, future: asyncio.Future[memoryview], parts: tuple[bytes | memoryview, ...]
+        self, future: asyncio.Future[memoryview], parts: tuple[Part, ...]
     ) -> asyncio.Future[memoryview]:
         protocol = self._protocol
         if protocol.error is not None or protocol.transport is None:
@@ -208,7 +211,7 @@ class Connection:
         self._write(parts)
         return future
 
-    def post_without_reply(self, *parts: bytes | memoryview) -> None:
+    def post_without_reply(self, *parts: Part) -> None:
         """Send a request that has no response (Produce with acks=0)."""
         if self._protocol.error is not None:
             raise self._protocol.error
@@ -217,10 +220,15 @@ class Connection:
             return
         self._write(parts)
 
-    def _write(self, parts: tuple[bytes | memoryview, ...]) -> None:
+    def _write(self, parts: tuple[Part, ...]) -> None:
         transport = cast(asyncio.Transport, self._protocol.transport)
         size = sum(map(len, parts))
-        transport.writelines([_SIZE.pack(size), *parts])
+        if size < LARGE_REQUEST_BYTES:
+            transport.writelines([_SIZE.pack(size), *parts])
+            return
+        transport.write(_SIZE.pack(size))  # asyncio would join them, a copy of each
+        for part in parts:
+            transport.write(part)
 
     async def request(self, body: bytes) -> memoryview:
         """Send one request (header and body) and await its response. Raises ConnectionError."""

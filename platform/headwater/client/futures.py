@@ -26,10 +26,17 @@ class BatchCompletion:
     def __init__(self, clock_s: Callable[[], float]) -> None:
         self._condition = threading.Condition()
         self._clock_s = clock_s
+        self.before_wait: Callable[[ProducerBatch, float | None], None] | None = None
+        """Called with the only batch that a thread is about to wait for, and its time limit in
+        seconds: the thread may send it itself (`headwater.client.lone_sends`)."""
 
     def wait(self, batches: list[ProducerBatch], timeout_s: float | None) -> bool:
         """True once all batches are done; False when the time is up."""
         deadline = None if timeout_s is None else self._clock_s() + timeout_s
+        if self.before_wait is not None and len(batches) == 1:
+            self.before_wait(batches[0], timeout_s)
+            if batches[0].is_done:
+                return True
         with self._condition:
             for batch in batches:
                 while not batch.is_done:
@@ -50,14 +57,21 @@ class BatchCompletion:
         return True
 
     def finish(self, batches: list[ProducerBatch]) -> None:
-        """Mark the batches as done, wake the waiting threads, run the callbacks on this thread.
+        """Mark the batches as done, wake the waiting threads, run the callbacks on this thread."""
+        self.mark(batches)
+        self.call_back(batches)
 
-        A callback that raises is logged: the next ones are called all the same.
-        """
+    def mark(self, batches: list[ProducerBatch]) -> None:
+        """Mark the batches as done and wake the waiting threads. `call_back` comes next."""
         with self._condition:
             for batch in batches:
                 batch.is_done = True
             self._condition.notify_all()
+
+    @staticmethod
+    def call_back(batches: list[ProducerBatch]) -> None:
+        """Run the callbacks of batches that are done, on this thread. One that raises is logged:
+        the next ones are called all the same."""
         for batch in batches:
             callbacks, batch.callbacks = batch.callbacks, None
             for callback in callbacks or ():
@@ -68,14 +82,13 @@ class BatchCompletion:
 
 
 class RecordOutcome:
-    """One record that was queued: its place in a batch."""
+    """One record that was queued: its place in a batch, which `RecordSending` sets."""
 
     __slots__ = ("_batch", "_index", "_timestamp")
 
-    def __init__(self, batch: ProducerBatch, index: int, timestamp: int) -> None:
-        self._batch = batch
-        self._index = index
-        self._timestamp = timestamp
+    _batch: ProducerBatch
+    _index: int
+    _timestamp: int
 
     def done(self) -> bool:
         """True once the record is acknowledged or has failed."""
@@ -88,6 +101,10 @@ class RecordOutcome:
     def cancel(self) -> bool:
         """Always False: a record that was queued cannot be cancelled."""
         return False
+
+    def add_done_callback(self, callback: Callable[[Any], Any]) -> None:
+        """Call `callback` with the future once the record is done."""
+        raise NotImplementedError
 
     def outcome(self) -> tuple[RecordMetadata | None, Exception | None]:
         """Metadata, or error, of a record that is done."""

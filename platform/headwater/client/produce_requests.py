@@ -17,6 +17,8 @@ from headwater.wire.apis.k00_produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from headwater.wire.framing import encode_request, encode_request_parts
+from headwater.wire.schema import BLOB_BYTES
 
 NAMES_PRODUCE_VERSION = 12
 """The last Produce version with topic names; later ones have topic ids (KIP-516)."""
@@ -77,3 +79,20 @@ def responses_by_partition(
         for topic in response.responses
         for row in topic.partition_responses
     }
+
+
+def request_parts(
+    request: ProduceRequest, version: int, correlation_id: int, client_id: str | None
+) -> list[bytes | bytearray | memoryview]:
+    """The encoded request; large batches are parts of their own, which are not copied."""
+    sizes = (
+        len(row.records or b"") for topic in request.topic_data for row in topic.partition_data
+    )
+    encode = encode_request_parts if max(sizes) >= BLOB_BYTES else _whole
+    return encode(request, version, correlation_id, client_id)
+
+
+def _whole(
+    request: ProduceRequest, version: int, correlation_id: int, client_id: str | None
+) -> list[bytes | bytearray | memoryview]:
+    return [encode_request(request, version, correlation_id, client_id)]

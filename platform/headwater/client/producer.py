@@ -21,6 +21,7 @@ from headwater.client.core.producer_sequences import PartitionQueue
 from headwater.client.errors import ClosedError, IllegalStateError, KafkaTimeoutError
 from headwater.client.futures import BatchCompletion, SendFuture, TableFuture
 from headwater.client.interceptors import Interceptor
+from headwater.client.lone_sends import LoneSends
 from headwater.client.loop_thread import LoopThread
 from headwater.client.option_rules import checked
 from headwater.client.partition_names import Offsets
@@ -115,6 +116,8 @@ class Producer(RecordSending[SendFuture]):
         clock = SystemClock()
         self._completion = BatchCompletion(clock.monotonic)
         engine = ProducerEngine(options, self._thread, clock, self._completion, ThreadAccumulator)
+        engine.lone = lone = LoneSends(engine, self._completion)
+        self._completion.before_wait = lone.send
         super().__init__(engine, SendFuture)
         self._transactions: TransactionalCalls | None = None
         if engine.transactions is not None:
@@ -228,7 +231,8 @@ class Producer(RecordSending[SendFuture]):
             self._accumulator.flushing += 1
         try:
             if waiting:
-                self._thread.post(self._engine.sender.drain)
+                if len(waiting) > 1:  # a lone one is sent by this thread, or the sender is woken
+                    self._thread.post(self._engine.sender.drain)
                 if not self._completion.wait(waiting, timeout):
                     raise self._engine.late(waiting, timeout or 0.0)
         finally:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from headwater.client.cluster import Cluster
 from headwater.client.core.producer_sequences import ProducerBatch
@@ -18,14 +18,28 @@ from headwater.client.outages import OutageLog, summary
 from headwater.client.producer_options import ProducerOptions
 from headwater.client.record_accumulator import AccumulatorParts, RecordAccumulator
 from headwater.client.sender import Sender
+from headwater.client.sender_counters import SenderCounters
 from headwater.client.topic_routes import TopicRoutes
 from headwater.client.transaction_manager import TransactionManager
 from headwater.client.values import ProducerStatistics, Unacked
 from headwater.clock import Clock
 
+CLOSED_TEXT = "the producer was closed before the record was delivered"
 A = TypeVar("A", bound=RecordAccumulator)
 
 log = logging.getLogger("headwater.client.producer")
+
+
+class ShortWay(Protocol):
+    """What waiting threads send by themselves (`headwater.client.lone_sends`)."""
+
+    counters: SenderCounters
+    sends_to: int | None
+    """The node that a request without a response was sent to."""
+
+    def close(self) -> None:
+        """End it, on the loop."""
+        ...
 
 
 class ProducerEngine(Generic[A]):
@@ -59,6 +73,8 @@ class ProducerEngine(Generic[A]):
             self.cluster, options, self.accumulator, completion, self.outages, self.transactions
         )
         self.routes = TopicRoutes(self.cluster, options, self.accumulator)
+        self.lone: ShortWay | None = None
+        """The blocking face has it."""
 
     def _on_metadata(self) -> None:
         self.routes.on_metadata()
@@ -70,7 +86,9 @@ class ProducerEngine(Generic[A]):
 
     async def stop(self) -> None:
         """End every task and connection."""
-        self.sender.stop()
+        if self.lone is not None:
+            self.lone.close()
+        self.sender.stop(ClosedError(CLOSED_TEXT))
         await self.cluster.close()
 
     def wake_sender(self) -> None:
@@ -82,8 +100,7 @@ class ProducerEngine(Generic[A]):
 
     def fail_everything(self) -> None:
         """Fail what is left: the producer was closed. On the loop."""
-        text = "the producer was closed before the record was delivered"
-        self.sender.fail_everything(ClosedError(text))
+        self.sender.fail_everything(ClosedError(CLOSED_TEXT))
 
     def late(self, batches: list[ProducerBatch], limit_s: float) -> KafkaTimeoutError:
         """The error of a flush whose time is up: what it waits for, why, and for how long."""
@@ -119,6 +136,11 @@ class ProducerEngine(Generic[A]):
     def statistics(self) -> ProducerStatistics:
         """What the producer has done since it was created, and what it waits for now."""
         counters = self.sender.counters
+        if self.lone is not None:
+            counters = counters.plus(self.lone.counters)
+        in_flight = {n: c for n, c in self.sender.in_flight.items() if c}
+        if self.lone is not None and (node_id := self.lone.sends_to) is not None:
+            in_flight[node_id] = in_flight.get(node_id, 0) + 1
         latency_s = counters.latency_sum_s / counters.responses if counters.responses else 0.0
         return ProducerStatistics(
             records_sent=counters.records_sent,
@@ -134,7 +156,7 @@ class ProducerEngine(Generic[A]):
             buffer_bytes=self.accumulator.reserved_bytes,
             buffer_bytes_max=self.options.buffer_memory,
             blocked_threads=self.accumulator.blocked_senders,
-            requests_in_flight={n: c for n, c in self.sender.in_flight.items() if c},
+            requests_in_flight=in_flight,
             outages=self.outages.outages(),
         )
 

@@ -54,6 +54,9 @@ class RecordAccumulator:
         """Threads or tasks in `send` that wait for room."""
         self.flushing = 0
         self.is_closed = False
+        self.is_wait_expected = False
+        """True while threads wait for each of their batches and send it themselves: the sender need
+        not wake for a batch that has just been opened. Set with the lock held."""
         self.check_send: Callable[[], None] | None = None
         """Raises when no record may be added now: outside a transaction. It is called once per
         batch: a transaction's end seals every batch, so that the next record needs a new one."""
@@ -140,6 +143,10 @@ class RecordAccumulator:
         """True when every batch is acknowledged or has failed."""
         return not self._unfinished
 
+    def is_alone(self, batch: ProducerBatch) -> bool:
+        """True when no other batch is unfinished. Called with the lock held."""
+        return len(self._unfinished) == 1 and id(batch) in self._unfinished
+
     def seal_all(self) -> None:
         """Close every open batch. Called with the lock held."""
         for queue in self.queues.values():
@@ -164,7 +171,8 @@ class RecordAccumulator:
         batch.columns = BatchColumns()
         queue.open = batch
         self._unfinished[id(batch)] = batch
-        self._wake_sender()
+        if not (self.is_wait_expected and len(self._unfinished) == 1):
+            self._wake_sender()
         return batch
 
     def _reserve(self, batch: ProducerBatch, needed: int) -> None:
@@ -239,6 +247,12 @@ class RecordAccumulator:
                             break
             self._room_is_free()
         return done
+
+    def settle(self, batch: ProducerBatch) -> None:
+        """Free the memory of one batch that is acknowledged and was not split. Called with the lock
+        held."""
+        self._free(batch)
+        self._room_is_free()
 
     def _free(self, batch: ProducerBatch) -> None:
         batch.columns = batch.data = None

@@ -6,36 +6,25 @@ a record cannot be queued at once: a thread waits, a task gets an error, waits a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, Protocol, TypeVar, overload
 
-from headwater.client.core.producer_sequences import PartitionQueue, ProducerBatch
+from headwater.client.core.producer_sequences import PartitionQueue
 from headwater.client.errors import OptionError
+from headwater.client.futures import RecordOutcome
 from headwater.client.interceptors import SendRecord, chain_of
 from headwater.client.option_rules import as_integer
 from headwater.client.producer_engine import ProducerEngine
 from headwater.client.serializers.values import Topic
 from headwater.client.topic_routes import ROUND_ROBIN, STICKY, TopicRoute
-from headwater.client.values import RecordMetadata
 from headwater.errors import UsageError
 from headwater.records.builder import NO_TIMESTAMP, RECORD_OVERHEAD_MAX_BYTES
 from headwater.records.record import NO_HEADERS
 
 TIMESTAMP_MAX = 2**63 - 1
+new = object.__new__
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class AnyOutcome(Protocol):
-    """What both kinds of futures of a record have."""
-
-    def add_done_callback(self, callback: Callable[[Any], Any]) -> None:
-        """Call `callback` with the future once the record is done."""
-        ...
-
-    def outcome(self) -> tuple[RecordMetadata | None, Exception | None]:
-        """Metadata, or error, of a record that is done."""
-        ...
 
 
 class ArrowStream(Protocol):
@@ -50,17 +39,15 @@ Blob = bytes | bytearray | memoryview | str
 HeaderList = Iterable[tuple[str, Blob | None]] | Mapping[str, Blob | None]
 K = TypeVar("K")
 V = TypeVar("V")
-F = TypeVar("F", bound=AnyOutcome)
+F = TypeVar("F", bound=RecordOutcome)
 """The future of a record: SendFuture, or the awaitable Delivery."""
 
 
 class RecordSending(Generic[F]):
     """Queues records in the batches of an engine."""
 
-    def __init__(
-        self, engine: ProducerEngine[Any], outcome: Callable[[ProducerBatch, int, int], F]
-    ) -> None:
-        """`outcome` makes the future of a record: of its batch, its index there, its timestamp."""
+    def __init__(self, engine: ProducerEngine[Any], outcome: type[F]) -> None:
+        """`outcome`: the class of a record's future."""
         self._engine = engine
         self._outcome = outcome
         chosen = engine.options.partitioner
@@ -223,7 +210,11 @@ class RecordSending(Generic[F]):
             route.sticky.left -= size
             if route.sticky.left <= 0:
                 self._routes.switch_sticky(topic, route)
-        return self._outcome(batch, index, timestamp)
+        made = new(self._outcome)  # `__init__` would be another call
+        made._batch = batch
+        made._index = index
+        made._timestamp = timestamp
+        return made
 
 
 def to_bytes(blob: Any, what: str) -> bytes:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from headwater.client.cluster import Cluster
-from headwater.client.connection import Connection
+from headwater.client.connection import Connection, Part
 from headwater.client.coordinator_calls import soon_s
 from headwater.client.core.batch_split import split_batch
 from headwater.client.core.producer_sequences import (
@@ -29,6 +29,7 @@ from headwater.client.outages import OutageLog
 from headwater.client.produce_requests import (
     NAMES_PRODUCE_VERSION,
     produce_request,
+    request_parts,
     responses_by_partition,
 )
 from headwater.client.producer_options import ProducerOptions
@@ -46,7 +47,7 @@ from headwater.wire.apis.k22_init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
-from headwater.wire.framing import decode_response, encode_request
+from headwater.wire.framing import decode_response
 from headwater.wire.primitives import ZERO_UUID
 from headwater.wire.schema import SchemaError
 
@@ -79,10 +80,12 @@ class Sender:
         self._transactions = transactions
         if transactions is not None:
             transactions.drain, transactions.fail_waiting = self.drain, self.fail_everything
-        self._producer_id = -1
-        self._producer_epoch = -1
+        self.producer_id = -1
+        self.producer_epoch = -1
         self._fatal: Exception | None = None
         """Why no record can ever be sent."""
+        self._end: Exception | None = None
+        """Why nothing is sent again: the producer has been closed."""
         self._connecting: set[int] = set()
         self._throttled: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -109,8 +112,9 @@ class Sender:
         """What these batches wait for, by partition. Any thread may ask."""
         return self._watch.waits(batches)
 
-    def stop(self) -> None:
-        """End the periodic work."""
+    def stop(self, error: Exception) -> None:
+        """End the periodic work. What is in flight fails with this error from now on."""
+        self._end = error
         for task in self._tasks:
             task.cancel()
         if self._timer is not None:
@@ -124,13 +128,15 @@ class Sender:
     def drain(self) -> None:
         """Send the batches that are due, and set a timer for the next one."""
         self.wake_is_pending = False
+        if self._end is not None:
+            return
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._transactions is not None:
             state = self._transactions.state
-            self._producer_id, self._producer_epoch = state.producer_id, state.producer_epoch
-        elif self._idempotent and self._producer_id < 0:
+            self.producer_id, self.producer_epoch = state.producer_id, state.producer_epoch
+        elif self._idempotent and self.producer_id < 0:
             self._request_producer_id()
             return
         now = self._clock.monotonic()
@@ -168,11 +174,11 @@ class Sender:
                 if queue.wants_new_producer and self._is_epoch_used_up(queue):
                     self._request_producer_id(replace=True)
                     continue
-                size = self._next_size(queue)
+                size = queue.next_size
                 if node_id in sizes and sizes[node_id] + size > self._options.max_request_size:
                     continue
                 queue.leader_id = node_id
-                batch = queue.next_batch(self._producer_id, self._producer_epoch)
+                batch = queue.next_batch(self.producer_id, self.producer_epoch)
                 if batch.attempts == 1:
                     self._accumulator.trim(batch)
                 by_node.setdefault(node_id, []).append(batch)
@@ -180,13 +186,7 @@ class Sender:
         return by_node, next_due
 
     def _is_epoch_used_up(self, queue: PartitionQueue) -> bool:
-        return queue.producer_id == self._producer_id and queue.producer_epoch >= EPOCH_MAX
-
-    @staticmethod
-    def _next_size(queue: PartitionQueue) -> int:
-        waiting = queue.retry or queue.sealed
-        head = waiting[0] if waiting else queue.open
-        return 0 if head is None else head.bytes_held
+        return queue.producer_id == self.producer_id and queue.producer_epoch >= EPOCH_MAX
 
     def _ready_node(self, queue: PartitionQueue) -> int | None:
         """The leader if a request can be sent to it now. Otherwise None: what is missing, metadata
@@ -241,13 +241,13 @@ class Sender:
                 return
         request = produce_request(batches, self._options, self._compression, topic_ids)
         correlation_id = connection.next_correlation_id()
-        frame = encode_request(request, version, correlation_id, connection.client_id)
+        parts = request_parts(request, version, correlation_id, connection.client_id)
         self.counters.requests_sent += 1
         if self._options.acks == 0:
-            self._send_without_response(connection, frame, batches)
+            self._send_without_response(connection, parts, batches)
             return
         self.in_flight[node_id] = self.in_flight.get(node_id, 0) + 1
-        future = connection.post(frame)
+        future = connection.post(*parts)
         timeout_s = self._options.request_timeout_ms / 1000
         timer = asyncio.get_running_loop().call_later(
             timeout_s, connection.fail, f"no response to Produce within {timeout_s:g} s"
@@ -262,26 +262,20 @@ class Sender:
             timer.cancel()
             self.in_flight[node_id] -= 1
             if not done.cancelled():
-                self._count_latency(self._clock.monotonic() - began)
+                self.counters.responded(self._clock.monotonic() - began)
                 self._on_response(connection, batches, names, decode, done)
 
         future.add_done_callback(on_response)
-
-    def _count_latency(self, seconds: float) -> None:
-        counters = self.counters
-        counters.responses += 1
-        counters.latency_sum_s += seconds
-        counters.latency_max_s = max(counters.latency_max_s, seconds)
 
     def _topic_id(self, name: str) -> UUID:
         topic = self._cluster.cache.topics.get(name)
         return ZERO_UUID if topic is None else topic.topic_id
 
     def _send_without_response(
-        self, connection: Connection, frame: bytes, batches: list[ProducerBatch]
+        self, connection: Connection, parts: list[Part], batches: list[ProducerBatch]
     ) -> None:
         try:
-            connection.post_without_reply(frame)
+            connection.post_without_reply(*parts)
         except ConnectionError as e:
             self._all_failed(batches, e)
             return
@@ -310,6 +304,24 @@ class Sender:
                 self._transactions.on_lost_produce()
             self._request_metadata()
             self._all_failed(batches, e)
+        self.drain()
+
+    def answered(
+        self, batch: ProducerBatch, names: dict[UUID, str], response: ProduceResponse
+    ) -> None:
+        """The response for a batch that was lent to a waiting thread."""
+        connection = self._cluster.known_connection(batch.queue.leader_id)
+        if connection is not None:
+            connection.throttle(response)
+        batch.queue.lent = None
+        self._apply([batch], names, response)
+        self.drain()
+
+    def returned(self, batch: ProducerBatch, error: Exception) -> None:
+        """A batch that was lent to a waiting thread comes back without a response."""
+        batch.queue.lent = None
+        self._request_metadata()
+        self._all_failed([batch], error)
         self.drain()
 
     def _apply(
@@ -368,10 +380,13 @@ class Sender:
             return []
         if action is FailureAction.FAIL:
             is_answer = isinstance(error, KafkaError)
-            batch.error = error if is_answer else self._watch.timeout_error(batch, error)
+            late = error if is_answer else self._watch.timeout_error(batch, error)
+            batch.error = self._end or late
         return [batch]
 
     def _retry_until(self, batch: ProducerBatch) -> float:
+        if self._end is not None:
+            return 0.0
         if self._transactions is not None and self._transactions.state.gives_up_batches:
             return 0.0
         return batch.created + self._options.delivery_timeout_ms / 1000
@@ -389,16 +404,13 @@ class Sender:
         """Batches are acknowledged, or have failed with their `error`."""
         if not batches:
             return
-        counters = self.counters
         for batch in batches:
-            if batch.error is not None:
-                counters.records_failed += batch.count
-                if self._transactions is not None:
-                    self._transactions.on_failed(batch.error)
+            if batch.error is None:
+                self.counters.acknowledged(batch)
                 continue
-            counters.batches_sent += 1
-            counters.records_sent += batch.count
-            counters.bytes_sent += batch.bytes_held if batch.data is None else len(batch.data)
+            self.counters.records_failed += batch.count
+            if self._transactions is not None:
+                self._transactions.on_failed(batch.error)
         self._completion.finish(self._accumulator.finished(batches))
         if self._transactions is not None:
             self._transactions.on_finished()
@@ -414,7 +426,7 @@ class Sender:
         self._finish(finished)
 
     def _request_metadata(self) -> None:
-        if not self._refreshing:
+        if not self._refreshing and self._end is None:
             self._refreshing = True
             self._spawn(self._refresh())
 
@@ -453,7 +465,7 @@ class Sender:
     def _request_producer_id(self, *, replace: bool = False) -> None:
         if self._fatal is not None:
             self.fail_everything(self._fatal)
-        elif not self._initialising and (replace or self._producer_id < 0):
+        elif not self._initialising and (replace or self.producer_id < 0):
             self._initialising = True
             self._spawn(self._init_producer_id())
 
@@ -476,7 +488,7 @@ class Sender:
         try:
             timeout_ms = self._options.delivery_timeout_ms
             response = await self._cluster.retrying("init producer id", attempt, timeout_ms)
-            self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
+            self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
             self._watch.id_error = None
         except KafkaError as e:
             if e.code in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):

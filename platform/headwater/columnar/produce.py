@@ -71,10 +71,10 @@ def produced_batches(
     for first, last in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True):
         inside = times if len(times) == 1 else times[first:last]
         batch = BatchBuilder()
-        batch.payload = bytearray(payload[int(ends[first]) : int(ends[last])])
         batch.count = last - first
         batch.base_timestamp, batch.max_timestamp = int(inside[0]), int(inside.max())
-        yield batch.build(compression=codec), last - first
+        records = payload[int(ends[first]) : int(ends[last])]
+        yield batch.build(compression=codec, payload=records), last - first
 
 
 def _blobs(array: Any) -> tuple[Any, Any]:

@@ -305,7 +305,8 @@ TOPIC_ROWS = (
         "",
         "",
         "",
-        "Folder or URI of the topic's Delta table TOPIC-ID; empty: headwater.tables.uri.",
+        "Folder or URI of the topic's Delta table TOPIC-ID, below the brokers' "
+        "headwater.tables.allowed.uris; empty: headwater.tables.uri.",
     ),
     _row(
         "delta.interval.ms",

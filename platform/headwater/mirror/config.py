@@ -72,6 +72,9 @@ KEYS = (
     _key("target.existing", Kind.STRING, "stop",
          "`append` mirrors into topics that hold other records already; `stop` does not."),
     _key("metrics.listen", Kind.STRING, None, "Serve Prometheus metrics at this HOST:PORT."),
+    _key("metrics.config", Kind.STRING, None,
+         "Who may read them off loopback: a FILE with bearer.token.file, or with ssl.* and "
+         "ssl.client.auth=required; allowed.hosts."),
     _key("source.auto.offset.reset", Kind.STRING, "earliest",
          "Where a topic begins that was never mirrored: earliest or latest."),
     _key("target.transaction.timeout.ms", Kind.INT, 60_000,
@@ -145,6 +148,7 @@ class MirrorConfig:
     heartbeat_s: float = 1.0
     appends: bool = False
     metrics_listen: str | None = None
+    metrics_config: str | None = None
     starts_latest: bool = False
     transaction_timeout_ms: int = 60_000
     fetch_min_bytes: int = 1
@@ -207,6 +211,7 @@ _PLAIN = {
     "replication_factor": "replication.factor", "syncs_configs": "sync.topic.configs.enabled",
     "topic_configs": "topic.configs", "syncs_acls": "sync.topic.acls.enabled",
     "syncs_groups": "sync.group.offsets.enabled", "metrics_listen": "metrics.listen",
+    "metrics_config": "metrics.config",
     "transaction_timeout_ms": "target.transaction.timeout.ms",
     "fetch_min_bytes": "source.fetch.min.bytes", "fetch_wait_ms": "source.fetch.max.wait.ms",
     "fetch_bytes": "source.fetch.max.bytes",
@@ -316,7 +321,7 @@ def reversed_properties(config: MirrorConfig, mirror_id: str) -> dict[str, str]:
     one_sided = {key.name for key in KEYS if key.name.startswith(("source.", "target."))}
     for name, value in config.given.items():
         side, _, rest = name.partition(".")
-        if name in ("mirror.id", "metrics.listen", "group.instance.id"):
+        if name in ("mirror.id", "metrics.listen", "metrics.config", "group.instance.id"):
             continue
         swapped = f"{other[side]}.{rest}" if side in other and name not in one_sided else name
         found[swapped] = value

@@ -6,7 +6,7 @@ broker itself never imports deltalake or pyarrow; double: `headwater.testing.mem
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
 
@@ -24,7 +24,7 @@ class TieredTopic:
     topic: str
     topic_id: UUID
     table_uri: str
-    storage_options: tuple[tuple[str, str], ...] = ()
+    storage_options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)

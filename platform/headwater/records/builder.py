@@ -103,19 +103,21 @@ class BatchBuilder:
         transactional: bool = False,
         control: bool = False,
         log_append_time: bool = False,
+        payload: memoryview | None = None,
     ) -> bytearray:
-        """The bytes of the batch with its CRC. It may be called again with other values."""
+        """The bytes of the batch with its CRC. It may be called again with other values. `payload`:
+        the records' bytes, where they are elsewhere than in the builder."""
         attributes = int(compression)
         attributes |= TRANSACTIONAL_MASK if transactional else 0
         attributes |= CONTROL_MASK if control else 0
         attributes |= TIMESTAMP_TYPE_MASK if log_append_time else 0
-        payload = compress(compression, self.payload, level)
+        packed = compress(compression, self.payload if payload is None else payload, level)
         out = bytearray(HEADER_BYTES)
         HEADER.pack_into(
             out,
             0,
             base_offset,
-            HEADER_BYTES - LOG_OVERHEAD_BYTES + len(payload),
+            HEADER_BYTES - LOG_OVERHEAD_BYTES + len(packed),
             leader_epoch,
             MAGIC_V2,
             0,
@@ -128,7 +130,7 @@ class BatchBuilder:
             base_sequence,
             self.count,
         )
-        out += payload
+        out += packed
         seal(out)
         return out
 

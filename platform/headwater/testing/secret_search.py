@@ -2,12 +2,15 @@
 
 It reads every file in D and in the other folders (logs, event logs, checkpoints, Delta tables), the
 arguments of all processes and the environments of the cluster's, and the znodes that a stranger may
-read. The places that hold secrets by design are left out: D/security and D/conf, both private.
+read; also what is compressed in these files. A file that cannot be read is a finding: it was not
+searched. The places that hold secrets by design are left out: D/security and D/conf, both private.
 """
 
 from __future__ import annotations
 
 import base64
+import json
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +18,19 @@ from urllib.parse import quote
 
 import psutil
 
+from headwater.errors import KafkaError
 from headwater.local import cluster_file, processes
 from headwater.local.data_folders import read_properties
 from headwater.local.secure_cluster import REGISTRY_LOGIN
 from headwater.local.zk_client import readable_znodes
 from headwater.security.jaas import parse_jaas
+from headwater.testing.unpacked import unpacked
 
 PRIVATE_FOLDERS = ("security", "conf")
 KEY_LINE = 2
 """A line in the middle of a PEM key: the first lines of all keys are alike."""
 CHUNK_BYTES = 1 << 20
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -65,10 +71,15 @@ def search(
         count += 1
         tail = b""
         longest = max(map(len, forms))
-        for part in parts:
-            text = tail + part
-            found |= {Finding(place, what) for form, what in forms.items() if form in text}
-            tail = text[-longest:]
+        try:
+            for part in parts:
+                text = tail + part
+                found |= {Finding(place, what) for form, what in forms.items() if form in text}
+                tail = text[-longest:]
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has gone meanwhile
+        except (OSError, ValueError, KafkaError, zipfile.BadZipFile) as error:
+            found.add(Finding(place, f"what it holds, as it cannot be read ({error})"))
     return sorted(found), count
 
 
@@ -79,6 +90,7 @@ def places(directory: Path, also: Iterable[Path]) -> Iterator[tuple[str, Iterabl
         for path in (folder, *sorted(folder.rglob("*"))):
             if path.is_file() and not any(path.is_relative_to(p) for p in private):
                 yield str(path), _chunks(path)
+                yield f"{path}, unpacked", unpacked(path)
     yield from _commands()
     for process in processes.of_cluster(directory):
         yield f"environment of {process.name}", _chunks(Path(f"/proc/{process.pid}/environ"))
@@ -95,18 +107,23 @@ def _commands() -> Iterator[tuple[str, Iterable[bytes]]]:
 
 
 def _forms(secret: str) -> set[bytes]:
-    """A secret as it may be written: plain, quoted for URLs, in base64."""
+    """A secret as it may be written: plain, quoted for URLs or JSON, in base64, alone or within
+    more text (`user:secret`)."""
     raw = secret.encode()
-    return {raw, quote(secret, safe="").encode(), base64.b64encode(raw).rstrip(b"=")[:-1]}
+    found = {raw, quote(secret, safe="").encode(), json.dumps(secret)[1:-1].encode()}
+    for before in range(3):
+        text = base64.b64encode(bytes(before) + raw)
+        # The first characters hold bits of what stands before, the last one of what follows.
+        inside = text[(before * 8 + 5) // 6 :].rstrip(b"=")
+        inside = inside[:-1] if (before + len(raw)) % 3 else inside
+        found |= {inside, inside.translate(_URL_SAFE)}
+    return found
 
 
 def _chunks(path: Path) -> Iterator[bytes]:
-    try:
-        with open(path, "rb") as file:
-            while part := file.read(CHUNK_BYTES):
-                yield part
-    except OSError:
-        return  # it has gone meanwhile
+    with open(path, "rb") as file:
+        while part := file.read(CHUNK_BYTES):
+            yield part
 
 
 def _key_line(path: Path) -> str:

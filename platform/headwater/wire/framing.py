@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from headwater.errors import encoding_error
 from headwater.wire.headers import RequestHeader, ResponseHeader
-from headwater.wire.schema import Message, decode, decoder, encoder
+from headwater.wire.schema import Message, decode, decoder, encode_parts, encoder
 
 M = TypeVar("M", bound=Message)
 
@@ -31,18 +31,34 @@ def encode_request(
 
     Raises UsageError for a string that UTF-8 cannot carry, SchemaError for other bad values.
     """
-    cls = type(request)
+    try:
+        head = _request_head(type(request), version, correlation_id, client_id)
+        return head + encoder(type(request), version)(request)
+    except UnicodeEncodeError as error:
+        raise encoding_error(error) from None
+
+
+def encode_request_parts(
+    request: Message, version: int, correlation_id: int, client_id: str | None
+) -> list[bytes | bytearray | memoryview]:
+    """The same in parts, of which the large blobs are the request's own: they are not copied."""
+    try:
+        head = _request_head(type(request), version, correlation_id, client_id)
+        return encode_parts(request, version, head)
+    except UnicodeEncodeError as error:
+        raise encoding_error(error) from None
+
+
+def _request_head(
+    cls: type[Message], version: int, correlation_id: int, client_id: str | None
+) -> bytes:
     header = RequestHeader(
         request_api_key=cls.api_key,
         request_api_version=version,
         correlation_id=correlation_id,
         client_id=client_id,
     )
-    try:
-        head = encoder(RequestHeader, request_header_version(cls, version))(header)
-        return head + encoder(cls, version)(request)
-    except UnicodeEncodeError as error:
-        raise encoding_error(error) from None
+    return encoder(RequestHeader, request_header_version(cls, version))(header)
 
 
 def decode_response(

@@ -20,6 +20,8 @@ from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 from headwater.wire import primitives as p
 
 VERSION_MAX = 32767
+BLOB_BYTES = 32 * 1024
+"""Smaller blobs are cheaper to copy than to send by themselves."""
 S = TypeVar("S", bound="Struct")
 
 
@@ -432,6 +434,39 @@ def _compile_decoder(cls: type[Message], version: int) -> Callable[..., tuple[An
             raise SchemaError(f"malformed {name} v{version} at byte {at}: {e}") from e
 
     return decode
+
+
+class _Spliced(bytearray):
+    """What a writer appends, without the large blobs."""
+
+    def __init__(self, head: bytes) -> None:
+        super().__init__(head)
+        self.blobs: list[tuple[int, bytes | bytearray | memoryview]] = []
+        """(where it belongs, blob)."""
+
+    def __iadd__(self, data: Any) -> Any:  # type: ignore[misc]  # `+` is never used
+        if len(data) < BLOB_BYTES:
+            return super().__iadd__(data)
+        self.blobs.append((len(self), data))
+        return self
+
+
+def encode_parts(
+    message: Message, version: int, head: bytes
+) -> list[bytes | bytearray | memoryview]:
+    """`head` and the encoded message, in parts: blobs of BLOB_BYTES and more are not copied."""
+    cls = type(message)
+    _check_version(cls, version)
+    out = _Spliced(head)
+    _struct_writer(cls, version, version >= cls.flexible)(out, message)
+    view = memoryview(out)
+    parts: list[bytes | bytearray | memoryview] = []
+    at = 0
+    for place, blob in out.blobs:
+        parts += (view[at:place], blob)
+        at = place
+    parts.append(view[at:])
+    return parts
 
 
 def encode(message: Message, version: int) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater.errors import UsageError
+from headwater.security.store_options import without_secrets
 from headwater_tier.table_names import TableLocation
 from headwater_tier.typed.tables_state import derived_uri
 
@@ -18,5 +19,5 @@ def derived_table(spark: SparkSession, location: TableLocation, kind: str) -> Da
             " headwater.value.format (and headwater.latest.enable for kind='latest'), and run"
             " `headwater tier serve` or `headwater tier typed TOPIC --follow`"
         )
-    options = dict(location.storage_options)
+    options = without_secrets(location.storage_options)
     return spark.read.format("delta").options(**options).load(uri)

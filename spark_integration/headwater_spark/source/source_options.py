@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headwater.errors import UsageError
+from headwater.security.store_options import StoreOptions
 from headwater.topic_names import topic_name_fault
 from headwater.wire.primitives import INT32_MAX, INT64_MAX
 from headwater_spark import kafka_options
@@ -123,7 +124,7 @@ class SourceOptions:
     """Accepted as in Spark's connector; `commit_progress` is what commits to a group."""
     tables_uri: str | None = None
     """The base folder of log tables where no topic config names one."""
-    storage_options: tuple[tuple[str, str], ...] = ()
+    storage_options: StoreOptions = field(default=(), repr=False)
     use_table: bool = True
     topic_id: str | None = None
     """The id that the topics must have: the tail of a table belongs to that table's topic alone."""

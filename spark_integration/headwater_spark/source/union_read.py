@@ -13,7 +13,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headwater_spark.options import servers_of
+from headwater.security.store_options import without_secrets
+from headwater_spark.options import servers_of, store_options
 from headwater_spark.source.cold_files import ColdFiles
 from headwater_spark.source.columns import HEADERS_DDL, KAFKA_DDL
 from headwater_spark.source.derived_read import derived_table
@@ -42,9 +43,11 @@ def table(
 
     `kind="typed"`, `"latest"` or `"quarantine"`: the derived table at its newest version, without
     the tail. `options` are the connection's, of a reader: `kafka.*` (`cluster.spark_options()`).
-    Needs a session with Delta (`headwater_spark.session`).
+    Secrets among `storage_options` are references (`env:NAME`, `file:PATH`); Spark itself reaches
+    the store by its own settings (`spark.hadoop.fs.*`). Needs a session with Delta
+    (`headwater_spark.session`).
     """
-    given = tuple(sorted((storage_options or {}).items()))
+    given = store_options(storage_options or {})
     servers = servers_of(bootstrap_servers, options or {})
     connection = {**(options or {}), "kafka.bootstrap.servers": servers}
     place = Place(servers, topic, task_security(connection), tables_uri, given)
@@ -108,7 +111,7 @@ def _history(
     }
     rows = (
         spark.read.format("delta")
-        .options(**dict(history.location.storage_options))
+        .options(**without_secrets(history.location.storage_options))
         .option("versionAsOf", history.version)
         .load(history.location.uri)
     )

@@ -32,6 +32,7 @@ from headwater.system import SystemClock
 from headwater_spark.spark_session import SparkGoneError, has_ended, session
 from headwater_spark.task_security import client_file_options, task_security
 from headwater_spark.tiering.job import Round, TopicReplacedError, TopicTier
+from headwater_tier.cli.storage_options import HELP, storage_options
 from headwater_tier.delta import TableStateError
 
 FAILURE_PAUSE_S = 5.0
@@ -95,7 +96,7 @@ def _finite(_context: click.Context, _parameter: click.Parameter, value: float |
     "storage",
     multiple=True,
     metavar="KEY=VALUE",
-    help="An option of the object store; repeatable.",
+    help=HELP,
 )
 @json_option
 def run(
@@ -126,7 +127,7 @@ def run(
                 servers,
                 clock,
                 tables_uri=tables_uri,
-                storage_options=_pairs(storage),
+                storage_options=storage_options(storage),
                 security=security,
             )
             for topic in topics
@@ -259,13 +260,3 @@ def _print(done: Round) -> None:
 def _print_json(done: Round) -> None:
     document: dict[str, Any] = {**asdict(done), "idle": done.idle}
     echo_json(document)
-
-
-def _pairs(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    pairs = []
-    for text in given:
-        key, sign, value = text.partition("=")
-        if not sign or not key:
-            raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--storage-option")
-        pairs.append((key, value))
-    return tuple(pairs)

@@ -20,7 +20,7 @@ from headwater.clock import Clock
 from headwater.errors import UsageError
 from headwater.system import SystemClock
 from headwater_spark import connect_session
-from headwater_spark.options import EARLIEST, LATEST, READ_COMMITTED, servers_of
+from headwater_spark.options import EARLIEST, LATEST, READ_COMMITTED, servers_of, store_options
 from headwater_spark.source.broker_metadata import Brokers, Topic
 from headwater_spark.spark_session import job_errors
 from headwater_spark.task_security import NO_SECURITY, TaskSecurity, task_security
@@ -180,16 +180,16 @@ def tier(
     """Run rounds until every committed record is in the table; the rounds' sum.
 
     As `headwater tier run`: sets remote.storage.enable on a topic that lacks it. `options` are the
-    security options of a reader (`cluster.spark_options()`).
+    security options of a reader (`cluster.spark_options()`); secrets among `storage_options` are
+    references, as `env:NAME`.
     """
-    given = tuple(sorted((storage_options or {}).items()))
     worker = TopicTier(
         spark,
         topic,
         servers_of(bootstrap_servers, options or {}),
         SystemClock(),
         tables_uri=tables_uri,
-        storage_options=given,
+        storage_options=store_options(storage_options or {}),
         security=task_security(options or {}),
     )
     try:

@@ -282,10 +282,12 @@ def test_changes_are_audited_but_what_is_only_validated_is_not() -> None:
         await alter(asked, alice, wrong, audited=audited)
         await alter(asked, entry({USER: "alice", CLIENT: None}, producer_byte_rate=None),
                     audited=audited)  # fmt: skip
-        who = "User:test changed quotas of user alice, client-id <default>"
-        assert [line.replace(" from host = ", "") for line in audited] == [
-            f"{who}: producer_byte_rate=1024",
-            f"{who}: producer_byte_rate removed",
+        who = "quotas of user alice, client-id <default>"
+        head = "User:test requested AlterClientQuotas from host = , result = "
+        assert [line.removeprefix(head) for line in audited] == [
+            f"NONE: {who}: producer_byte_rate=1024",
+            "INVALID_REQUEST: quotas of user bob: no_such_rate=1",
+            f"NONE: {who}: producer_byte_rate removed",
         ]
 
     play(story)

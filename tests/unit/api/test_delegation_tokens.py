@@ -71,7 +71,11 @@ class Broker:
         self.fake = broker
         self.table = TokenTable(secrets or TokenSecrets(SECRET))
         self.audited: list[tuple[str, str]] = []
-        audit = SimpleNamespace(changed=lambda who, what: self.audited.append((who, what)))
+
+        def note(who: str, what: str) -> None:
+            self.audited.append((who, what))
+
+        audit = SimpleNamespace(changed=note, refused=note)
         self.acls = SimpleNamespace(authorizer=SimpleNamespace(audit=audit))
         self.watch = TokenWatch(broker.store, self.table)
 
@@ -176,8 +180,8 @@ def test_owners_and_renewers_renew_others_do_not_and_no_token_outlives_its_lifet
         secret, now_ms = made.hmac, one.fake.clock.now_ms()
         assert await one.renew("bob", secret, HOUR_MS) == (ErrorCode.NONE, now_ms + HOUR_MS)
         assert await one.renew("alice", secret) == (ErrorCode.NONE, now_ms + 2 * HOUR_MS)
-        asked = await one.renew("alice", secret, 5 * HOUR_MS)
-        assert asked == (ErrorCode.NONE, now_ms + 2 * HOUR_MS), "the broker's limit"
+        longest = await one.renew("alice", secret, 5 * HOUR_MS)
+        assert longest == (ErrorCode.NONE, now_ms + 2 * HOUR_MS), "the broker's limit"
         for call in (one.renew("eve", secret), one.expire("eve", secret, -1)):
             assert await call == (ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH, -1)
         for call in (one.renew("alice", b"x"), one.expire("alice", b"x", -1)):
@@ -195,9 +199,10 @@ def test_owners_and_renewers_renew_others_do_not_and_no_token_outlives_its_lifet
         done, _ = await one.expire("bob", secret, -1)
         assert done is ErrorCode.NONE
         token = f"delegation token {made.token_id}"
-        assert one.audited[0] == ("User:alice", f"made {token} of User:alice")
-        assert one.audited[1] == ("User:bob", f"renewed {token}")
-        assert one.audited[-1] == ("User:bob", f"ended {token}")
+        asked = "requested {}DelegationToken from host = , result = NONE: " + token
+        assert one.audited[0] == ("User:alice", f"{asked.format('Create')} of User:alice")
+        assert one.audited[1] == ("User:bob", f"{asked.format('Renew')} for {HOUR_MS} ms")
+        assert one.audited[-1] == ("User:bob", f"{asked.format('Expire')} now")
         assert secret.hex() not in str(one.audited)
         await until(lambda: made.token_id not in two.table)
         assert await one.renew("alice", secret) == (ErrorCode.DELEGATION_TOKEN_NOT_FOUND, -1)

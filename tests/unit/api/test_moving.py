@@ -59,7 +59,11 @@ def context(
     """A request that reached `broker`: whichever it is, the controller decides. `audited` takes
     the audit lines."""
     lines = [] if audited is None else audited
-    audit = SimpleNamespace(changed=lambda who, what: lines.append(f"{who} {what}"))
+
+    def note(who: str, what: str) -> None:
+        lines.append(f"{who} {what}")
+
+    audit = SimpleNamespace(changed=note, refused=note)
     services = SimpleNamespace(
         controller=broker.calls,
         view=broker.view,

@@ -42,17 +42,17 @@ class Grants(AllowAll):
     """Allows these, and nothing else: (operation, resource type, name)."""
 
     def __init__(self, *rows: tuple[Operation, ResourceType, str]) -> None:
-        self._rows = set(rows)
+        self.rows = set(rows)
 
     def authorize(
         self, requester: Requester, operation: Operation, resource: ResourceType, name: str
     ) -> bool:
-        return (operation, resource, name) in self._rows
+        return (operation, resource, name) in self.rows
 
     def authorize_any(
         self, requester: Requester, operation: Operation, resource: ResourceType
     ) -> bool:
-        return any(row[:2] == (operation, resource) for row in self._rows)
+        return any(row[:2] == (operation, resource) for row in self.rows)
 
 
 def topic(operation: Operation, name: str = "t") -> tuple[Operation, ResourceType, str]:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
+from headwater.cli.mirror import reverse
+from headwater.config.java_properties import parse_java_properties
 from headwater.errors import UsageError
 from headwater.mirror.config import parse_config, reversed_properties
 
@@ -65,6 +70,28 @@ def test_the_other_direction_swaps_the_sides_and_keeps_the_rest() -> None:
     }
     with pytest.raises(UsageError, match="needs one"):
         reversed_properties(config, "ab")
+
+
+def test_the_file_of_the_other_direction_is_private(tmp_path: Path) -> None:
+    """A redirected output would have the shell's umask."""
+    ab, ba = tmp_path / "ab.properties", tmp_path / "ba.properties"
+    login = {
+        "target.security.protocol": "SASL_PLAINTEXT", "target.sasl.mechanism": "PLAIN",
+        "target.sasl.username": "u", "target.sasl.password": "hunter2", "topics": "a\\\\d",
+    }  # fmt: skip
+    ab.write_text("".join(f"{k}={v}\n" for k, v in {**BOTH, **login}.items()))
+    command = ["mirror", "reverse", "--config", str(ab), "--id", "ba"]
+    printed = CliRunner().invoke(reverse, command[2:])
+    assert isinstance(printed.exception, UsageError) and "--out FILE" in str(printed.exception)
+    assert "hunter2" not in printed.output + str(printed.exception)
+    assert CliRunner().invoke(reverse, [*command[2:], "--out", str(ba)]).exit_code == 0
+    assert ba.stat().st_mode & 0o777 == 0o600
+    back = parse_java_properties(ba.read_text(), str(ba))
+    assert back["source.sasl.password"] == "hunter2" and back["topics"] == "a\\d"
+    missing = CliRunner().invoke(reverse, [*command[2:], "--out", str(tmp_path / "no" / "x")])
+    assert isinstance(missing.exception, UsageError) and "--out" in str(missing.exception)
+    ab.write_text("".join(f"{k}={v}\n" for k, v in BOTH.items()))
+    assert "source.bootstrap.servers=b:2" in CliRunner().invoke(reverse, command[2:]).output
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import UsageError
+from headwater.security.bearer_token import TokenFile
 from headwater_broker.app.config import from_properties
-from headwater_broker.app.status_security import TokenFile, status_security
+from headwater_broker.app.status_security import status_security
 from headwater_broker.network.http_guard import HttpGuard
 from headwater_broker.network.http_request import BadRequestError, HttpRequest, parse_head
 
@@ -81,7 +82,7 @@ def test_two_authorizations_are_refused_and_none_is_shown() -> None:
 def test_a_changed_token_file_is_read_again_and_a_lost_one_keeps_the_token(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text(f"{TOKEN}\n")
-    token = TokenFile(str(path))
+    token = TokenFile("status.bearer.token.file", str(path))
     assert token() == TOKEN
     path.write_text(f"{TOKEN}-2")
     assert token() == f"{TOKEN}-2"

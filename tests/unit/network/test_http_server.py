@@ -13,6 +13,7 @@ from headwater_broker.network.http_guard import HttpGuard
 from headwater_broker.network.http_server import TEXT, HttpReply, HttpStatusServer
 
 HEAD = b"Host: localhost\r\n\r\n"
+LAST = b"GET / HTTP/1.1\r\nConnection: close\r\n" + HEAD
 
 
 async def hello() -> HttpReply:
@@ -25,7 +26,8 @@ async def broken() -> HttpReply:
 
 def served(body: Callable[[HttpStatusServer], Awaitable[None]], **limits: Any) -> None:
     async def run() -> None:
-        server = HttpStatusServer({"/": hello, "/broken": broken}, **limits)
+        own = {"/": hello, "/broken": broken, **limits.pop("routes", {})}
+        server = HttpStatusServer(own, **limits)
         await server.bind("127.0.0.1", 0)
         await server.serve()
         try:
@@ -77,13 +79,38 @@ def test_a_silent_client_is_cut_off() -> None:
     served(body, head_timeout_s=0.05)
 
 
-def test_too_many_connections_are_refused() -> None:
+def test_silent_connections_give_way() -> None:
     async def body(server: HttpStatusServer) -> None:
-        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        assert (await ask(server.port)).startswith(b"HTTP/1.1 503 ")
-        writer.close()
+        silent = []
+        for sent in (b"", b"GET /", b"GET / HTTP/1.1\r\nHost: "):
+            silent.append(await asyncio.open_connection("127.0.0.1", server.port))
+            silent[-1][1].write(sent)
+        for _ in range(5):
+            assert (await ask(server.port, LAST)).startswith(b"HTTP/1.1 200 ")
+        assert await silent[0][0].read() == b"", "the longest wait ends first"
+        for _, writer in silent:
+            writer.close()
 
-    served(body, connections_max=1)
+    served(body, connections_max=2)
+
+
+def test_too_many_requests_at_once_are_refused() -> None:
+    async def body(server: HttpStatusServer) -> None:
+        waiting = b"GET /waits HTTP/1.1\r\nConnection: close\r\n" + HEAD
+        first = asyncio.ensure_future(ask(server.port, waiting))
+        await asked.wait()
+        assert (await ask(server.port)).startswith(b"HTTP/1.1 503 ")
+        go_on.set()
+        assert (await first).startswith(b"HTTP/1.1 200 ")
+
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def waits() -> HttpReply:
+        asked.set()
+        await go_on.wait()
+        return HttpReply(b"{}")
+
+    served(body, connections_max=1, routes={"/waits": waits})
 
 
 def test_a_busy_port_is_told() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,6 +40,18 @@ def test_any_records_are_encoded_alike(
 @given(PLAIN, st.booleans())
 def test_plain_records_are_encoded_alike(rows: list[tuple[int, bytes]], has_keys: bool) -> None:
     both([(time, value[:3] if has_keys else None, value, []) for time, value in rows])
+
+
+@pytest.mark.parametrize("size", [0, 63, 64, 100])
+@pytest.mark.parametrize("run", [8, 63, 64, 100])
+def test_runs_of_one_size_and_time_are_encoded_alike(size: int, run: int) -> None:
+    for count in {5, 63, 64, 65, 3 * run}:
+        times = [1_000 + 70 * (n // run) for n in range(count)]
+        both([(time, None, bytes([n % 251]) * size, []) for n, time in enumerate(times)])
+
+
+def test_times_that_fall_within_a_batch_are_encoded_alike() -> None:
+    both([(1_000 + n // 50 % 3, None, b"%3d" % (n % 999), []) for n in range(600)])
 
 
 def test_more_records_than_the_table_has_varints_are_encoded_alike() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 
 from headwater.client.blocking.broker_metadata import BrokerMetadata
@@ -13,6 +13,7 @@ from headwater.local.zk_client import NO_SECURITY, ZooKeeperSecurity
 from headwater.local.zk_mirror import ZooKeeperMirror
 from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 from headwater.security.sealed import Sealer, read_key
+from headwater.security.store_options import StoreOptions
 from headwater.system import SystemClock, SystemEntropy
 from headwater_tier.catalog.observer import BrokerObserver
 from headwater_tier.catalog.rows import ROOTS
@@ -33,7 +34,7 @@ class CatalogOptions:
     bootstrap_servers: str
     zookeeper: str
     tables_uri: str = ""
-    storage_options: tuple[tuple[str, str], ...] = ()
+    storage_options: StoreOptions = field(default=(), repr=False)
     key_file: str = ""
     credentials: Credentials = NO_CREDENTIALS
     zookeeper_security: ZooKeeperSecurity = NO_SECURITY

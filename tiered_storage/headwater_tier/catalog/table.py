@@ -21,6 +21,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 
 from headwater.entropy import Entropy
 from headwater.errors import HeadwaterError
+from headwater.security.store_options import opened
 from headwater_tier.catalog.rows import CatalogRow, Key, Kind, newest
 from headwater_tier.delta import COMMIT_KIND, TableAccessError, TableStateError, filesystem
 from headwater_tier.table_names import TableLocation
@@ -69,7 +70,7 @@ class CatalogTable:
     def __init__(self, uri: str, storage_options: Mapping[str, str], *, at: int | None = None):
         """Open it at its newest version, or `at` one. Raises TableAccessError without a table."""
         self.uri = uri
-        self._options = dict(storage_options)
+        self._options = opened(storage_options)
         with self._access_errors("opening"):
             self._table = DeltaTable(uri, version=at, storage_options=self._options)
         self._check_format()
@@ -86,7 +87,7 @@ class CatalogTable:
     @classmethod
     def create(cls, uri: str, storage_options: Mapping[str, str]) -> CatalogTable:
         """Open it, or create it."""
-        options = dict(storage_options)
+        options = opened(storage_options)
         try:
             if not DeltaTable.is_deltatable(uri, options):
                 DeltaTable.create(

@@ -24,7 +24,7 @@ from headwater_tier.cli.catalog_options import (
     zookeeper_of,
     zookeeper_security_of,
 )
-from headwater_tier.cli.storage_options import storage_options, tables_config_option
+from headwater_tier.cli.storage_options import HELP, storage_options, tables_config_option
 from headwater_tier.service.service_properties import table_properties
 
 TICK_S = 0.3
@@ -34,7 +34,7 @@ TICK_S = 0.3
 @bootstrap_options
 @catalog_options
 @click.option("--tables-uri", metavar="URI", help="Base folder of tables when no config has one.")
-@click.option("--storage-option", "storage", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
+@click.option("--storage-option", "storage", multiple=True, metavar="KEY=VALUE", help=HELP)
 @tables_config_option
 @click.option("--once", is_flag=True, help="Commit what differs now, and end.")
 @click.option("--show", is_flag=True, help="Show what the catalog holds, and how old it is.")

@@ -26,7 +26,7 @@ from headwater.columnar.kernel_folder import is_empty
 from headwater.errors import HeadwaterError, UsageError
 from headwater.system import SystemClock, SystemEntropy
 from headwater_tier.cli.catalog_options import catalog_options, catalog_settings
-from headwater_tier.cli.storage_options import storage_options
+from headwater_tier.cli.storage_options import HELP, storage_options
 from headwater_tier.kernels import KERNELS
 from headwater_tier.service.options import ServiceOptions
 from headwater_tier.service.service_properties import table_properties
@@ -50,7 +50,7 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
     "storage",
     multiple=True,
     metavar="KEY=VALUE",
-    help="An option of the object store; repeatable.",
+    help=HELP,
 )
 @click.option(
     "--tables-config",
@@ -59,6 +59,11 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 )
 @catalog_options
 @click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics there.")
+@click.option(
+    "--metrics-config",
+    metavar="FILE",
+    help="Who may read them off loopback: bearer.token.file, or ssl.*; allowed.hosts.",
+)
 @click.option("--once", is_flag=True, help="Stop when all records committed by now are tiered.")
 @click.option("--supervised", is_flag=True, hidden=True)
 def serve(
@@ -72,6 +77,7 @@ def serve(
     zookeeper_config: str | None,
     key_file: str | None,
     metrics: str | None,
+    metrics_config: str | None,
     once: bool,
     supervised: bool,
 ) -> int:
@@ -90,6 +96,7 @@ def serve(
         schema_registry or "",
         client_properties(),
         metrics or "",
+        metrics_config or "",
         instance_id=f"supervised-{socket.gethostname()}" if supervised else None,
         catalog=catalog_settings(
             directory,

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from headwater.cli.options import bootstrap_options, json_option, open_admin
-from headwater_tier.cli.storage_options import storage_options
+from headwater_tier.cli.storage_options import HELP, storage_options
 from headwater_tier.table_location import locate
 from headwater_tier.table_names import TableLocation
 
@@ -26,7 +26,7 @@ def table_options(function: F) -> F:
             "options",
             multiple=True,
             metavar="KEY=VALUE",
-            help="An option of the object store; repeatable.",
+            help=HELP,
         ),
     ):
         function = option(function)

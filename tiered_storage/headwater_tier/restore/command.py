@@ -22,7 +22,7 @@ from headwater.security.sealed import Sealer, read_key
 from headwater.system import SystemClock, SystemEntropy
 from headwater.wire.restore_names import RESTORE_CLIENT_ID
 from headwater_tier.cli.catalog_options import zookeeper_security_of
-from headwater_tier.cli.storage_options import storage_options, tables_config_option
+from headwater_tier.cli.storage_options import HELP, storage_options, tables_config_option
 from headwater_tier.restore import first_offsets as plan
 from headwater_tier.restore.groups import GroupRestore, GroupsReport
 from headwater_tier.restore.local_cluster import LocalTarget, local_spec, running
@@ -57,7 +57,7 @@ MINUTE_S = 60
 )
 @command_config_option
 @click.option("--key-file", metavar="FILE", help="The catalog's key: opens SCRAM credentials.")
-@click.option("--storage-option", "storage", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
+@click.option("--storage-option", "storage", multiple=True, metavar="KEY=VALUE", help=HELP)
 @tables_config_option
 @click.option(
     "--offset-gap",

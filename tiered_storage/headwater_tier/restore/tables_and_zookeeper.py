@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from headwater.clock import Clock
 from headwater.errors import UsageError
 from headwater.ids import id_text
 from headwater.local.zk_nodes import Znode
+from headwater.security.store_options import StoreOptions
 from headwater.wire.restore_names import RESTORED
 from headwater_tier.catalog.rows import (
     BROKER_CONFIGS,
@@ -78,7 +79,7 @@ class Source:
     """The base folder of the tables, and how to reach them."""
 
     base: str
-    storage_options: tuple[tuple[str, str], ...] = ()
+    storage_options: StoreOptions = field(default=(), repr=False)
 
     def catalog(self, at: int | None = None) -> CatalogTable:
         """The catalog, of one version. Raises TableAccessError."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from headwater.clock import Clock
 from headwater.columnar.decode import warm_up
 from headwater.entropy import Entropy
+from headwater.ports.credentials import NO_CREDENTIALS
 from headwater_tier.catalog.keeper import CatalogKeeper
 from headwater_tier.catalog.open import CatalogOptions
 from headwater_tier.kernels import KERNELS
@@ -47,7 +48,8 @@ class Engine:
     clock: Clock
     derived: DerivedTables
     catalog: CatalogKeeper | None = None
-    metrics_listener: str = ""
+    options: ServiceOptions | None = None
+    """For its metrics; None: they are not served."""
     _commits: int = -1
     _commits_at: float = 0.0
     _is_released: bool = False
@@ -83,17 +85,27 @@ class Engine:
                 self.catalog.close()
 
     def _serve_metrics(self) -> Callable[[], None]:
-        if not self.metrics_listener:
+        options = self.options
+        if options is None or not options.metrics_listener:
             return lambda: None
         # Only when asked for: it is not needed otherwise.
-        from headwater.operations.metrics_server import serve_metrics  # noqa: PLC0415
+        from headwater.operations.metrics_server import (  # noqa: PLC0415
+            MetricsListener,
+            serve_metrics,
+        )
         from headwater_tier.service.metrics import ServiceCollector  # noqa: PLC0415
 
         def folded_files() -> int:
             return self.maintenance.folded_files
 
         collector = ServiceCollector(self.service, folded_files, self.clock)
-        return serve_metrics("--metrics", self.metrics_listener, collector)
+        listener = MetricsListener(
+            "--metrics",
+            options.metrics_listener,
+            options.metrics_config,
+            is_secure=options.credentials is not NO_CREDENTIALS,
+        )
+        return serve_metrics(listener, collector)
 
     def _release_when_idle(self) -> None:
         """Give memory back, once in each pause of all topics."""
@@ -150,9 +162,7 @@ def build(options: ServiceOptions, clock: Clock, entropy: Entropy) -> Engine:
 
     process = f"{socket.gethostname()}:{os.getpid()}"
     reporter = Reporter(member.report, clock, process, derived.status, problem, maintenance.damage)
-    return Engine(
-        service, member, maintenance, reporter, clock, derived, catalog, options.metrics_listener
-    )
+    return Engine(service, member, maintenance, reporter, clock, derived, catalog, options)
 
 
 def _schemas(options: ServiceOptions, clock: Clock) -> SchemaSource:

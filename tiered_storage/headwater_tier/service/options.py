@@ -9,6 +9,7 @@ from headwater.client.blocking.broker_metadata import BrokerMetadata
 from headwater.client.blocking.record_client import RecordClient
 from headwater.local.zk_client import NO_SECURITY, ZooKeeperSecurity
 from headwater.ports.credentials import NO_CREDENTIALS, Credentials
+from headwater.security.store_options import StoreOptions
 from headwater_tier.service.topic_finder import TopicFinder
 
 CLIENT_ID = "headwater-tier"
@@ -35,12 +36,14 @@ class ServiceOptions:
     credentials: Credentials = NO_CREDENTIALS
     tables_uri: str = ""
     """Base folder of tables where no config has one."""
-    storage_options: tuple[tuple[str, str], ...] = ()
+    storage_options: StoreOptions = field(default=(), repr=False)
     schema_registry: str = ""
     registry_security: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The client's properties, by which it logs in at the registry."""
     metrics_listener: str = ""
     """HOST:PORT of Prometheus metrics; empty: none."""
+    metrics_config: str = ""
+    """File that says who may read them off loopback; empty: none."""
     instance_id: str | None = None
     """`group.instance.id`, of a service that its supervisor restarts."""
     catalog: CatalogSettings | None = None

@@ -20,6 +20,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 from pyarrow.fs import FileSelector
 
+from headwater.security.store_options import opened
 from headwater_tier.delta import (
     COMMIT_KIND,
     CommitUnknownError,
@@ -152,7 +153,7 @@ class DerivedTable:
                     mode="error",
                     name=f"{derived.place.topic}_{derived.kind.value}",
                     configuration=dict(properties),
-                    storage_options=dict(derived.place.storage_options),
+                    storage_options=opened(derived.place.storage_options),
                     commit_properties=commit,
                     raise_if_key_not_exists=False,
                 )
@@ -403,7 +404,7 @@ class DerivedTable:
         return operation in USERS_OPERATIONS or _merge_without_inserts(info)
 
     def _options(self) -> dict[str, str]:
-        return dict(self.derived.place.storage_options)
+        return opened(self.derived.place.storage_options)
 
     def _commit_properties(self, kind: str, versions: Mapping[str, int]) -> CommitProperties:
         return _commit_properties(kind, {**versions, self.derived.version_txn: self.version + 1})

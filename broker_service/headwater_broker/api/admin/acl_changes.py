@@ -1,18 +1,15 @@
-"""Shared by CreateAcls and DeleteAcls: rights, this broker's copy of the ACLs, audit lines."""
+"""Shared by CreateAcls and DeleteAcls: rights, this broker's copy of the ACLs."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation
 from headwater.ports.metadata_store import StoreError
-from headwater.security.acl import AclBinding
 from headwater_broker.api.admin.forwarding import require_on_cluster
 from headwater_broker.api.context import RequestContext
 from headwater_broker.metadata.acl_store import AclStore
-from headwater_broker.security.audit_log import pascal
 
 CATCH_UP_S = 5.0
 """How long a reply waits for this broker's own copy of the ACLs."""
@@ -34,17 +31,3 @@ async def caught_up(store: AclStore) -> None:
     except (StoreError, TimeoutError) as e:
         text = f"the change is written, but this broker has not read it yet: {e}"
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text) from e
-
-
-def note_change(
-    ctx: RequestContext, store: AclStore, what: str, acls: Iterable[AclBinding]
-) -> None:
-    """Write an audit line per ACL."""
-    principal = f"{ctx.principal.kind}:{ctx.principal.name}"
-    for acl in acls:
-        store.authorizer.audit.changed(
-            principal,
-            f"{what} ACL from host = {ctx.client_host}: "
-            f"{acl.permission.name} {acl.operation.name} to {acl.principal} from {acl.host} on "
-            f"{pascal(acl.resource_type.name)}:{acl.pattern_type.name}:{acl.name}",
-        )

@@ -20,6 +20,7 @@ from headwater_broker.api.admin.config_authorization import (
     refusal,
 )
 from headwater_broker.api.admin.forwarding import FORWARD_TIMEOUT_MIN_MS, forward
+from headwater_broker.api.admin.table_place import refused_place
 from headwater_broker.api.context import RequestContext
 
 Req = TypeVar("Req", k33.AlterConfigsRequest, k44.IncrementalAlterConfigsRequest)
@@ -40,6 +41,9 @@ async def alter(
         key = (resource.resource_type, resource.resource_name)
         refused = refusal(ctx, *key, Operation.ALTER_CONFIGS)
         refused = refused or _illegal_topic(ctx, *key) or _duplicate(resource, times[key])
+        if refused is None and resource.resource_type == TOPIC_RESOURCE:
+            values = ((c.name, c.value) for c in resource.configs)
+            refused = refused_place(ctx, resource.resource_name, values)
         if refused is None and resource.resource_type == BROKER_LOGGER_RESOURCE:
             refused = _alter_loggers(ctx, request, resource)
             found[key] = _answer(row, resource, *(refused or (ErrorCode.NONE, None)))

@@ -5,7 +5,10 @@ For Spark tasks and tools without an event loop. One thread at a time may use a 
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
+import ssl
 import struct
 import time
 from collections import deque
@@ -32,6 +35,9 @@ _SIZE = struct.Struct(">i")
 HANDSHAKE_TIMEOUT_S = 5.0
 """The kernel accepts connections for a broker that hangs and never answers."""
 _HEAD_BYTES = 4
+_TIMEVAL = struct.Struct("@ll")
+SHORT_RESPONSE_BYTES = 4096
+"""Received at once in an exchange."""
 
 R = TypeVar("R", bound=Message)
 
@@ -62,6 +68,7 @@ class BlockingConnection:
         self._received: deque[memoryview] = deque()
         """Responses that came before those of a re-authentication."""
         self._head = bytearray(_HEAD_BYTES)
+        self._exchange_timeout_s = 0.0
         self.socket = _connect(host, port)
         tune(self.socket)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
@@ -158,11 +165,16 @@ class BlockingConnection:
         if due is not None and self._clock.monotonic() >= due:
             self._reauthenticate()
 
-    def _send(self, request: Message, version: int) -> int:
+    def next_correlation_id(self) -> int:
+        """The next correlation id; it wraps at the end of int32."""
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        body = encode_request(request, version, self._correlation_id, self.client_id)
-        self.socket.sendall(_SIZE.pack(len(body)) + body)
         return self._correlation_id
+
+    def _send(self, request: Message, version: int) -> int:
+        correlation_id = self.next_correlation_id()
+        body = encode_request(request, version, correlation_id, self.client_id)
+        self.socket.sendall(_SIZE.pack(len(body)) + body)
+        return correlation_id
 
     def _fill(self, view: memoryview) -> None:
         at, size, receive = 0, len(view), self.socket.recv_into
@@ -212,10 +224,58 @@ class BlockingConnection:
         self.throttle(reply)
         return reply
 
+    @property
+    def throttled_s(self) -> float:
+        """Seconds for which the broker reads nothing from this connection (KIP-219)."""
+        if not self._throttled_until:
+            return 0.0
+        return max(0.0, self._throttled_until - self._clock.monotonic())
+
+    def exchange(self, request: bytes | bytearray, timeout_s: float) -> bytes:
+        """Send an encoded request and wait for its response, the sizes before both.
+
+        The shortest way: a system call to send and one to receive. No other request may wait for a
+        response. Raises OSError; the connection is of no use then.
+        """
+        self._prepare()
+        if timeout_s != self._exchange_timeout_s:
+            self._limit_exchanges(timeout_s)
+        sock = self.socket
+        sock.sendall(request)
+        response = sock.recv(SHORT_RESPONSE_BYTES)
+        while not _is_whole(response):
+            more = sock.recv(SHORT_RESPONSE_BYTES)
+            if not more:
+                raise ConnectionError(f"{self.host}:{self.port} closed the connection")
+            response += more
+        return response
+
+    def _limit_exchanges(self, timeout_s: float) -> None:
+        """The kernel's timers spare a plain socket the `poll` before each call."""
+        if os.name != "posix" or isinstance(self.socket, ssl.SSLSocket):
+            self.socket.settimeout(timeout_s)
+        else:
+            self.socket.settimeout(None)
+            limit = _TIMEVAL.pack(int(timeout_s), int(timeout_s % 1 * 1_000_000))
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        self._exchange_timeout_s = timeout_s
+
     def close(self) -> None:
         """Close the socket."""
         self.is_open = False
         self.socket.close()
+
+    def interrupt(self) -> None:
+        """End the wait of a thread that is in a call. Any thread may ask for it."""
+        self.is_open = False
+        with contextlib.suppress(OSError):  # the peer may have closed it
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+
+def _is_whole(response: bytes) -> bool:
+    got = len(response)
+    return got >= _HEAD_BYTES and got >= _HEAD_BYTES + int(_SIZE.unpack_from(response)[0])
 
 
 def _connect(host: str, port: int) -> socket.socket:

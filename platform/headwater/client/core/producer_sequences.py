@@ -136,6 +136,7 @@ class PartitionQueue:
         "is_transactional",
         "last_error",
         "leader_id",
+        "lent",
         "missing_since",
         "needs_reset",
         "next_sequence",
@@ -163,6 +164,8 @@ class PartitionQueue:
         self.in_flight = 0
         self.leader_id = -1
         """The node that the batches in flight were sent to."""
+        self.lent: ProducerBatch | None = None
+        """A batch that a waiting thread sends itself: the sender sends nothing meanwhile."""
         self.not_before = 0.0
         """Monotonic seconds: no retry before."""
         self.producer_id = -1
@@ -204,6 +207,8 @@ class PartitionQueue:
 
     def due_at(self, linger_s: float) -> float | None:
         """When a batch may be sent; None while only replies can change that."""
+        if self.lent is not None:
+            return None
         if self.retry:
             return None if self.in_flight else self.not_before
         if self.in_flight >= IN_FLIGHT_MAX or (self.needs_reset and self.in_flight):
@@ -211,6 +216,19 @@ class PartitionQueue:
         if self.sealed:
             return 0.0
         return None if self.open is None else self.open.created + linger_s
+
+    @property
+    def next_size(self) -> int:
+        """The bytes that the next batch to be sent holds; 0 without one."""
+        waiting = self.retry or self.sealed
+        head = waiting[0] if waiting else self.open
+        return 0 if head is None else head.bytes_held
+
+    @property
+    def is_calm(self) -> bool:
+        """True when nothing is in flight, to be sent again or to be numbered anew: the open batch,
+        if there is one, is sent next."""
+        return not (self.in_flight or self.retry or self.sealed or self.needs_reset or self.lent)
 
     def may_go_to(self, node_id: int) -> bool:
         """False while batches are in flight to the former leader: at the new leader their

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from headwater.errors import UsageError
-from headwater.operations.metrics_server import serve_metrics
+from headwater.operations.metrics_server import MetricsListener, serve_metrics
 from headwater.testing.clocks import ManualClock
 from headwater_tier.service.metrics import ServiceCollector
 from headwater_tier.service.schedule import Schedule
@@ -45,4 +45,4 @@ def test_counters_and_seconds_behind_are_exported() -> None:
 def test_a_listener_that_cannot_be_is_told_with_a_remedy() -> None:
     for address in ("9100", "host:", "127.0.0.1:99999999"):
         with pytest.raises(UsageError, match="--metrics"):
-            serve_metrics("--metrics", address, collector())
+            serve_metrics(MetricsListener("--metrics", address), collector())

@@ -31,7 +31,7 @@ from rich.console import Console
 
 RAW = ("raw",)
 """With one broker each; data in memory, as the server is the bound and not the disk."""
-CLIENTS = ("stock", "latency", "partitions")
+CLIENTS = ("stock", "consumer", "latency", "partitions")
 """With one broker each, after a heat of raw frames."""
 TRIOS = ("replicated", "topics")
 """With three, on the disk."""
@@ -129,6 +129,11 @@ class Bench:
         """One stock producer."""
         run = stock_clients.produce
         self.pairs("stock librdkafka, 100 B", run, run, Bar(1.0, 0.5), STOCK_PAIRS)
+
+    def consumer(self) -> None:
+        """Kafka's own consumer, as its performance tool runs it."""
+        run = stock_clients.consume
+        self.pairs("kafka-consumer-perf-test.sh, 100 B", run, run, Bar(1.0, 0.5), STOCK_PAIRS)
 
     def partitions(self) -> None:
         """One stock producer over 1,000 partitions."""

@@ -163,7 +163,7 @@ def batching(cluster: LocalCluster) -> Finding:
 
 
 def partitions(cluster: LocalCluster) -> Finding:
-    """The same producer over 1, 6 and 200 partitions of one broker; told, without a bar."""
+    """The same producer over 1, 6 and 200 partitions of one broker; a figure without a bar."""
     counts = (1, 6, 200)
     rates = [produce_rate(cluster, f"claim-of-{n}", n, {"linger.ms": 5}) for n in counts]
     text = ", ".join(f"{n}: {r:,.0f}" for n, r in zip(counts, rates, strict=True)) + " records/s"

@@ -173,7 +173,7 @@ class Classic:
     changed_s: float = 0.0
 
     async def live(self, connection: Connection, until: asyncio.Event) -> None:
-        """Join, sync, heartbeat; join again when told so. A connection of its own: a join parks."""
+        """Join, sync, heartbeat; join again when the group rebalances. Joins park a connection."""
         while not until.is_set():
             await self._join(connection)
             while not until.is_set():

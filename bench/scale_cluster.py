@@ -20,7 +20,7 @@ POLL_S = 0.05
 
 @dataclass(frozen=True)
 class Reading:
-    """One figure; without a bar it is only told. Less is better."""
+    """One figure; without a bar it is only shown. Less is better."""
 
     what: str
     figure: float

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from measures import create_topic
-from peers import HeadwaterPeer
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from peers import HeadwaterPeer, bench_folder
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from rich.console import Console
 from rich.table import Table
 from spark_reads import PARTITIONS
@@ -61,12 +63,15 @@ def limit(work: str, times_ms: list[float], most_ms: float) -> Limit:
 
 
 def bench_latency(spark: SparkSession, headwater: HeadwaterPeer, batches: int) -> list[Limit]:
-    """A micro-batch with data against Spark's rate source, and a poll of an idle topic."""
+    """A micro-batch with data, into nothing and into the exactly-once sink, against Spark's rate
+    source into nothing; and a poll of an idle topic."""
     rate_ms = rate_batches_ms(spark, batches)
-    ours_ms = topic_batches_ms(spark, headwater, batches)
+    ours_ms = topic_batches_ms(spark, headwater, batches, lambda r: r.writeStream.format("noop"))
+    sink_ms = sink_batches_ms(spark, headwater, batches)
     most = statistics.median(rate_ms) + MICRO_BATCH_OVER_RATE_MS
     return [
         limit("micro-batch with data (limit: rate source + 300 ms)", ours_ms, most),
+        limit("the same into the exactly-once sink", sink_ms, most),
         limit("latestOffset, brokers asked, nothing new", idle_polls_ms(headwater), IDLE_POLL_MS),
     ]
 
@@ -81,19 +86,44 @@ def rate_batches_ms(spark: SparkSession, batches: int) -> list[float]:
     return _batches_ms(query)[BATCHES_WARM_UP:]
 
 
-def topic_batches_ms(spark: SparkSession, peer: HeadwaterPeer, batches: int) -> list[float]:
-    """Milliseconds of micro-batches of a topic that gets some rows at a time."""
+def sink_batches_ms(spark: SparkSession, peer: HeadwaterPeer, batches: int) -> list[float]:
+    """Milliseconds of micro-batches that are written to another topic, each an epoch of its own."""
+    target, folder = f"latency-out-{time.time_ns()}", bench_folder("latency-checkpoint")
+    create_topic(peer, target, PARTITIONS)
+
+    def into_topic(rows: DataFrame) -> DataStreamWriter:
+        return (
+            rows.select("key", "value")
+            .writeStream.format("headwater")
+            .option("kafka.bootstrap.servers", peer.bootstrap)
+            .option("topic", target)
+            .option("checkpointLocation", str(folder))
+        )
+
+    try:
+        return topic_batches_ms(spark, peer, batches, into_topic)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def topic_batches_ms(
+    spark: SparkSession,
+    peer: HeadwaterPeer,
+    batches: int,
+    into: Callable[[DataFrame], DataStreamWriter],
+) -> list[float]:
+    """Milliseconds of micro-batches of a topic that gets some rows at a time; `into`
+    makes the writer of the rows."""
     topic = f"latency-{time.time_ns()}"
     create_topic(peer, topic, PARTITIONS)
-    query = (
+    rows = (
         spark.readStream.format("headwater")
         .option("kafka.bootstrap.servers", peer.bootstrap)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
         .load()
-        .writeStream.format("noop")
-        .start()
     )
+    query = into(rows).start()
     with Producer(peer.bootstrap) as producer:
         for _ in range(batches + BATCHES_WARM_UP):
             for _ in range(ROWS):

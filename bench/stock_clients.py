@@ -11,7 +11,7 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 from generators import generator, librdkafka
 from measures import Figure, Peer, create_topic, delete_topics, touch
-from peers import cpu_seconds
+from peers import cpu_seconds, kafka_tool
 
 VALUE_BYTES = 100
 PARTITIONS = 4
@@ -22,6 +22,8 @@ LATENCY_SKIP_S = 1.0
 """The first part of a latency run warms up the path; it is not counted."""
 TOPICS = 100
 WAIT_S = 120
+CONSUMER_TOOL = "org.apache.kafka.tools.ConsumerPerformance"
+FILL = {"linger.ms": 5, "queue.buffering.max.messages": 2_000_000}
 
 
 def produce(peer: Peer, *, partitions: int = PARTITIONS, copies: int = 1) -> Figure:
@@ -29,12 +31,7 @@ def produce(peer: Peer, *, partitions: int = PARTITIONS, copies: int = 1) -> Fig
     topic = f"stock{time.monotonic_ns()}"
     create_topic(peer, topic, partitions, copies)
     touch(peer, topic, partitions)
-    config = {
-        "bootstrap.servers": peer.bootstrap,
-        "linger.ms": 5,
-        "queue.buffering.max.messages": 2_000_000,
-    }
-    producer = confluent_kafka.Producer(config)
+    producer = confluent_kafka.Producer({"bootstrap.servers": peer.bootstrap, **FILL})
     failures: list[object] = []
 
     def report(error: object, _message: object) -> None:
@@ -54,6 +51,32 @@ def produce(peer: Peer, *, partitions: int = PARTITIONS, copies: int = 1) -> Fig
     if left or failures:
         raise RuntimeError(f"{peer.name}: {left} unsent, {len(failures)} failed: {failures[:1]}")
     return Figure(MESSAGES / seconds, used / MESSAGES * 1e6)
+
+
+def consume(peer: Peer) -> Figure:
+    """Kafka's own kafka-consumer-perf-test.sh, a member of a group with fetch sessions: records a
+    second of its fetching, without its start and rebalance."""
+    topic = f"read{time.monotonic_ns()}"
+    create_topic(peer, topic, PARTITIONS)
+    touch(peer, topic, PARTITIONS)
+    producer = confluent_kafka.Producer({"bootstrap.servers": peer.bootstrap, **FILL})
+    value = os.urandom(VALUE_BYTES)
+    for i in range(MESSAGES):
+        producer.produce(topic, value, partition=i % PARTITIONS)
+        if i % 10_000 == 0:
+            producer.poll(0)
+    if left := producer.flush(WAIT_S):
+        raise RuntimeError(f"{peer.name}: {left} unsent")
+    asked = ("--topic", topic, "--num-records", str(MESSAGES), "--timeout", "60000")
+    before = cpu_seconds(peer.pids)
+    shown = kafka_tool(CONSUMER_TOOL, "--bootstrap-server", peer.bootstrap, *asked)
+    used = cpu_seconds(peer.pids) - before
+    delete_topics(peer, topic)
+    row = shown.splitlines()[-1].split(", ")
+    records, fetched_per_s = int(row[4]), float(row[9])
+    if records < MESSAGES:
+        raise RuntimeError(f"{peer.name}: {records} of {MESSAGES} records: {shown}")
+    return Figure(fetched_per_s, used / records * 1e6)
 
 
 def create_topics(peer: Peer, *, copies: int) -> Figure:

@@ -25,7 +25,6 @@ from headwater.operations.mirror_metrics import families
 from headwater_broker.api.context import Services
 from headwater_broker.api.registry import load_handlers
 from headwater_broker.api.request_meters import Meters
-from headwater_broker.api.unserved_keys import ADVERTISED_REFUSALS
 from headwater_broker.controller.controller import ControllerService
 from headwater_broker.coordinator.group.consumer.meters import ConsumerGroupMeters
 from headwater_broker.coordinator.transaction.marker_sender import MarkerTotals
@@ -67,7 +66,6 @@ def api_versions() -> str:
         for key, row in load_handlers().items():
             served = f"{row.low} - {row.high}"
             told = "" if row.advertised_low == row.low else f"advertised from {row.advertised_low}"
-            told = "refused: UNSUPPORTED_VERSION" if key in ADVERTISED_REFUSALS else told
             yield str(key), names[key], served, told
 
     return table(("key", "API", "versions served", ""), rows())

@@ -139,7 +139,7 @@ ROWS: dict[str, list[Panel]] = {
             "Below 0.2 for minutes: spread the leaders over more brokers.",
         ),
         Panel(
-            "Longest turn of the event loop",
+            "Longest busy stretch of the event loop",
             {"{{instance}}": f"headwater_loop_turn_seconds{{{AT}}}"},
             "s",
         ),

@@ -108,7 +108,7 @@ class TrioBroker:
             )
         )
         self.replicas, self.services = self.data_plane.replicas, self.data_plane.services
-        self.logs.on_offline = self.replicas.directory_failed
+        self.logs.on_offline.append(self.replicas.directory_failed)
         self.listener = build_listener(self.dynamic, self.services, "PLAINTEXT")
         self.port = await self.listener.start("127.0.0.1", self.port)
 

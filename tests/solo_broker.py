@@ -37,6 +37,7 @@ from headwater.wire.control import (
     UpdateMetadataRequest,
 )
 from headwater.wire.schema import decode, encode
+from headwater_broker.api.broker_controls import NO_CONTROLS
 from headwater_broker.app.config import from_properties
 from headwater_broker.app.data_plane import DataPlaneParts, build_data_plane, build_listener
 from headwater_broker.app.dynamic_config import DynamicConfigs
@@ -65,6 +66,7 @@ class SoloBroker:
         }
         self.files: Files = SystemFiles()
         self.authorizer: Authorizer = AllowAll()
+        self.controls = NO_CONTROLS
         self.remote_log: Any = None
         self.persister: Any = None
         self.group_settings: GroupSettingsOf = lambda group_id: GroupSettings()
@@ -121,7 +123,9 @@ class SoloBroker:
             )
         )
         self.replicas, self.services = self.data_plane.replicas, self.data_plane.services
-        self.listener = build_listener(self.dynamic, self.services, self.listener_name)
+        self.listener = build_listener(
+            self.dynamic, self.services, self.listener_name, controls=self.controls
+        )
         self.port = await self.listener.start("127.0.0.1", port)
         self._update((), ())
         return self

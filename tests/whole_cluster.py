@@ -108,7 +108,7 @@ class WholeBroker:
         self.dynamic.on_change.append(
             lambda now: self.controller.reconfigure(controller_config(now.values))
         )
-        self.logs.on_offline = self.replicas.directory_failed
+        self.logs.on_offline.append(self.replicas.directory_failed)
         self.listener = build_listener(self.dynamic, self.services, "PLAINTEXT")
         self.port = await self.listener.bind("127.0.0.1", 0)
         self.logs.load_all()

@@ -82,7 +82,7 @@ class Notifier:
     """Opens and closes alarms; tells each opening to every notifier once, on a thread of its own.
 
     A flow may open an alarm as often as it sees the cause: only the first call after a closing
-    is told.
+    is sent.
     """
 
     notifiers: Sequence[Notify]
@@ -100,7 +100,7 @@ class Notifier:
         self._thread.start()
 
     def open(self, alarm: Alarm) -> bool:
-        """Open an alarm; True if it was closed before, and is told now."""
+        """Open an alarm; True if it was closed before, and is sent now."""
         with self._lock:
             if (alarm.flow, alarm.key) in self._open:
                 return False
@@ -109,7 +109,7 @@ class Notifier:
         return True
 
     def close(self, flow: str, key: str) -> bool:
-        """Close an alarm; False if it was not open. A closing is not told to operators."""
+        """Close an alarm; False if it was not open. Operators get no message of a closing."""
         with self._lock:
             return self._open.pop((flow, key), None) is not None
 

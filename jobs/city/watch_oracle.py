@@ -1,4 +1,4 @@
-"""Whom the police watch, and what the tracks and counts must be: from the world's truth alone."""
+"""The watch-list's expected tracks and counts, out of the simulated world's truth alone."""
 
 from __future__ import annotations
 

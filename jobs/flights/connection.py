@@ -1,4 +1,4 @@
-"""How each client of the demo reaches the cluster: open, or logged in by the cluster's own file."""
+"""Connections of the demo's clients: open, or logged in by the cluster's own file."""
 
 from __future__ import annotations
 

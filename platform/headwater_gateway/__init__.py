@@ -1,1 +1,1 @@
-"""What speaks HTTP beside the brokers: the schema registry."""
+"""The gateway: schema registry, REST proxy and console, over HTTP beside the brokers."""

@@ -1,4 +1,4 @@
-"""`headwater console`: the gateway's process, told where its pages are."""
+"""`headwater console`: runs the gateway with the console alone, and says where its pages are."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,17 +26,27 @@ HEAP = "256m"
 
 
 @contextmanager
-def standalone(folder: Path, port: int, workers: int, *, cores: int, memory: str) -> Iterator[str]:
+def standalone(
+    folder: Path,
+    port: int,
+    workers: int,
+    *,
+    cores: int,
+    memory: str,
+    hosts: Sequence[str] = (HOST,),
+) -> Iterator[str]:
     """A master on `port`, its web page on the next one, and workers with these resources; its URL.
-    All processes are ended afterwards."""
+    The workers have these addresses in turn; Spark runs two attempts of a task on different ones
+    only. All processes are ended afterwards."""
     url = f"spark://{HOST}:{port}"
     started: list[subprocess.Popen[bytes]] = []
     try:
-        started.append(_start(folder, "master", MASTER, "--host", HOST, "--port", str(port),
-                              "--webui-port", str(port + 1)))  # fmt: skip
+        started.append(_start(folder, "master", HOST, MASTER, "--port", str(port), "--webui-port",
+                              str(port + 1)))  # fmt: skip
         for number in range(workers):
+            host = hosts[number % len(hosts)]
             started.append(
-                _start(folder, f"worker-{number}", WORKER, "--host", HOST, "-c", str(cores), "-m",
+                _start(folder, f"worker-{number}", host, WORKER, "-c", str(cores), "-m",
                        memory, "-d", str(folder / f"worker-{number}"), "--webui-port",
                        str(port + 2 + number), url)
             )  # fmt: skip
@@ -47,11 +57,11 @@ def standalone(folder: Path, port: int, workers: int, *, cores: int, memory: str
             _end(process)
 
 
-def _start(folder: Path, name: str, *command: str) -> subprocess.Popen[bytes]:
+def _start(folder: Path, name: str, host: str, *command: str) -> subprocess.Popen[bytes]:
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / f"{name}.log", "ab") as log:
         return subprocess.Popen(
-            [str(SPARK_CLASS), *command],
+            [str(SPARK_CLASS), *command[:1], "--host", host, *command[1:]],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -60,7 +70,7 @@ def _start(folder: Path, name: str, *command: str) -> subprocess.Popen[bytes]:
                 **os.environ,
                 "PYSPARK_PYTHON": sys.executable,
                 "SPARK_DAEMON_MEMORY": HEAP,
-                "SPARK_LOCAL_IP": HOST,
+                "SPARK_LOCAL_IP": host,
             },
         )
 

@@ -109,7 +109,7 @@ def test_denials_and_changes_reach_the_audit_topic(guarded: LocalCluster) -> Non
     with guarded.admin() as admin:
         admin.create_topics([NewTopic("audited", 1, 1)])
         admin.create_acls([acl])
-        admin.alter_configs({"audited": {"retention.ms": "60000"}})
+        admin.alter_configs("topic", "audited", {"retention.ms": "60000"})
         admin.delete_acls([AclFilter(name="audited")])
         admin.delete_topics(["audited"])
     consumer = confluent_kafka.Consumer(

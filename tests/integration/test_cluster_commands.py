@@ -4,6 +4,7 @@ drained, removed and restarted one after the other, and no client sees an error.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -53,6 +54,24 @@ def holders(servers: str) -> set[int]:
     return {i for topic in topics.values() for row in topic.partitions for i in row.replicas}
 
 
+def installed_elsewhere(folder: Path) -> str:
+    """A Python with Headwater that has another path: as after the installation of a release."""
+    (folder / "bin").mkdir(parents=True)
+    shutil.copy(Path(sys.prefix) / "pyvenv.cfg", folder)
+    (folder / "lib").symlink_to(Path(sys.prefix) / "lib")
+    python = folder / "bin" / "python"
+    python.symlink_to(sys.executable)
+    return str(python)
+
+
+def interpreters(run: Run) -> set[str]:
+    """The programs that brokers run in."""
+    return {
+        Path(f"/proc/{row['pid']}/cmdline").read_text().partition("\0")[0]
+        for row in run("cluster", "list")["brokers"]
+    }
+
+
 @pytest.mark.long
 def test_brokers_come_and_go_under_load(run: Run, tmp_path: Path) -> None:
     servers = cluster_file.load(tmp_path / "d").bootstrap_servers
@@ -69,11 +88,22 @@ def test_brokers_come_and_go_under_load(run: Run, tmp_path: Path) -> None:
         assert removed["folders"] == [str(tmp_path / "d" / "broker-1")]
         assert holders(servers) == {0, 2, 3, 4}
         assert run("cluster", "add")["brokers"][0]["broker_id"] == 1
+        assert run("cluster", "drain", "3", "4")["partitions_moved"] > 0
+        assert holders(servers) == {0, 1, 2}
+        assert run("cluster", "drain", "3", "4")["partitions_moved"] == 0
+        rows = run("cluster", "list")["brokers"]
+        assert [row["broker_id"] for row in rows if row["ready"]] == [0, 1, 2, 3, 4]
         run("cluster", "remove", "3", "4")
         assert holders(servers) == {0, 1, 2}
         assert sorted(run("cluster", "rolling-restart")["restarted"]) == [0, 1, 2]
         upgraded = run("cluster", "rolling-restart", "--python", sys.executable)["restarted"]
         assert upgraded == []  # it runs them already
+        newer = installed_elsewhere(tmp_path / "newer")
+        assert interpreters(run) == {sys.executable}
+        upgraded = run("cluster", "rolling-restart", "--python", newer)["restarted"]
+        assert sorted(upgraded) == [0, 1, 2]
+        assert interpreters(run) == {newer}
+        assert run("cluster", "rolling-restart", "--python", newer)["restarted"] == []
     load.check(GAP_MAX_S)
     assert "factor of" in run("cluster", "drain", "1", code=2)
     assert "ZooKeeper session: connected" in run("cluster", "logs", "1")["text"]

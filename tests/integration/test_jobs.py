@@ -19,10 +19,13 @@ from compact import compact
 from enrich import enrich
 from headwater import Admin, Producer
 from headwater.cli.main import run_command
+from headwater.client.blocking.epoch_client import EpochClient
 from headwater.client.values import NewTopic
 from integration.cluster import LocalCluster
 from integration.spark_sessions import spark_session
 from integration.tiered_topics import tier_here
+from suites import judge
+from suites.killing import KillableProgram
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
@@ -284,3 +287,44 @@ def test_spark_submit_passes_on_the_exit_code_and_the_line(
     # spark-submit merges a script's stderr into stdout.
     assert wrong.returncode == 2 and wrong.stdout.startswith("headwater: Missing argument")
     assert wrong.stdout.count("\n") == 1
+
+
+@pytest.mark.long
+def test_a_run_that_is_killed_and_run_again_repeats_no_record(jobs: Jobs) -> None:
+    """SIGKILL to driver and tasks between two of its many micro-batches, or within one."""
+    count, servers = 400, jobs.cluster.bootstrap
+    jobs.topics("killed-in", "killed-out")
+    jobs.produce("killed-in", 0, count)
+    names = jobs.spark.createDataFrame([("c0", "Zero")], "carrier STRING, name STRING")
+    names.write.format("delta").save(str(jobs.folder / "names"))
+    arguments = ("killed-in", "killed-out", "--table", str(jobs.folder / "names"))
+    arguments += ("--on", "carrier", "--value-schema", DDL)
+    arguments += ("--checkpoint", str(jobs.folder / "checkpoint"))
+    submit = str(Path(sys.executable).with_name("spark-submit"))
+    command = [submit, "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
+    command += [str(ROOT / "jobs" / "enrich.py"), *arguments, "--max-offsets", "5"]
+    program = KillableProgram(
+        [*command, "--bootstrap-server", servers],
+        jobs.folder / "killed.log",
+        {"PYSPARK_PYTHON": sys.executable},
+    )
+
+    def killed_at(least: int) -> None:
+        with program:
+            jobs.cluster.wait_until(
+                lambda: reader.advance() >= least or program.exit_code() is not None,
+                f"{least} records",
+                SUBMIT_S,
+            )
+            assert program.exit_code() is None, program.last_words()
+        assert reader.advance() < count, "it was killed too late"
+
+    with judge.Reader(servers, "killed-out") as reader:
+        killed_at(1)
+        killed_at(60)
+    jobs.document(enrich, *arguments)
+    assert [row["id"] for row in jobs.values("killed-out")] == list(range(count))
+    metadata = json.loads((jobs.folder / "checkpoint" / "metadata").read_text())
+    with EpochClient(servers) as client:
+        sink = client.describe(metadata["id"])
+    assert sink is not None and sink.epochs == ()

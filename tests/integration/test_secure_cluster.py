@@ -105,6 +105,8 @@ def test_a_secure_cluster_from_start_to_end(run: Run, folder: Path) -> None:
     (row,) = run("topics", "describe", "flights")[0]["partitions"]
     assert sorted(row["isr"]) == [0, 1, 2]
     run("cluster", "restart-broker", "1")
+    log = (folder / "logs" / "supervisor.log").read_text()
+    assert "broker-1 stopped" in log and "{" not in log
     refuse_plaintext(cluster_file.load(folder).bootstrap_servers)
     found, count = search(folder, {**secrets, "a token's HMAC": token["hmac"]})
     assert found == [] and count > 50

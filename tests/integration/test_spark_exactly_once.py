@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from headwater import Admin, Producer
 from headwater.client.blocking.epoch_client import EpochClient, EpochWriter, Participant
 from headwater.client.values import NewTopic
 from headwater.wire.epoch_values import EpochStatus
+from headwater_spark.sink.delta_decision import DeltaDecisionTable
 from headwater_spark.sink.exactly_once import BatchFunction, EpochWrites, ExactlyOnceBatch
 from headwater_spark.verify_command import Verified, verify
 from headwater_tier.delta_readers import UsersTable
@@ -256,3 +258,41 @@ def test_a_failed_table_write_is_aborted_in_the_topics(pipeline: Pipeline) -> No
         pipeline.run(wrong)
     pipeline.run()
     pipeline.check(range(40))
+
+
+@pytest.mark.long
+def test_another_table_than_the_one_that_has_the_epochs_decides_nothing(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    """A typing error, or a copy of yesterday: the crash is between the table's commit and ours."""
+    real, older = pipeline.table, str(tmp_path / "older")
+    pipeline.produce(0, 20)
+    pipeline.run()
+    shutil.copytree(real, older)
+    pipeline.produce(20, 40)
+    pipeline.run()
+    pipeline.produce(40, 60)
+    pipeline.run(crash="before commit")
+    for table, words in ((f"{real}s", "is its storage mounted"), (older, "has epochs up to 0")):
+        pipeline.table = table
+        with pytest.raises(StreamingQueryException, match=words):
+            pipeline.run()
+    assert not Path(f"{real}s").exists()
+    pipeline.table = real
+    pipeline.run()
+    pipeline.check(range(60))
+
+
+@pytest.mark.long
+def test_the_last_epoch_is_found_behind_many_commits_of_others(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.produce(0, 20)
+    sink = pipeline.run()
+    for number in range(3):
+        pipeline.spark.sql(f"INSERT INTO delta.`{pipeline.table}` VALUES ('other {number}')")
+    shown = [
+        DeltaDecisionTable(pipeline.spark, pipeline.table, name, history_step=2).last_epoch()
+        for name in (sink, "another")
+    ]
+    assert shown == [0, -1]

@@ -240,6 +240,21 @@ def test_a_foreign_checkpoint_is_refused_before_any_row_moves(topic: Topic, tmp_
     assert query.read() == expected(0, 30)
 
 
+def test_offsets_beyond_the_end_are_refused_before_any_row_moves(
+    topic: Topic, tmp_path: Path
+) -> None:
+    topic.produce(0, 30)
+    beyond = json.dumps({topic.name: {"0": 99, "1": 0, "2": 0}})
+    starts, ends = r"-0: starting offset 99 is outside the log", r"-0: ending offset 99 is beyond"
+    with pytest.raises(PySparkException, match=starts):
+        topic.read(startingOffsets=beyond).collect()
+    with pytest.raises(PySparkException, match=ends):
+        topic.read(endingOffsets=beyond).collect()
+    with pytest.raises(PySparkException, match=starts):
+        Query(topic, tmp_path).run(startingOffsets=beyond)
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
 @pytest.mark.long
 def test_a_query_goes_on_where_a_version_of_the_table_ends(topic: Topic, tmp_path: Path) -> None:
     topic.produce(0, 50)

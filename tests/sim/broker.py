@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import HeadwaterError
 from headwater.local.zk_session import DeadSession
+from headwater.ports.authorizer import Authorizer
 from headwater.testing.clocks import EPOCH_MS, SeededEntropy
 from headwater.testing.memory_remote_log import MemoryRemoteLog
 from headwater_broker.app.config import Address, from_properties
@@ -171,7 +172,9 @@ class Broker:
         world, store = self.world, self.store
         assert store is not None
 
-        def serve_control(table: ControlTable, address: Address) -> ControlPort:
+        def serve_control(
+            table: ControlTable, address: Address, authorizer: Authorizer
+        ) -> ControlPort:
             return ControlPortDouble(world.control, loop, table, address.port, store.release)
 
         return Environment(

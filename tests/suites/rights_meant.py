@@ -6,7 +6,7 @@ from suites.rights_requests import GONE
 
 _STATE_TOPIC = "Kafka was asked before its share coordinator had made its topic."
 _EMPTIED = "Not of rights: Kafka's log begins later by then (its run took longer)."
-_UNKNOWN = "Of an unknown topic: told as such here, INVALID_REQUEST by Kafka."
+_UNKNOWN = "Of an unknown topic: UNKNOWN_TOPIC_OR_PARTITION here, INVALID_REQUEST by Kafka."
 MEANT = {
     "Metadata of all": _STATE_TOPIC,
     "ListConfigResources": _STATE_TOPIC,

@@ -110,6 +110,11 @@ def own_requests(here: UUID) -> Iterator[OwnRequest]:
     yield OwnRequest(hint, reads, hides="UNKNOWN_TOPIC_ID")
     drain = of(k10012.DrainBrokerRequest(), k10012.DrainBrokerResponse)
     yield OwnRequest(drain, acts, is_for_refused_only=True)
+    holds = k10013.ShareHoldsRequest(
+        group_id=HERE, operation=ShareHoldOperation.DESCRIBE, partitions=()
+    )
+    sees = _rule(Operation.DESCRIBE, ResourceType.GROUP, HERE)
+    yield OwnRequest(of(holds, k10013.ShareHoldsResponse), sees)
     ticket = of(k10000.AllocateEpochTicketRequest(), k10000.AllocateEpochTicketResponse)
     yield OwnRequest(ticket, _writes_any)
     writes = _rule(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, SINK_ID)

@@ -83,17 +83,21 @@ def judged(
     seen: Iterable[Seen] = (),
     table: Sequence[str] | None = None,
     commits_s: Mapping[str, float] | None = None,
+    *,
+    name: str = "topic",
+    every: int = 1,
 ) -> list[Finding]:
     """The anomalies of a run of `count` input rows. `table`: values of the Delta table, if there is
-    one. `commits_s`: output value -> when the first commit of its epoch began."""
-    expected = {transformed(number): number for number in range(count)}
+    one. `commits_s`: output value -> when the first commit of its epoch began. `name`: of the topic
+    in the findings. `every`: it has one of so many input rows, from the first on."""
+    expected = {transformed(number): number for number in range(0, count, every)}
     values = [row.value for row in topic]
-    found = [*_compared("topic", expected, values), *_order(topic)]
+    found = [*_compared(name, expected, values), *_order(name, topic)]
     if table is not None:
         found += _compared("table", expected, table)
         differing = sorted((Counter(table) - Counter(values)) + (Counter(values) - Counter(table)))
         if differing:
-            found.append(_finding(DISAGREEMENT, "topic and table", differing))
+            found.append(_finding(DISAGREEMENT, f"{name} and table", differing))
     held = set(values)
     early, vanished = [], []
     for row in seen:
@@ -101,8 +105,8 @@ def judged(
             vanished.append(row.value)
         elif commits_s is not None and row.at_s < commits_s.get(row.value, 0.0):
             early.append(row.value)
-    found += [_finding(VANISHED, "reader", vanished)] if vanished else []
-    found += [_finding(EARLY, "reader", early)] if early else []
+    found += [_finding(VANISHED, f"reader of the {name}", vanished)] if vanished else []
+    found += [_finding(EARLY, f"reader of the {name}", early)] if early else []
     return found
 
 
@@ -115,7 +119,7 @@ def _compared(where: str, expected: Mapping[str, int], values: Sequence[str]) ->
     return [_finding(kind, where, found) for kind, found in rows if found]
 
 
-def _order(topic: Sequence[Output]) -> list[Finding]:
+def _order(name: str, topic: Sequence[Output]) -> list[Finding]:
     """Each key is in one partition, and its numbers rise."""
     found = []
     last: dict[str, tuple[int, int]] = {}
@@ -125,7 +129,7 @@ def _order(topic: Sequence[Output]) -> list[Finding]:
         if row.partition != partition or number < before or row.key != key_of(number):
             found.append(f"{row.key} {row.value} at {row.partition}-{row.offset}")
         last[row.key] = (row.partition, max(number, before))
-    return [_finding(OUT_OF_ORDER, "topic", found)] if found else []
+    return [_finding(OUT_OF_ORDER, name, found)] if found else []
 
 
 def _finding(kind: str, where: str, rows: Sequence[str]) -> Finding:

@@ -12,6 +12,10 @@ A real Spark (local-cluster), three real brokers, real kills. For a cell of the 
 arms a crash point (`suites/spark_hooks`), feeds rows, waits until a process stands still at the
 point, kills the victim, lets the others go on, and waits until every row is in the output. A reader
 of committed records reads all the time. `suites.spark_judge` compares all of it at the end.
+
+The table of `both` gets the rows of the crash by MERGE in every other cell (`is_merge`), and by
+append in the others; what is written again after a crash is appended. A merge that survives by
+mistake is then seen as duplicates, which another merge would hide.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ from unittest import mock
 
 from integration.cluster import LocalCluster
 from integration.conftest import next_base_port
-from suites import spark_cells, spark_judge
+from suites import judge, spark_cells, spark_judge
 from suites.clusters import BROKERS
 from suites.spark_judge import Finding
 from suites.spark_pipeline import BOTH, KINDS, SINK
@@ -41,13 +45,15 @@ from suites.spark_query import (
     DRIVER,
     EXECUTORS_MASTER,
     PLACES,
+    RECORDS_LOST,
     START_S,
     TASK,
+    UNCOMMITTED_READER,
     VICTIMS,
     ZOMBIE,
     QueryUnderTest,
     StuckError,
-    Tail,
+    Tails,
     hooked,
     master_for,
 )
@@ -70,14 +76,28 @@ UNDECIDED = {
     "before-join", "mid-write", "after-flush", "before-prepare", "after-prepare", "before-commit",
 }  # fmt: skip
 """Nothing of the epoch may be readable there."""
-PLANTS: dict[str, tuple[str, str, str]] = {
-    "at-least-once": (SINK, "after-flush", DRIVER),
-    "not-drained": (SINK, "before-spark-log", DRIVER),
-    "commit-swallowed": (SINK, "before-join", TASK),
-    "abort-for-commit": (BOTH, "before-join", TASK),
-    "verdict-ignored": (BOTH, "before-commit", DRIVER),
+
+
+class Plant(NamedTuple):
+    """A planted bug: the cell that shows it, and what the judge must call it."""
+
+    kind: str
+    step: str
+    victim: str
+    finding: str
+
+
+PLANTS = {
+    "at-least-once": Plant(SINK, "after-flush", DRIVER, spark_judge.DUPLICATE),
+    "not-drained": Plant(SINK, "before-spark-log", DRIVER, spark_judge.DUPLICATE),
+    "commit-swallowed": Plant(SINK, "before-join", TASK, spark_judge.MISSING),
+    "reversed": Plant(SINK, "before-join", TASK, spark_judge.OUT_OF_ORDER),
+    UNCOMMITTED_READER: Plant(SINK, "before-commit", TASK, spark_judge.EARLY),
+    RECORDS_LOST: Plant(SINK, "before-join", TASK, spark_judge.VANISHED),
+    "abort-for-commit": Plant(BOTH, "before-join", TASK, spark_judge.DISAGREEMENT),
+    "verdict-ignored": Plant(BOTH, "before-commit", DRIVER, spark_judge.DISAGREEMENT),
 }
-"""Planted bug -> the cell that shows it."""
+"""Planted bugs by name."""
 
 
 class Cell(NamedTuple):
@@ -98,11 +118,19 @@ class Row(NamedTuple):
     findings: tuple[Finding, ...]
 
 
+def is_merge(kind: str, cell: Cell) -> bool:
+    """Whether the rows of the crash are merged into the table: each step and each victim has both
+    kinds of writes."""
+    number = STEPS[kind].index(cell.step) + VICTIMS.index(cell.victim)
+    return kind == BOTH and number % 2 == 1
+
+
 @contextmanager
 def query_under_test(
     kind: str, plant: str = "", master: str = EXECUTORS_MASTER
-) -> Iterator[tuple[QueryUnderTest, Tail]]:
+) -> Iterator[tuple[QueryUnderTest, Tails]]:
     """A cluster and a query of its own, with the first rows in the output."""
+    isolation = judge.UNCOMMITTED if plant == UNCOMMITTED_READER else judge.COMMITTED
     with tempfile.TemporaryDirectory(prefix="spark-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / "points").mkdir()
@@ -110,37 +138,48 @@ def query_under_test(
             mock.patch.dict(os.environ, hooked(folder / "points")),
             LocalCluster(folder / "cluster", next_base_port(folder), BROKERS) as cluster,
             QueryUnderTest(kind, folder, cluster, plant, master) as query,
-            Tail(cluster.bootstrap, query.output) as tail,
+            Tails(cluster.bootstrap, query.outputs, isolation) as tails,
         ):
             query.feed(ROWS)
-            query.wait_for_output(tail, START_S)
-            yield query, tail
+            query.wait_for_output(tails, START_S)
+            yield query, tails
 
 
-def crash(query: QueryUnderTest, tail: Tail, cell: Cell) -> list[Finding]:
+def crash(query: QueryUnderTest, tails: Tails, cell: Cell) -> list[Finding]:
     """One cell of the matrix: until all rows are in the output again."""
     found: list[Finding] = []
-    before = tail.values()
+    before = tails.rows()
+    query.merge(is_merge(query.kind, cell))
     query.points.arm(cell.step)
     query.feed(ROWS)
     query.wait_for(cell.step, lambda: query.points.reached(cell.step) is not None, REACH_S)
     if cell.step in UNDECIDED:
         time.sleep(QUIET_S)
-        new = sorted(tail.values() - before)
+        new = sorted(tails.rows() - before)
         if new:
             found.append(Finding(spark_judge.EARLY, f"{cell}: {len(new)} rows, {new[:3]}"))
     holder = query.points.reached(cell.step)
     assert holder is not None
     back = query.strike(cell.victim, holder)
     query.points.release(cell.step)
+    query.merge(False)
     back()
     query.feed(ROWS // 2)
-    query.wait_for_output(tail)
+    query.wait_for_output(tails)
     if cell.victim == ZOMBIE:
-        query.wake_zombie()
-        query.feed(ROWS // 2)
-        query.wait_for_output(tail)
+        query.feed(ROWS // 2)  # at the latest these make it meet the run that replaced it
+        found += query.wake_zombie()
+        query.wait_for_output(tails)
     return found
+
+
+def missing_output(query: QueryUnderTest, tails: Tails) -> list[Finding]:
+    """Wait until every row is in the output; the finding if they do not come."""
+    try:
+        query.wait_for_output(tails)
+    except StuckError as error:
+        return [Finding(spark_judge.STUCK, str(error))]
+    return []
 
 
 def matrix(
@@ -156,18 +195,19 @@ def matrix(
     start of the next one. After so many seconds no cell begins."""
     rows: list[Row] = []
     end = time.monotonic() + seconds
-    with query_under_test(kind, plant, master_for(cells[0].victim)) as (query, tail):
+    with query_under_test(kind, plant, master_for(cells[0].victim)) as (query, tails):
         query.wake_plant()
         for cell in cells:
             started = time.monotonic()
             if started > end:
                 break
             try:
-                found = crash(query, tail, cell)
+                found = crash(query, tails, cell)
             except StuckError as error:
                 found = [Finding(spark_judge.STUCK, str(error))]
             took = time.monotonic() - started
-            rows.append(Row(cell, took, (*found, *query.judged(tail))))
+            query.lose_records()
+            rows.append(Row(cell, took, (*found, *query.judged(tails))))
             print(f"{kind:5} {cell!s:34} {took:5.1f} s  {_words(rows[-1].findings)}", flush=True)
             report(rows[-1])
             if rows[-1].findings:
@@ -185,7 +225,7 @@ def random_kills(kind: str, minutes: float, seed: int, is_written: bool = False)
     """Kills of random victims at random moments, while rows flow."""
     chance = random.Random(seed)
     kills: dict[str, int] = {}
-    with query_under_test(kind) as (query, tail):
+    with query_under_test(kind) as (query, tails):
         end = time.monotonic() + minutes * 60
         while time.monotonic() < end:
             pause = time.monotonic() + chance.uniform(*KILLS_EVERY_S)
@@ -196,8 +236,7 @@ def random_kills(kind: str, minutes: float, seed: int, is_written: bool = False)
             victim = chance.choice([v for v in VICTIMS if v != ZOMBIE])
             query.strike(victim, 0)()
             kills[victim] = kills.get(victim, 0) + 1
-        query.wait_for_output(tail)
-        findings = query.judged(tail)
+        findings = [*missing_output(query, tails), *query.judged(tails)]
         said = (
             f"{sum(kills.values())} kills ("
             + ", ".join(f"{count} x {victim}" for victim, count in sorted(kills.items()))
@@ -214,12 +253,14 @@ def random_kills(kind: str, minutes: float, seed: int, is_written: bool = False)
 
 
 def caught(plant: str) -> list[str]:
-    """What the judge says of a planted bug; nothing: it is missed."""
-    kind, step, victim = PLANTS[plant]
+    """What the judge says of a planted bug; nothing: it is missed, or called something else."""
+    kind, step, victim, wanted = PLANTS[plant]
     (row,) = matrix(kind, [Cell(step, victim)], plant)
     kinds = sorted({finding.kind for finding in row.findings} - {spark_judge.STUCK})
-    print(f"{plant}: {f'caught: {kinds}' if kinds else 'MISSED'}", flush=True)
-    return kinds
+    is_caught = wanted in kinds
+    words = f"caught: {kinds}" if is_caught else f"MISSED: {kinds}, not {wanted}"
+    print(f"{plant}: {words}", flush=True)
+    return kinds if is_caught else []
 
 
 def _plants(names: Sequence[str], *, is_written: bool) -> int:

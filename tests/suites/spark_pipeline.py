@@ -28,6 +28,8 @@ from headwater_spark.spark_session import has_ended
 SINK, BOTH = "sink", "both"
 KINDS = (SINK, BOTH)
 ALERTS = "-alerts"
+EVERY = 10
+"""One of so many rows is an alert."""
 TRIGGER = "300 milliseconds"
 MODULUS, FACTOR = 10_007, 7919
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -35,6 +37,8 @@ SUPERSEDED = "superseded"
 """A file in FOLDER: the process ids of drivers whose place another one has taken, one a line."""
 RESTARTED = "restarted"
 """A file in FOLDER: a line for each query that was started again in its driver."""
+MERGING = "merging"
+"""A file in FOLDER: while it is there, micro-batches of `both` are merged into the table."""
 AGAIN_S = 1.0
 CARRIED = ("HEADWATER_SPARK_", "PYTHONPATH", "NUMBA_CACHE_DIR")
 
@@ -67,6 +71,16 @@ def is_superseded(folder: Path) -> bool:
     return path.exists() and str(os.getpid()) in path.read_text().split()
 
 
+def write_batch(part: DataFrame, tx: EpochWrites, output: str, folder: Path) -> None:
+    """A micro-batch of `both`: the table, OUTPUT, and its tens in OUTPUT-alerts."""
+    if (folder / MERGING).exists():
+        tx.merge(part, on="target.value = source.value")
+    else:
+        tx.delta(part)
+    tx.topic(part, output)
+    tx.topic(part.where(f"int(split(value, ':')[0]) % {EVERY} = 0"), output + ALERTS)
+
+
 def query_of(
     spark: SparkSession, kind: str, servers: str, source: str, output: str, folder: Path
 ) -> DataStreamWriter:
@@ -81,9 +95,7 @@ def query_of(
     rows = output_rows(stream)
 
     def batch(part: DataFrame, _epoch: int, tx: EpochWrites) -> None:
-        tx.delta(part)
-        tx.topic(part, output)
-        tx.topic(part.where("int(split(value, ':')[0]) % 10 = 0"), output + ALERTS)
+        write_batch(part, tx, output, folder)
 
     if kind == BOTH:
         table = str(folder / "table")

@@ -8,20 +8,22 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import confluent_kafka
 import deltalake
 
+from headwater import Admin
 from headwater.client.blocking.epoch_client import EpochClient
 from headwater.client.sink_values import SinkDescription
+from headwater.client.values import TopicPartition
 from integration.cluster import LocalCluster
 from suites import judge, spark_judge, spark_processes
 from suites.clusters import create_topic
 from suites.killing import KillableProgram
 from suites.spark_judge import Finding, Output, Seen
-from suites.spark_pipeline import ALERTS, BOTH, RESTARTED, SUPERSEDED
+from suites.spark_pipeline import ALERTS, BOTH, EVERY, MERGING, RESTARTED, SUPERSEDED
 
 HOOKS = Path(__file__).parent / "spark_hooks"
 EXECUTORS_MASTER = "local-cluster[1,2,1024]"
@@ -33,10 +35,12 @@ START_S = 900.0
 CATCH_UP_S = 420.0
 PLANTED_CATCH_UP_S = 90.0
 DECIDED_S = 180.0
-ZOMBIE_S = 60.0
+ZOMBIE_S = 120.0
 POLL_S = 0.05
 DOWN_S = 1.0
 
+UNCOMMITTED_READER, RECORDS_LOST = "uncommitted-reader", "records-lost"
+"""Planted bugs of brokers: readers of committed records get others too; a log loses its start."""
 DRIVER, EXECUTOR, TASK = "driver", "executor", "task"
 BROKER, COORDINATOR, ZOOKEEPER, ZOMBIE = "broker", "coordinator", "zookeeper", "zombie"
 PLACES = (LOCAL_MASTER, EXECUTORS_MASTER)
@@ -93,8 +97,9 @@ class Points:
 class Tail:
     """A reader of committed records that reads while everything else happens."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, isolation: str = judge.COMMITTED) -> None:
         self._bootstrap, self._topic = bootstrap, topic
+        self._isolation = isolation
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._read, name="tail", daemon=True)
         self.seen: list[Seen] = []
@@ -110,7 +115,7 @@ class Tail:
 
     def _read(self) -> None:
         try:
-            with judge.Reader(self._bootstrap, self._topic) as reader:
+            with judge.Reader(self._bootstrap, self._topic, self._isolation) as reader:
                 while not self._stopping.is_set():
                     before = len(reader.rows)
                     reader.advance(0.05)
@@ -125,6 +130,32 @@ class Tail:
         if self.errors:
             raise self.errors[0]
         return {row.value for row in list(self.seen)}
+
+
+class Tails:
+    """A `Tail` of each output topic."""
+
+    def __init__(
+        self, bootstrap: str, topics: Iterable[str], isolation: str = judge.COMMITTED
+    ) -> None:
+        self._tails = {topic: Tail(bootstrap, topic, isolation) for topic in topics}
+
+    def __enter__(self) -> Tails:
+        for tail in self._tails.values():
+            tail.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for tail in self._tails.values():
+            tail.__exit__(*error)
+
+    def rows(self) -> set[tuple[str, str]]:
+        """(topic, value) of what was seen so far."""
+        return {(name, value) for name, tail in self._tails.items() for value in tail.values()}
+
+    def seen(self, topic: str) -> list[Seen]:
+        """What was seen of a topic, in the order of its arrival."""
+        return list(self._tails[topic].seen)
 
 
 class QueryUnderTest:
@@ -143,6 +174,10 @@ class QueryUnderTest:
         self._master = master
         self.points = Points(folder / "points")
         self.source, self.output = f"{kind}-in", f"{kind}-out"
+        self.outputs = {self.output: 1}
+        """Output topic -> it has one of so many rows."""
+        if kind == BOTH:
+            self.outputs[self.output + ALERTS] = EVERY
         self.count = self.restarts = self._programs = 0
         self.catch_up_s = CATCH_UP_S
         self._zombie: KillableProgram | None = None
@@ -152,7 +187,7 @@ class QueryUnderTest:
         )
 
     def __enter__(self) -> QueryUnderTest:
-        for topic in (self.source, self.output, self.output + ALERTS):
+        for topic in (self.source, *self.outputs):
             create_topic(self.cluster.bootstrap, topic, PARTITIONS)
         self.program.start()
         return self
@@ -207,10 +242,29 @@ class QueryUnderTest:
             (self.points.folder / "planted").touch()
             self.catch_up_s = PLANTED_CATCH_UP_S
 
-    def wait_for_output(self, tail: Tail, timeout_s: float | None = None) -> None:
-        """Until every input row so far is in the output topic."""
-        expected = {spark_judge.transformed(number) for number in range(self.count)}
-        self.wait_for("all rows", lambda: expected <= tail.values(), timeout_s or self.catch_up_s)
+    def lose_records(self) -> None:
+        """The planted bug of brokers whose log loses its start."""
+        if self._plant == RECORDS_LOST:
+            row = judge.rows(self.cluster.bootstrap, self.output)[0]
+            with Admin(self.cluster.bootstrap) as admin:
+                admin.delete_records({TopicPartition(self.output, row.partition): row.offset + 1})
+
+    def merge(self, merges: bool) -> None:
+        """Whether the micro-batches from now on are merged into the table, or appended."""
+        path = self.folder / MERGING
+        if merges:
+            path.touch()
+        else:
+            path.unlink(missing_ok=True)
+
+    def wait_for_output(self, tails: Tails, timeout_s: float | None = None) -> None:
+        """Until every input row so far is in the output topics."""
+        expected = {
+            (topic, spark_judge.transformed(number))
+            for topic, every in self.outputs.items()
+            for number in range(0, self.count, every)
+        }
+        self.wait_for("all rows", lambda: expected <= tails.rows(), timeout_s or self.catch_up_s)
 
     # -- victims
 
@@ -260,20 +314,19 @@ class QueryUnderTest:
         time.sleep(DOWN_S)
         self.cluster.restart_zookeeper()
 
-    def wake_zombie(self) -> None:
-        """Let the driver go on that stood still while another one took its place; it must end by
-        itself, or at the latest with its next batch."""
+    def wake_zombie(self) -> list[Finding]:
+        """Let the driver go on that stood still while another one took its place. It must end by
+        itself, at the latest with its next batch."""
         if self._zombie is None:
-            return
+            return []
         zombie, self._zombie = self._zombie, None
         with (self.folder / SUPERSEDED).open("a") as out:
             out.write(f"{zombie.pid}\n")
         zombie.signal(signal.SIGCONT)
-        deadline = time.monotonic() + ZOMBIE_S
-        while zombie.exit_code() is None and time.monotonic() < deadline:
-            self.restarts += self.program.restart_if_ended()
-            time.sleep(POLL_S)
-        zombie.kill()
+        return end_of_zombie(zombie, ZOMBIE_S, self._keep_running)
+
+    def _keep_running(self) -> None:
+        self.restarts += self.program.restart_if_ended()
 
     # -- the end
 
@@ -300,38 +353,55 @@ class QueryUnderTest:
                     break
         return found
 
-    def judged(self, tail: Tail) -> list[Finding]:
+    def judged(self, tails: Tails) -> list[Finding]:
         """What is wrong with the output, now that every fault is over."""
         deadline = time.monotonic() + DECIDED_S
         while (sink := self.sink()) and sink.epochs and time.monotonic() < deadline:
             time.sleep(POLL_S)  # an epoch that nobody writes any more has a deadline
-        rows = judge.rows(self.cluster.bootstrap, self.output)
-        topic = [
-            Output(r.partition, r.offset, (r.key or b"").decode(), r.value.decode()) for r in rows
-        ]
         begun = self.points.commits()
         commits_s = {
             value: begun[epoch]
             for value, epoch in self.epochs_of_values().items()
             if epoch in begun
         }
-        table = None
-        if self.kind == BOTH:
-            data = deltalake.DeltaTable(str(self.folder / "table")).to_pyarrow_table()
-            table = data.column("value").to_pylist()
-        found = spark_judge.judged(self.count, topic, tail.seen, table, commits_s)
-        if self.kind == BOTH:
-            found += self._judged_alerts()
+        found = []
+        for name, every in self.outputs.items():
+            rows = judge.rows(self.cluster.bootstrap, name)
+            topic = [
+                Output(r.partition, r.offset, (r.key or b"").decode(), r.value.decode())
+                for r in rows
+            ]
+            table = self._table() if every == 1 else None
+            found += spark_judge.judged(
+                self.count, topic, tails.seen(name), table, commits_s, name=name, every=every
+            )
         for epoch in () if sink is None else sink.epochs:
             found.append(Finding(spark_judge.OPEN, f"epoch {epoch.epoch} is {epoch.state}"))
         return found
 
-    def _judged_alerts(self) -> list[Finding]:
-        seen = sorted(judge.values(self.cluster.bootstrap, self.output + ALERTS))
-        wanted = sorted(spark_judge.transformed(n) for n in range(0, self.count, 10))
-        if seen == wanted:
-            return []
-        return [Finding(spark_judge.DISAGREEMENT, f"alerts: {len(seen)} rows of {len(wanted)}")]
+    def _table(self) -> list[str] | None:
+        """The values of the query's table, if it has one."""
+        if self.kind != BOTH:
+            return None
+        data = deltalake.DeltaTable(str(self.folder / "table")).to_pyarrow_table()
+        values: list[str] = data.column("value").to_pylist()
+        return values
+
+
+def end_of_zombie(
+    zombie: KillableProgram, timeout_s: float, meanwhile: Callable[[], object]
+) -> list[Finding]:
+    """Wait until a program has ended by itself; the finding if it has to be killed."""
+    deadline = time.monotonic() + timeout_s
+    found: list[Finding] = []
+    while zombie.exit_code() is None and not found:
+        meanwhile()
+        if time.monotonic() > deadline:
+            said = f"the zombie did not end within {timeout_s:g} s\n{zombie.last_words()}"
+            found.append(Finding(spark_judge.STUCK, said))
+        time.sleep(POLL_S)
+    zombie.kill()
+    return found
 
 
 def _nothing() -> None:

@@ -8,10 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
-PACKAGES = ("headwater", "headwater_broker", "headwater_spark", "headwater_tier", "flights")
+PACKAGES = (
+    "headwater",
+    "headwater_broker",
+    "headwater_gateway",
+    "headwater_spark",
+    "headwater_tier",
+    "pyspark_headwater",
+    "city",
+    "flights",
+)
 PRIVATE_NAMES_MAX = 20
 """Lower it with each test that is rewritten against behaviour; never raise it."""
-PATCHES_MAX = 15
+PATCHES_MAX = 25
 NAMED_TUPLE_METHODS = frozenset({"_asdict", "_fields", "_make", "_replace"})
 """Public: the underscore keeps them apart from the fields."""
 

@@ -17,9 +17,9 @@ PACKAGE = ROOT / "platform" / "headwater"
 
 WRONG = """
 from headwater import Admin, CheckpointedProducer, CheckpointState, Consumer, ConsumerRecord
-from headwater import PreparedTransaction, Producer, RecordMetadata, TopicPartition
+from headwater import PreparedTransaction, Producer, RecordMetadata, ShareConsumer, TopicPartition
 from headwater import Topic
-from headwater.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
+from headwater.aio import AsyncAdmin, AsyncConsumer, AsyncProducer, AsyncShareConsumer
 from headwater.serializers import ModelSerializer, StringSerializer
 
 producer = Producer("a:1", linger=5)  # wrong: "linger"
@@ -37,6 +37,8 @@ producer = Producer("a:1", transactional_id=5)  # wrong: "transactional_id"
 producer.send_offsets({}, "group")  # wrong: "send_offsets"
 handle: str = producer.prepare()  # wrong: assignment
 sink = CheckpointedProducer("a:1")  # wrong: "transactional_id_prefix"
+sink = CheckpointedProducer("a:1", transactional_id_prefix="job", linger=5)  # wrong: "linger"
+sink = CheckpointedProducer("a:1", transactional_id_prefix="j", acks="al")  # wrong: "acks"
 sink.pre_commit("7")  # wrong: "pre_commit"
 admin = Admin("a:1", request_timeout=1)  # wrong: "request_timeout"
 admin.describe_configs("topics")  # wrong: Literal['topics']
@@ -46,6 +48,10 @@ sender = AsyncProducer("a:1", linger=5)  # wrong: "linger"
 sender = AsyncProducer("a:1", acks="al")  # wrong: "acks"
 reader = AsyncConsumer("t", groupid="g")  # wrong: "groupid"
 reader = AsyncConsumer("t", engine="fork")  # wrong: "engine"
+pack = ShareConsumer("t", group_id=3)  # wrong: "group_id"
+pack = ShareConsumer("t", group_id="g", clientid="x")  # wrong: "clientid"
+pack = ShareConsumer("t", group_id="g", share_acquire_mode="all")  # wrong: "share_acquire_mode"
+packer = AsyncShareConsumer("t", group_id="g", poll_records=1)  # wrong: "poll_records"
 
 
 words = Topic("t", StringSerializer())
@@ -66,6 +72,7 @@ async def wrong_use() -> None:
 
 producer = Producer(["a:1"], linger_ms=5, acks=1, compression_type="zstd", on_error=print)
 consumer = Consumer("t", bootstrap_servers="a:1", group_id="g", auto_offset_reset="earliest")
+pack = ShareConsumer("t", group_id="g", share_acknowledgement_mode="explicit")
 rows: dict[TopicPartition, list[ConsumerRecord]] = consumer.poll(100)
 with Producer("a:1", transactional_id="x", transaction_timeout_ms=1) as transactional:
     with transactional.transaction():

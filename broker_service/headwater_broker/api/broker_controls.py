@@ -1,6 +1,7 @@
-"""Requests of an operator to the broker itself. Wired late: the status needs the services.
+"""Requests of an operator to the broker as a whole: its status, its table of a topic, its end.
 
-The requests (keys 10009, 10011, 10012) were calls of the control plane, which serves brokers only.
+Keys 10009, 10011 and 10012. The status document is made of the services that handlers use, so these
+actions are no part of them: a listener is given both.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ async def _no_table(_topic: str, _topic_id: UUID) -> bool:
     return False
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerControls:
-    """The actions; those of a broker without parts do nothing."""
+    """The actions; those that are left out do nothing (a data plane without a broker around it)."""
 
     status: Callable[[], Awaitable[str]] = _no_status
     """The status document."""
@@ -30,3 +31,6 @@ class BrokerControls:
     """(topic, topic id) -> read the end of its Delta table now; False when it cannot be read."""
     stop: Callable[[str], None] = lambda _reason: None
     """Begin a controlled shutdown, for this reason."""
+
+
+NO_CONTROLS = BrokerControls()

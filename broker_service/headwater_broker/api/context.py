@@ -12,9 +12,9 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Authorizer, Operation, Principal, ResourceType
 from headwater.ports.remote_log import RemoteLog, TieredTopic
 from headwater_broker.api.api_config import ApiConfig
+from headwater_broker.api.auto_topic_creation import AutoTopicCreation
 from headwater_broker.api.background_calls import Background
-from headwater_broker.api.broker_controls import BrokerControls
-from headwater_broker.api.failed_topic_creations import FailedTopicCreations
+from headwater_broker.api.broker_controls import NO_CONTROLS, BrokerControls
 from headwater_broker.api.fetch_session.cache import FetchSessionCache
 from headwater_broker.api.page_cache_port import Warmer
 from headwater_broker.api.request_meters import Meters
@@ -83,6 +83,7 @@ class Services:
     meters: Meters
     warmer: Warmer
     background: Background
+    auto_topics: AutoTopicCreation
     quotas: ClientQuotas
     remote_log: RemoteLog | None
     config_now: Callable[[], ApiConfig]
@@ -99,11 +100,9 @@ class Services:
     tokens: TokenTable = field(default_factory=lambda: TokenTable(TokenSecrets()))
     """Delegation tokens, as the metadata store has them."""
     cleaner: CleanerMeter = field(default_factory=CleanerMeter)
-    failed_topic_creations: FailedTopicCreations = field(default_factory=FailedTopicCreations)
     acls: AclStore | None = None
     """None where no authorizer is configured: everything is allowed."""
     loggers: BrokerLoggers = field(default_factory=BrokerLoggers)
-    controls: BrokerControls = field(default_factory=BrokerControls)
     group_settings: GroupSettingsOf = field(default_factory=lambda: lambda _: GroupSettings())
     """Group id -> the settings of that group as they are now."""
 
@@ -137,6 +136,8 @@ class RequestContext:
     client_id: str | None
     api_version: int
     correlation_id: int
+    controls: BrokerControls = NO_CONTROLS
+    """Actions of an operator on the whole broker."""
 
     @property
     def principal(self) -> Principal:

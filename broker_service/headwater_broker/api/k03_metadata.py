@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable
 from uuid import UUID
 
-from headwater.errors import ErrorCode, KafkaError
+from headwater.errors import ErrorCode
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater.security.acl import CLUSTER_NAME
 from headwater.topic_names import INTERNAL_TOPICS, KRAFT_TOPIC, is_legal_name
@@ -17,14 +15,7 @@ from headwater.wire.apis.k03_metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from headwater.wire.apis.k19_create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
 from headwater.wire.control import PartitionState
-from headwater.wire.schema import decode, encode
 from headwater_broker.api.admin.audit_lines import lines, write
 from headwater_broker.api.authorized_operations import (
     NOT_REQUESTED,
@@ -37,18 +28,12 @@ from headwater_broker.api.registry import handles
 from headwater_broker.metadata.cache import TopicMetadata
 
 ZERO = UUID(int=0)
-CREATE_KEY = 19
-CREATE_VERSION = 7
-CREATE_TIMEOUT_MS = 15_000
-NAMES_LOGGED = 10
 CREATED_AT_ONCE = 100
 """Topics that one request may create; the client's next requests create the others. The
 controller's reply holds every config of each topic."""
 BY_ID_SINCE = 12
 """The first version with topics by id. Versions 10 and 11 have the field, but Kafka refuses
 requests that use it (KIP-516)."""
-
-logger = logging.getLogger(__name__)
 
 
 @handles(MetadataRequest, MetadataResponse)
@@ -80,8 +65,11 @@ def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
             for asked in dict.fromkeys(request.topics or ())
         ]
     if to_create:
-        names = list(to_create)[:CREATED_AT_ONCE]
-        create_on_demand(services, names, str(ctx.principal.name), ctx.client_host)
+        services.auto_topics.create(
+            list(to_create)[:CREATED_AT_ONCE],
+            str(ctx.principal.name),
+            on_created=lambda names: _audit(ctx, names),
+        )
     on_cluster = NOT_REQUESTED
     if request.include_cluster_authorized_operations and 8 <= version <= 10:
         on_cluster = cluster_operations(ctx)
@@ -157,81 +145,17 @@ def _missing(
     may_create = ctx.allowed(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
     if not may_create and not ctx.allowed(Operation.CREATE, ResourceType.TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    refused = ctx.broker.failed_topic_creations.find(name, ctx.broker.clock)
+    refused = ctx.broker.auto_topics.failure(name)
     if refused is not None:
         return refused
     to_create[name] = None
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # clients retry on it, as on Kafka's
 
 
-def create_on_demand(
-    services: Services, names: Iterable[str], principal: str, host: str | None = None
-) -> None:
-    """Have the controller create topics, in one request per topic at a time. `host`: the address of
-    the client whose request it is, for audit lines; None for what the broker needs itself.
-
-    The client repeats its Metadata request. It then gets the topics, or for a while the error of
-    the creation (`failed_topic_creations`).
-    """
-    services.background.together(
-        [("create", name) for name in names],
-        lambda keys: _create_now(services, [name for _, name in keys], f"User:{principal}", host),
-    )
-
-
-async def _create_now(
-    services: Services, names: list[str], principal: str, host: str | None
-) -> None:
-    topics = tuple(creatable(services, name) for name in names)
-    request = CreateTopicsRequest(topics=topics, timeout_ms=CREATE_TIMEOUT_MS)
-    body = encode(request, CREATE_VERSION)
-    try:
-        reply = await services.controller.forward(CREATE_KEY, CREATE_VERSION, body, principal)
-    except KafkaError as error:
-        some = ", ".join(names[:NAMES_LOGGED])
-        logger.warning("%d topics were not created on demand: %s (%s)", len(names), error, some)
-        for name in names:
-            services.failed_topic_creations.put(name, error.code, services.clock)
-        return
-    answered = decode(CreateTopicsResponse, CREATE_VERSION, reply).topics
-    if host is not None:
-        made = [f"topic {t.name}, on demand" for t in answered if not t.error_code]
-        for line in lines("Metadata", host, ErrorCode.NONE.name, made):
-            write(services, principal, line)
-    for topic in answered:
-        if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            logger.warning(
-                "topic %s was not created on demand: %s (%s)",
-                topic.name,
-                ErrorCode(topic.error_code).name,
-                topic.error_message,
-            )
-            services.failed_topic_creations.put(
-                topic.name, ErrorCode(topic.error_code), services.clock
-            )
-
-
-def creatable(services: Services, name: str) -> CreatableTopic:
-    """A topic created on demand: with the broker's defaults, or an internal topic's own settings.
-
-    An internal topic always asks for its full replication factor, and creation fails while too few
-    brokers are live (KIP-115). Created by the first broker that is up, it would have one replica
-    for ever, and groups would lose their committed offsets with that broker.
-    """
-    config = services.config
-    internal = config.internal_topics.get(name)
-    if internal is None:
-        return CreatableTopic(
-            name=name,
-            num_partitions=config.num_partitions,
-            replication_factor=config.default_replication_factor,
-        )
-    return CreatableTopic(
-        name=name,
-        num_partitions=internal.num_partitions,
-        replication_factor=internal.replication_factor,
-        configs=tuple(CreatableTopicConfig(name=k, value=v) for k, v in internal.configs),
-    )
+def _audit(ctx: RequestContext, names: list[str]) -> None:
+    texts = [f"topic {name}, on demand" for name in names]
+    for line in lines("Metadata", ctx.client_host, ErrorCode.NONE.name, texts):
+        write(ctx.broker, f"User:{ctx.principal.name}", line)
 
 
 def _known(

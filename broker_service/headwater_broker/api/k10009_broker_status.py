@@ -17,7 +17,7 @@ async def broker_status(ctx: RequestContext, request: BrokerStatusRequest) -> Br
         require_on_cluster(ctx, Operation.DESCRIBE)
     except KafkaError as error:
         return BrokerStatusResponse(error_code=error.code, error_message=error.detail)
-    controls = ctx.broker.controls
+    controls = ctx.controls
     return BrokerStatusResponse(
         ready=controls.is_ready(),
         broker_id=ctx.broker.broker_id,

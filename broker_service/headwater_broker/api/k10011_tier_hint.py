@@ -16,6 +16,6 @@ async def tier_hint(ctx: RequestContext, request: TierHintRequest) -> TierHintRe
     known = ctx.broker.view.topic_by_id.get(request.topic_id)
     if known is None or not may_on_topic(ctx, Operation.READ, known.name):
         return TierHintResponse(error_code=ErrorCode.UNKNOWN_TOPIC_ID)
-    is_read = await ctx.broker.controls.read_table(known.name, known.topic_id)
+    is_read = await ctx.controls.read_table(known.name, known.topic_id)
     code = ErrorCode.NONE if is_read else ErrorCode.KAFKA_STORAGE_ERROR
     return TierHintResponse(error_code=code)

@@ -17,5 +17,5 @@ def drain_broker(ctx: RequestContext, request: DrainBrokerRequest) -> DrainBroke
         require_on_cluster(ctx, Operation.CLUSTER_ACTION)
     except KafkaError as error:
         return DrainBrokerResponse(error_code=error.code, error_message=error.detail)
-    ctx.broker.controls.stop(f"request of {ctx.principal.kind}:{ctx.principal.name}")
+    ctx.controls.stop(f"request of {ctx.principal.kind}:{ctx.principal.name}")
     return DrainBrokerResponse()

@@ -23,7 +23,6 @@ from headwater_broker.api.admin.forwarding import (
 )
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.epoch_requests import may_allocate_tickets
-from headwater_broker.api.k03_metadata import creatable, create_on_demand
 from headwater_broker.api.listener_endpoints import Endpoint, endpoints
 from headwater_broker.api.registry import handles
 from headwater_broker.coordinator.common.service import Coordinator as CoordinatorPort
@@ -96,14 +95,14 @@ async def create_coordinator_topic(ctx: RequestContext, coordinator: Coordinator
     services, topic = ctx.broker, coordinator.topic
     if topic in services.view.topics or not services.view.is_complete:
         return
-    wanted = [(topic, creatable(services, topic).num_partitions)]
+    wanted = [(topic, services.auto_topics.creatable(topic).num_partitions)]
     tried_with_brokers = 0
 
     def is_created() -> bool:
         nonlocal tried_with_brokers
         if (live := len(services.view.brokers)) > tried_with_brokers:
             tried_with_brokers = live
-            create_on_demand(services, (topic,), str(ctx.principal.name))
+            services.auto_topics.create((topic,), str(ctx.principal.name))
         return have_leaders(services, wanted)
 
     await await_view(services, is_created, services.config.internal_topic_wait_ms)

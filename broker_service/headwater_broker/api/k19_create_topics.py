@@ -88,7 +88,7 @@ def _partitions(ctx: RequestContext, topic: CreatableTopic) -> int:
 
 
 def _without_configs(row: CreatableTopicResult) -> CreatableTopicResult:
-    """What needs DESCRIBE_CONFIGS is left out; the topic is created all the same (KIP-525)."""
+    """Leave out fields that need DESCRIBE_CONFIGS; the topic is created all the same (KIP-525)."""
     return CreatableTopicResult(
         name=row.name,
         topic_id=row.topic_id,

@@ -91,7 +91,7 @@ def _check_rights(
 
 
 def _expected(request: InitProducerIdRequest) -> ProducerIdentity | None:
-    """What a producer that recovers says of itself. Raises INVALID_REQUEST for half of it."""
+    """The id and epoch of a producer that recovers. Raises INVALID_REQUEST for half of that."""
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer id without epoch, or vice versa")
     if request.producer_id == NO_PRODUCER_ID:

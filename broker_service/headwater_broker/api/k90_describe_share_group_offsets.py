@@ -127,7 +127,7 @@ async def _named(
 async def _ends(
     ctx: RequestContext, found: Summaries, named: Mapping[UUID, str]
 ) -> Mapping[tuple[str, int], int]:
-    """End offsets of the partitions whose lag can be told."""
+    """End offsets of the partitions whose lag is known."""
     wanted = [
         (named[topic_id], index)
         for (topic_id, index), summary in found.items()

@@ -17,26 +17,49 @@ import importlib
 import pkgutil
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from headwater.errors import HeadwaterError
 from headwater.wire.schema import Message, decoder, encoder
 from headwater_broker.api.admin.audit_lines import audited
 from headwater_broker.api.admin.audit_table import AUDITED
 from headwater_broker.api.context import RequestContext
-from headwater_broker.api.replies import Part
+from headwater_broker.api.raw_connection import Peer
+from headwater_broker.api.replies import Answer, Part
+from headwater_broker.quota.client_quotas import RequestQuota
 
 Req = TypeVar("Req", bound=Message)
 Res = TypeVar("Res", bound=Message)
 Handler = Callable[[RequestContext, Req], Res | Awaitable[Res]]
-RawHandler = Callable[..., Any]
-AtOnce = Callable[..., bytes | None]
+AtOnce = Callable[[Peer, memoryview, int, int, int, int], bytes | None]
 """(connection, view, start and end of the body, version, correlation id) -> the framed response of
 a usual request that is decided at once; None: nothing is done, and the handler is called."""
 AmendResponse = Callable[[Sequence[Part], int, int], list[Part]]
 """(a framed response, version, throttle_time_ms) -> the response with that time."""
 
 PACKAGE = "headwater_broker.api"
+
+
+class RawHandler(Protocol):
+    """The handler of Produce, Fetch or ShareFetch: it parses the frame itself."""
+
+    def __call__(
+        self,
+        peer: Peer,
+        view: memoryview,
+        at: int,
+        end: int,
+        version: int,
+        correlation_id: int,
+        quota: RequestQuota | None = None,
+        /,
+    ) -> Answer:
+        """The response to the request whose body is `view[at:end]`, or a place for it.
+
+        Behind `end` the view goes on with whatever came next: nothing of that may be read. `quota`:
+        the quotas of the client, while some client has any.
+        """
+        ...
 
 
 class RegistrationError(HeadwaterError):
@@ -127,12 +150,7 @@ def handles_raw(
     with_throttle_time: AmendResponse,
     advertised_low: int | None = None,
 ) -> Callable[[RawHandler], RawHandler]:
-    """Register a handler that parses the frame itself (Produce, Fetch, ShareFetch).
-
-    It is called as (connection, view, start and end of the body, version, correlation id), and with
-    the client's quotas as `quota` while some client has any. Behind the end the view goes on with
-    whatever came next: nothing of that may be read.
-    """
+    """Register a handler that parses the frame itself (Produce, Fetch, ShareFetch)."""
     low, high = versions
     advertised = low if advertised_low is None else advertised_low
 

@@ -139,7 +139,7 @@ class Meters:
     def __init__(self) -> None:
         self.topics: dict[str, TopicMeter] = {}
         self.deleted = TopicMeter()
-        """What deleted topics had counted: the broker's totals never step back."""
+        """The counts of deleted topics: the broker's totals never step back."""
         self.apis: dict[int, ApiMeter] = {}
         self.fetch_follower = ApiMeter()
         """Fetches of followers; those of consumers are `api(FETCH)`."""

@@ -1,4 +1,4 @@
-"""When a request passed from stage to stage (Kafka's RequestChannel.Request and its times)."""
+"""The times of a request by stage (Kafka's RequestChannel.Request)."""
 
 from __future__ import annotations
 

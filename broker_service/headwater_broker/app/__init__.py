@@ -1,1 +1,1 @@
-"""The broker process: configuration, wiring, start and stop (Kafka's `KafkaServer`)."""
+"""The broker process: configuration, wiring, start and stop (Kafka's `BrokerServer`)."""

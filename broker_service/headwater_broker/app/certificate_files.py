@@ -24,7 +24,7 @@ def stamp(path: str) -> Stamp:
 
 
 class CertificateFiles(Generic[T]):
-    """What is made of the files."""
+    """The value made of the files."""
 
     def __init__(self, where: str, paths: Sequence[str], read: Callable[[], T]) -> None:
         """`where`: their use, for log lines. Raises what `read` raises."""

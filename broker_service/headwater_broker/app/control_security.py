@@ -13,14 +13,13 @@ from functools import partial
 from headwater.config.keys import Values, broker_values
 from headwater.config.listener_values import listener_properties, own_keys
 from headwater.errors import UsageError
-from headwater.security.principal import principal_mapper
+from headwater.security.principal import PrincipalMapper, principal_mapper
 from headwater.security.tls_stores import read_key_store, read_trust_store, store_files
 from headwater.sockets import is_loopback
 from headwater_broker.app.certificate_files import CertificateFiles
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.exposure import has_authorizer, has_secure_listener
 from headwater_broker.app.listener_protocols import CONTROL_LISTENER, MAP_KEY
-from headwater_broker.security.control_admission import ControlAdmission
 
 logger = logging.getLogger(__name__)
 
@@ -49,11 +48,11 @@ class ControlKeys:
 
 @dataclass(frozen=True, slots=True)
 class ControlSecurity:
-    """What a broker shows and asks for on the control plane."""
+    """The certificates that a broker shows and asks for on the control plane."""
 
     keys: ControlKeys
-    admission: ControlAdmission | None
-    """None while this broker's own port is without TLS."""
+    mapper: PrincipalMapper | None
+    """Certificates to principals; None while this broker's own port is without TLS."""
 
 
 def control_security(config: NodeConfig) -> ControlSecurity | None:
@@ -65,7 +64,7 @@ def control_security(config: NodeConfig) -> ControlSecurity | None:
         has_keys = read_key_store(values) is not None and bool(read_trust_store(values))
         return ControlSecurity(ControlKeys(values), None) if has_keys else None
     mapper = principal_mapper(values.string("ssl.principal.mapping.rules"))
-    return ControlSecurity(ControlKeys(values), ControlAdmission(mapper))
+    return ControlSecurity(ControlKeys(values), mapper)
 
 
 def _check_exposure(config: NodeConfig) -> None:

@@ -14,26 +14,23 @@ from uuid import UUID
 
 from headwater.config.connection_overrides import connection_overrides
 from headwater.config.keys import Values
-from headwater.config.layers import BrokerSettings
 from headwater.config.listener_values import listener_values
-from headwater.config.rows_broker import RACK_AWARE_SELECTOR
 from headwater.ports.authorizer import Authorizer
 from headwater.ports.remote_log import RemoteLog, TieredTopic
 from headwater.security.protocol import SecurityProtocol
 from headwater.system_files import disk_space
-from headwater.topic_names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
-from headwater.wire.restore_names import GROUPS_PENDING
-from headwater_broker.api.admin.table_place import ALLOWED_URIS
-from headwater_broker.api.api_config import ApiConfig, InternalTopicConfig
+from headwater.topic_names import SHARE_STATE_TOPIC
+from headwater_broker.api.auto_topic_creation import AutoTopicCreation
 from headwater_broker.api.background_calls import Background
+from headwater_broker.api.broker_controls import NO_CONTROLS, BrokerControls
 from headwater_broker.api.context import Services
 from headwater_broker.api.fetch_session.cache import FetchSessionCache
-from headwater_broker.api.k03_metadata import create_on_demand
 from headwater_broker.api.page_cache_port import Warmer
 from headwater_broker.api.registry import load_handlers
 from headwater_broker.api.request_meters import Meters
 from headwater_broker.app.broker_connections import BrokerConnections
 from headwater_broker.app.config import NodeConfig
+from headwater_broker.app.current_api_config import CurrentApiConfig
 from headwater_broker.app.dynamic_config import DynamicConfigs
 from headwater_broker.app.end_offsets import EndOffsets
 from headwater_broker.app.enlistment import TransactionEnlistment
@@ -61,13 +58,13 @@ from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.metadata.group_settings import GroupSettingsOf, KnownGroupSettings
 from headwater_broker.network.connection import Connection
-from headwater_broker.network.listener import Listener, MakeAuthenticator, MakeConnection
+from headwater_broker.network.listener import Listener, MakeConnection
 from headwater_broker.quota.client_quotas import ClientQuotas
 from headwater_broker.quota.rate import Windows
 from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
 from headwater_broker.replica.append_service import AppendService
 from headwater_broker.replica.delayed_operations import Purgatories
-from headwater_broker.replica.marker_writer import EndTransaction, MarkerWriter
+from headwater_broker.replica.marker_writer import MarkerWriter
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.read_service import ReadService
 from headwater_broker.replica.replica_manager import ReplicaManager
@@ -77,6 +74,7 @@ from headwater_broker.replica.share.ports import Persister
 from headwater_broker.replica.share.share_partition_manager import ShareManager, first_offset
 from headwater_broker.replica.transaction_verification import TransactionVerifier
 from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
+from headwater_broker.security.session import MakeAuthenticator
 
 OWN_NAME = "headwater"
 """The principal that the broker creates its own topics as, for the controller's log."""
@@ -84,7 +82,7 @@ OWN_NAME = "headwater"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataPlaneParts:
-    """What the data plane is built from; clock, entropy and off_loop come with `replication`."""
+    """The parts of the data plane; clock, entropy and off_loop come with `replication`."""
 
     loop: asyncio.AbstractEventLoop
     dynamic: DynamicConfigs
@@ -135,13 +133,13 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         ports,
         on_leadership=appends.leadership_changed,
     )
-    coordinators = _build_coordinators(parts, replicas, appends)
-    services = _build_services(parts, replicas, appends, purgatories, coordinators)
+    reads = ReadService(parts.remote_log, parts.tiered_topic, ports.tiered_end)
+    core = _Core(purgatories, appends, replicas, reads)
+    creation = _topic_creation(parts)
+    coordinators = _build_coordinators(parts, core, creation.topics)
+    services = _build_services(parts, core, coordinators, creation)
     _subscribe_to_configs(dynamic, parts.logs, replicas)
     _subscribe_to_metadata(view, services)
-    coordinators.persister.create_topic = lambda: create_on_demand(
-        services, (SHARE_STATE_TOPIC,), OWN_NAME
-    )
     if parts.acls is not None:
         parts.acls.on_change.append(purgatories.fetch.recheck_all)
     return DataPlane(
@@ -149,18 +147,41 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Core:
+    """Replicas, and the services of the replica layer."""
+
+    purgatories: Purgatories
+    appends: AppendService
+    replicas: ReplicaManager
+    reads: ReadService
+
+
+@dataclass(frozen=True, slots=True)
+class _TopicCreation:
+    """Topics created on demand, and the parts that they share with the handlers."""
+
+    config: CurrentApiConfig
+    background: Background
+    topics: AutoTopicCreation
+
+
+def _topic_creation(parts: DataPlaneParts) -> _TopicCreation:
+    config, background = CurrentApiConfig(parts.dynamic), Background()
+    clock = parts.replication.clock
+    topics = AutoTopicCreation(parts.controller, background, clock, config.now)
+    return _TopicCreation(config, background, topics)
+
+
 def _build_services(
     parts: DataPlaneParts,
-    replicas: ReplicaManager,
-    appends: AppendService,
-    purgatories: Purgatories,
+    core: _Core,
     coordinators: _Coordinators,
+    creation: _TopicCreation,
 ) -> Services:
     """The services of the handlers."""
-    dynamic, view, ports = parts.dynamic, parts.view, parts.replication
-    config = dynamic.config
-    reads = ReadService(parts.remote_log, parts.tiered_topic, ports.tiered_end)
-    api_config = CurrentApiConfig(dynamic)
+    replicas, appends, purgatories = core.replicas, core.appends, core.purgatories
+    config, view, ports = parts.dynamic.config, parts.view, parts.replication
     return Services(
         broker_id=config.broker_id,
         cluster_id=view.cluster_id,
@@ -172,7 +193,7 @@ def _build_services(
         markers=coordinators.markers,
         enlistment=coordinators.enlistment,
         verifier=TransactionVerifier(coordinators.enlistment, appends.lowest),
-        reads=reads,
+        reads=core.reads,
         alter_log_dirs=_alter_log_dirs(parts, replicas),
         view=view,
         controller=parts.controller,
@@ -187,14 +208,15 @@ def _build_services(
         authorizer=parts.authorizer,
         purgatories=purgatories,
         sessions=FetchSessionCache(
-            api_config.value.fetch_session_slots, ports.clock, ports.entropy
+            creation.config.value.fetch_session_slots, ports.clock, ports.entropy
         ),
         meters=Meters(),
         warmer=parts.warmer,
-        background=Background(),
+        background=creation.background,
+        auto_topics=creation.topics,
         quotas=ClientQuotas(ports.clock, *_quota_windows(config.values)),
         remote_log=parts.remote_log,
-        config_now=api_config.now,
+        config_now=creation.config.now,
         disk_space=parts.disk_space,
         tiered_topic=parts.tiered_topic,
         tiered_end=ports.tiered_end,
@@ -204,7 +226,7 @@ def _build_services(
         cleaner=parts.cleaner,
         acls=parts.acls,
         group_settings=coordinators.group_settings,
-        shares=_shares(parts, replicas, reads, purgatories, coordinators),
+        shares=_shares(parts, core, coordinators),
     )
 
 
@@ -218,26 +240,20 @@ def _alter_log_dirs(parts: DataPlaneParts, replicas: ReplicaManager) -> AlterLog
     )
 
 
-def _shares(
-    parts: DataPlaneParts,
-    replicas: ReplicaManager,
-    reads: ReadService,
-    purgatories: Purgatories,
-    coordinators: _Coordinators,
-) -> ShareManager:
+def _shares(parts: DataPlaneParts, core: _Core, coordinators: _Coordinators) -> ShareManager:
     clock, dynamic = parts.replication.clock, parts.dynamic
     shares = ShareManager(
         ShareParts(
             persister=parts.persister or coordinators.persister,
             settings_of=coordinators.group_settings,
-            first_offset=first_offset(reads, clock.now_ms),
+            first_offset=first_offset(core.reads, clock.now_ms),
             clock=clock,
             loop=parts.loop,
-            purgatory=purgatories.fetch,
+            purgatory=core.purgatories.fetch,
         ),
         lambda: dynamic.config.values.integer("group.share.max.share.sessions"),
     )
-    replicas.leadership_listeners.append(shares.leadership_changed)
+    core.replicas.leadership_listeners.append(shares.leadership_changed)
     return shares
 
 
@@ -265,28 +281,30 @@ class _Coordinators:
 
 
 def _build_coordinators(
-    parts: DataPlaneParts, replicas: ReplicaManager, appends: AppendService
+    parts: DataPlaneParts, core: _Core, auto_topics: AutoTopicCreation
 ) -> _Coordinators:
     view, ports, config = parts.view, parts.replication, parts.dynamic.config
-    coordinator_parts = CoordinatorParts(
-        replicas, appends, view, ports.clock, ports.entropy, parts.leads, ports.off_loop
+    coordinator_parts = _coordinator_parts(parts, core)
+    connections, for_markers, for_share_states = (_connections(parts) for _ in range(3))
+    share_states = ShareStateService(
+        coordinator_parts, ShareCoordinatorConfig.from_values(config.values)
     )
-    connections = BrokerConnections(view, ports.connect, parts.limits.listener)
-    for_markers = BrokerConnections(view, ports.connect, parts.limits.listener)
-    for_share_states = BrokerConnections(view, ports.connect, parts.limits.listener)
-    view.on_brokers += [
-        connections.live_brokers_changed,
-        for_markers.live_brokers_changed,
-        for_share_states.live_brokers_changed,
-    ]
+    persister = ShareStateChannel(
+        config.broker_id,
+        view,
+        share_states,
+        for_share_states,
+        ports.clock,
+        create_topic=lambda: auto_topics.create((SHARE_STATE_TOPIC,), OWN_NAME),
+    )
+    group_settings = _group_settings(parts)
+    groups = GroupService(
+        coordinator_parts, GroupConfig.from_values(config.values), persister, group_settings
+    )
+    # Markers of committed offsets reach groups through their coordinator, which replays them.
+    replaying = {groups.coordinator.topic: groups.coordinator.runtime.end_transaction}
+    markers = MarkerWriter(core.replicas, core.appends, ports.clock, replaying)
     channel = TransactionChannel(config.broker_id, connections, for_markers)
-    dynamic = parts.dynamic
-    group_settings = parts.group_settings or KnownGroupSettings(
-        view, lambda: dynamic.config.values, lambda: dynamic.settings.merged()
-    )
-    # Markers reach groups through their coordinator, which is built last: it enlists its partition.
-    replaying: dict[str, EndTransaction] = {}
-    markers = MarkerWriter(replicas, appends, ports.clock, replaying)
     of_transactions = TransactionConfig.from_values(config.values)
     transactions = TransactionService(
         coordinator_parts,
@@ -294,30 +312,45 @@ def _build_coordinators(
         parts.producer_ids,
         MarkerChannel(config.broker_id, view, markers, channel, parts.is_topic_deleted),
     )
-    sinks = SinkService(transactions.coordinator, of_transactions, parts.producer_ids)
-    enlistment = TransactionEnlistment(config.broker_id, view, transactions, channel)
-    share_states = ShareStateService(
-        coordinator_parts, ShareCoordinatorConfig.from_values(config.values)
-    )
-    persister = ShareStateChannel(
-        config.broker_id, view, share_states, for_share_states, ports.clock
-    )
-    groups = GroupService(
-        coordinator_parts, GroupConfig.from_values(config.values), persister, group_settings
-    )
-    replaying[groups.coordinator.topic] = groups.coordinator.runtime.end_transaction
-    claims = TransactionClaims(config.broker_id, view, transactions, connections)
     return _Coordinators(
-        group_settings,
-        groups,
-        transactions,
-        sinks,
-        markers,
-        enlistment,
-        claims,
-        channel,
-        share_states,
-        persister,
+        group_settings=group_settings,
+        groups=groups,
+        transactions=transactions,
+        sinks=SinkService(transactions.coordinator, of_transactions, parts.producer_ids),
+        markers=markers,
+        enlistment=TransactionEnlistment(config.broker_id, view, transactions, channel),
+        claims=TransactionClaims(config.broker_id, view, transactions, connections),
+        channel=channel,
+        share_states=share_states,
+        persister=persister,
+    )
+
+
+def _coordinator_parts(parts: DataPlaneParts, core: _Core) -> CoordinatorParts:
+    ports = parts.replication
+    return CoordinatorParts(
+        replicas=core.replicas,
+        appends=core.appends,
+        reads=core.reads,
+        view=parts.view,
+        clock=ports.clock,
+        entropy=ports.entropy,
+        leads=parts.leads,
+        off_loop=ports.off_loop,
+    )
+
+
+def _connections(parts: DataPlaneParts) -> BrokerConnections:
+    """Connections to other brokers, which end with them."""
+    made = BrokerConnections(parts.view, parts.replication.connect, parts.limits.listener)
+    parts.view.on_brokers.append(made.live_brokers_changed)
+    return made
+
+
+def _group_settings(parts: DataPlaneParts) -> GroupSettingsOf:
+    dynamic = parts.dynamic
+    return parts.group_settings or KnownGroupSettings(
+        parts.view, lambda: dynamic.config.values, lambda: dynamic.settings.merged()
     )
 
 
@@ -378,6 +411,7 @@ def build_listener(
     name: str,
     make_connection: MakeConnection = Connection,
     make_authenticator: MakeAuthenticator | None = None,
+    controls: BrokerControls = NO_CONTROLS,
 ) -> Listener:
     """One listener by name; it is not bound yet. `make_connection` is its transport."""
     values = dynamic.config.values
@@ -403,85 +437,7 @@ def build_listener(
             values.strings("max.connections.per.ip.overrides")
         ),
         connections_per_s=values.integer("max.connection.creation.rate"),
+        controls=controls,
     )
     dynamic.on_change.append(lambda config: listener.limit_connections(config.values))
     return listener
-
-
-class CurrentApiConfig:
-    """The settings that handlers read, as they are now (KIP-226)."""
-
-    def __init__(self, dynamic: DynamicConfigs) -> None:
-        self._dynamic = dynamic
-        self.value = api_config(dynamic.config, dynamic.settings)
-        dynamic.on_change.append(self._changed)
-
-    def now(self) -> ApiConfig:
-        """The present settings."""
-        return self.value
-
-    def _changed(self, config: NodeConfig) -> None:
-        self.value = api_config(config, self._dynamic.settings)
-
-
-def internal_topics(v: Values) -> dict[str, InternalTopicConfig]:
-    """How the coordinators' topics are created, by name."""
-    transaction_replicas = v.integer("transaction.state.log.replication.factor")
-    # A cluster of one broker would refuse every write with more than one in-sync replica.
-    min_isr = min(v.integer("transaction.state.log.min.isr"), transaction_replicas)
-    share_replicas = v.integer("share.coordinator.state.topic.replication.factor")
-    share_min_isr = min(v.integer("share.coordinator.state.topic.min.isr"), share_replicas)
-    return {
-        OFFSETS_TOPIC: InternalTopicConfig(
-            v.integer("offsets.topic.num.partitions"),
-            v.integer("offsets.topic.replication.factor"),
-            (
-                ("cleanup.policy", "compact"),
-                ("compression.type", "producer"),
-                ("segment.bytes", str(v.integer("offsets.topic.segment.bytes"))),
-            ),
-        ),
-        TRANSACTION_TOPIC: InternalTopicConfig(
-            v.integer("transaction.state.log.num.partitions"),
-            transaction_replicas,
-            (
-                ("unclean.leader.election.enable", "false"),
-                ("compression.type", "uncompressed"),
-                ("cleanup.policy", "compact"),
-                ("min.insync.replicas", str(min_isr)),
-                ("segment.bytes", str(v.integer("transaction.state.log.segment.bytes"))),
-            ),
-        ),
-        SHARE_STATE_TOPIC: InternalTopicConfig(
-            v.integer("share.coordinator.state.topic.num.partitions"),
-            share_replicas,
-            (
-                ("cleanup.policy", "delete"),
-                ("compression.type", "producer"),
-                ("min.insync.replicas", str(share_min_isr)),
-                ("retention.bytes", "-1"),
-                ("retention.ms", "-1"),
-                ("segment.bytes", str(v.integer("share.coordinator.state.topic.segment.bytes"))),
-                ("unclean.leader.election.enable", "false"),
-            ),
-        ),
-    }
-
-
-def api_config(config: NodeConfig, settings: BrokerSettings) -> ApiConfig:
-    """The settings that handlers read, out of a broker's settings."""
-    v = config.values
-    return ApiConfig(
-        auto_create_topics=v.boolean("auto.create.topics.enable"),
-        num_partitions=v.integer("num.partitions"),
-        default_replication_factor=v.integer("default.replication.factor"),
-        min_insync_replicas=v.integer("min.insync.replicas"),
-        fetch_max_bytes=v.integer("fetch.max.bytes"),
-        fetch_session_slots=v.integer("max.incremental.fetch.session.cache.slots"),
-        internal_topics=internal_topics(v),
-        request_timeout_ms=v.integer("request.timeout.ms"),
-        awaits_restored_groups=v.boolean(GROUPS_PENDING),
-        selects_by_rack=v.string("replica.selector.class") == RACK_AWARE_SELECTOR,
-        table_bases=v.strings(ALLOWED_URIS) if v.is_set(ALLOWED_URIS) else (config.tables_uri,),
-        settings=settings,
-    )

@@ -15,6 +15,7 @@ from typing import Protocol
 from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.local.zk_session import DeadSession
+from headwater.ports.authorizer import Authorizer
 from headwater.ports.control import ControlCalls, ControlHandler
 from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 from headwater.ports.files import Files
@@ -24,7 +25,6 @@ from headwater.wire.schema import Message
 from headwater_broker.app.config import Address
 from headwater_broker.runtime.loop_lag import LagProbe
 from headwater_broker.runtime.process import ProcessTuning
-from headwater_broker.security.control_admission import ControlAdmission
 
 
 class Store(MetadataStore, Protocol):
@@ -71,6 +71,9 @@ class ControlPort(Protocol):
 
 ControlTable = Mapping[type[Message], ControlHandler]
 
+ServeControl = Callable[[ControlTable, Address, Authorizer], ControlPort]
+"""Makes the serving side: its handlers, where it listens, and who decides what callers may do."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
@@ -85,7 +88,7 @@ class Environment:
     log_disk: Executor
     """One such thread: jobs of logs run in order (`headwater_broker.log.log_context`)."""
     control_calls: ControlCalls
-    serve_control: Callable[[ControlTable, Address], ControlPort]
+    serve_control: ServeControl
     remote_log: RemoteLog
     close_session: Callable[[DeadSession], bool]
     """Ends the metadata session of a dead broker. It may block, so it runs in a thread."""
@@ -95,5 +98,3 @@ class Environment:
     process: ProcessTuning
     credentials: Credentials = NO_CREDENTIALS
     """Shown by this broker's followers to the leaders that they fetch from."""
-    control_admission: ControlAdmission | None = None
-    """Decides who may call the control plane; None without TLS."""

@@ -295,7 +295,7 @@ class Lifecycle:
         logger.info("stopped %s", f"without {', '.join(failed)}" if failed else "cleanly")
 
     def _closing(self) -> Iterator[tuple[str, Callable[[], Awaitable[object]]]]:
-        """What is closed before the logs, in order."""
+        """The parts that are closed before the logs, in order."""
         server, environment = self._server, self._server.environment
 
         async def close_controller_channel() -> None:
@@ -349,7 +349,7 @@ class Lifecycle:
 
 
 SESSION_KEYS = ("session_id", "session_password")
-"""What a supervisor needs to close a dead broker's session; others could end the broker with it."""
+"""The keys by which a supervisor closes a dead broker's session; they could end a live one, too."""
 
 
 def announce_on_stdout(announcement: dict[str, Any]) -> None:

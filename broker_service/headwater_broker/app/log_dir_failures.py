@@ -34,7 +34,7 @@ class LogDirFailures:
         self._stop = stop
 
     def log_dir_failed(self, folder: str, logs: list[UnifiedLog]) -> None:
-        """`LogManager.on_offline`."""
+        """A listener of `LogManager.on_offline`."""
         self._replicas.directory_failed(folder, logs)
         if not self._logs.directory_ids:
             self._stop("every log directory has failed")

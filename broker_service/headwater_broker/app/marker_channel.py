@@ -1,4 +1,4 @@
-"""Where the coordinators of this broker send their markers: to its own writer, or to other brokers.
+"""Delivery of this broker's transaction markers: to its own writer, or to other brokers.
 
 Implements `coordinator.transaction.marker_sender.MarkerTransport`.
 """

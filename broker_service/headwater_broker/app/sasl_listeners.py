@@ -19,7 +19,6 @@ from headwater.security.plain import PLAIN
 from headwater.security.protocol import SecurityProtocol
 from headwater.security.scram_credential import ScramMechanism
 from headwater_broker.app.config import NodeConfig
-from headwater_broker.network.listener import MakeAuthenticator
 from headwater_broker.security.mechanism import Mechanism
 from headwater_broker.security.plain_mechanism import PlainMechanism
 from headwater_broker.security.sasl_server_authenticator import (
@@ -34,6 +33,7 @@ from headwater_broker.security.scram_mechanism import (
     ScramServerMechanism,
     no_tokens,
 )
+from headwater_broker.security.session import MakeAuthenticator
 
 ENABLED = "sasl.enabled.mechanisms"
 JAAS = "sasl.jaas.config"
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslParts:
-    """What mechanisms need of the broker."""
+    """The parts of the broker that mechanisms use."""
 
     users: Callable[[], UserConfigs]
     """The configs of the metadata store's user nodes, as they are now."""

@@ -1,4 +1,4 @@
-"""How this broker reaches the share coordinators: a Persister over its own shards and the brokers'
+"""The Persister of share states, over this broker's own coordinators and the brokers'
 connections (Kafka's `DefaultStatePersister` and `PersisterStateManager`).
 
 What goes to the same coordinator in the same turn of the loop shares a request. Every request may
@@ -47,9 +47,9 @@ RETRIED = frozenset(
 )
 
 A = TypeVar("A")
-"""What a request says of one share partition."""
+"""One share partition in a request."""
 R = TypeVar("R")
-"""What the reply says of it."""
+"""The share partition in the reply."""
 
 
 class _Kind(NamedTuple, Generic[A, R]):
@@ -59,7 +59,7 @@ class _Kind(NamedTuple, Generic[A, R]):
     request: type[Any]
     reply: type[Any]
     topics: Callable[[Sequence[tuple[SharePartitionKey, A]]], tuple[Any, ...]]
-    """What is asked -> the topics of the request."""
+    """The partitions asked about -> the topics of the request."""
     result: Callable[[Any, A], R]
     """(a partition's row of the reply, what was asked) -> the answer."""
     here: Callable[[ShareStateService, SharePartitionKey, A], Awaitable[R]]
@@ -87,14 +87,16 @@ class ShareStateChannel:
         local: ShareStateService,
         connections: BrokerConnections,
         clock: Clock,
+        *,
+        create_topic: Callable[[], None],
     ) -> None:
+        """`create_topic()` has the controller create the coordinators' topic."""
         self._broker_id = broker_id
         self._view = view
         self._local = local
         self._connections = connections
         self._clock = clock
-        self.create_topic: Callable[[], None] = lambda: None
-        """Has the controller create the coordinators' topic; set once the services are there."""
+        self._create_topic = create_topic
         self._asked: dict[_Batch, list[_Asked[Any]]] = {}
         self._tasks = OrderedSet[asyncio.Task[None]]()
 
@@ -166,7 +168,7 @@ class ShareStateChannel:
     def _coordinator(self, key: SharePartitionKey) -> int:
         """Raises COORDINATOR_NOT_AVAILABLE."""
         if SHARE_STATE_TOPIC not in self._view.topics and self._view.is_complete:
-            self.create_topic()
+            self._create_topic()
         partition = self._local.coordinator.partition_of(coordinator_key(key))
         state = self._view.partition(SHARE_STATE_TOPIC, partition)
         if state is None or state.leader_id not in self._view.brokers:

@@ -1,4 +1,4 @@
-"""How the status port is guarded: loopback, mTLS or a bearer token; the Host header always.
+"""The guard of the status port: loopback, mTLS or a bearer token; the Host header always.
 
 TLS comes from `listener.name.status.ssl.*`; with `ssl.client.auth=required` it is mTLS.
 """

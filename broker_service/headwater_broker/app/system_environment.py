@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from time import sleep
 
 from headwater.local.zk_session import close_session
+from headwater.ports.authorizer import Authorizer
 from headwater.ports.control import ControlCalls
 from headwater.system import SystemClock, SystemEntropy
 from headwater_broker.app.broker_credentials import broker_credentials
 from headwater_broker.app.config import Address, NodeConfig
 from headwater_broker.app.control_security import ControlSecurity, control_security
-from headwater_broker.app.environment import ControlPort, ControlTable, Environment
+from headwater_broker.app.environment import (
+    ControlPort,
+    ControlTable,
+    Environment,
+    ServeControl,
+)
 from headwater_broker.app.zookeeper_security import zookeeper_security
 from headwater_broker.controller import control_client
 from headwater_broker.controller.control_client import GrpcControlCalls
@@ -26,6 +31,7 @@ from headwater_broker.network.control_grpc import ControlServer
 from headwater_broker.runtime.deferred_fsync import DeferredFsyncFiles
 from headwater_broker.runtime.loop_lag import LagProbe
 from headwater_broker.runtime.process import InterpreterTuning
+from headwater_broker.security.control_admission import ControlAdmission
 from headwater_tier.remote_log import DeltaRemoteLog
 
 DISK_THREADS = 4
@@ -64,22 +70,21 @@ async def system_environment(config: NodeConfig) -> Environment:
         lag=LagProbe(loop),
         process=InterpreterTuning(),
         credentials=broker_credentials(config),
-        control_admission=None if security is None else security.admission,
     )
 
 
 def _control_plane(
     config: NodeConfig, security: ControlSecurity | None, loop: asyncio.AbstractEventLoop
-) -> tuple[ControlCalls, Callable[[ControlTable, Address], ControlPort]]:
+) -> tuple[ControlCalls, ServeControl]:
     """Both sides of the control plane, with mTLS if there is `security`."""
-    shown, asked, admit = None, None, None
-    if security is not None:
-        shown = control_client.CurrentKeys(security.keys.now)
-    if security is not None and security.admission is not None:
-        asked, admit = control_grpc.mutual_tls(security.keys.now), security.admission.admit
+    shown = None if security is None else control_client.CurrentKeys(security.keys.now)
     calls = LoopbackControlCalls(config.control_advertised, GrpcControlCalls(shown))
 
-    def serve_control(table: ControlTable, address: Address) -> ControlPort:
+    def serve_control(table: ControlTable, address: Address, authorizer: Authorizer) -> ControlPort:
+        asked, admit = None, None
+        if security is not None and security.mapper is not None:
+            asked = control_grpc.mutual_tls(security.keys.now)
+            admit = ControlAdmission(security.mapper, authorizer).admit
         port = ControlServer(
             table, loop, host=address.host, port=address.port, credentials=asked, admit=admit
         )

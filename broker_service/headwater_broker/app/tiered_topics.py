@@ -1,4 +1,4 @@
-"""Where the Delta tables of tiered topics are."""
+"""The places of the Delta tables of tiered topics."""
 
 from __future__ import annotations
 

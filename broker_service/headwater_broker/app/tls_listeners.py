@@ -1,6 +1,6 @@
 """TLS of a broker's listeners: made from the configuration, renewed while the broker runs.
 
-A changed key store or trust store, told by its file's time or by a changed config, is read again in
+A key store or trust store is read again when its file's time or its config has changed, in
 a thread, and counts for new connections. A bad one changes nothing, nor does a certificate with
 another name (KIP-978).
 """

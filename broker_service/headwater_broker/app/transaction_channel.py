@@ -28,7 +28,7 @@ Codes = Mapping[Partition, ErrorCode]
 
 @dataclass(slots=True)
 class _Enlistment:
-    """What one producer asks its coordinator in one turn."""
+    """The questions of one producer to its coordinator in one turn of the loop."""
 
     partitions: dict[Partition, UUID] = field(default_factory=dict)
     coordinator_epoch: int = NO_EPOCH

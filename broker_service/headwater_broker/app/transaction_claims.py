@@ -1,4 +1,4 @@
-"""Which partitions of a producer's open transaction a coordinator will still end.
+"""Partitions of a producer's open transaction that a coordinator will still end.
 
 An operator may abort only what hangs (KIP-664): an abort marker in one partition of a transaction
 that its coordinator then commits would tear it. A partition's leader does not know transactional

@@ -1,4 +1,4 @@
-"""The composition root: builds every part of a broker, in one order, out of the parts before it."""
+"""The composition root, `BrokerServer`: builds each part of a broker out of the parts before it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from headwater.ports.control import ControlHandler
 from headwater.ports.metadata_store import MetadataStore
 from headwater.ports.network import Connect, PeerConnection
 from headwater.wire.schema import Message
+from headwater_broker.api.broker_controls import BrokerControls
 from headwater_broker.app.audit_topic import AuditTopic
 from headwater_broker.app.broker_connections import BrokerConnections
 from headwater_broker.app.config import NodeConfig
@@ -51,6 +52,7 @@ from headwater_broker.network.page_cache import PageCache
 from headwater_broker.quota.rate import Windows
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.replication_config import ReplicationConfig
+from headwater_broker.security.audit_log import AuditLog
 from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
 from headwater_broker.security.failure_delays import FailureDelays
 from headwater_broker.security.standard_authorizer import StandardAuthorizer
@@ -74,7 +76,7 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class StoredFacts:
-    """What a broker reads from ZooKeeper before its parts are built."""
+    """Values that a broker reads from ZooKeeper before its parts are built."""
 
     scram_secret: bytes = b""
     restored_ends: RestoredEnds = field(default_factory=dict)
@@ -99,7 +101,11 @@ class BrokerServer:
         connect = _connect_to_brokers(config, environment)
         self.config, self.environment = config, environment
         self.readiness = Readiness()
-        self.authorizer, self.acls = build_authorizer(v, clock, store)
+        # What this broker knows of the cluster, and who may do what there.
+        self.view = MetadataCache(cluster_id, self.broker_epoch)
+        self.audit_topic = self._audit_topic(connect)
+        publish = None if self.audit_topic is None else self.audit_topic.publish
+        self.authorizer, self.acls = build_authorizer(v, clock, store, publish)
         # Logs on disk, and this broker's place in the cluster.
         self.logs = _build_logs(config, cluster_id, environment)
         self.ports = BoundPorts()
@@ -110,7 +116,6 @@ class BrokerServer:
             self.own.describe,
             session_timeout_ms=v.integer("zookeeper.session.timeout.ms"),
         )
-        self.view = MetadataCache(cluster_id, self.broker_epoch)
         self.dynamic = DynamicConfigs(config, self.view)
         self.token_watch = TokenWatch(store, TokenTable(token_secrets(v)))
         self.cleaner_processes = CleanerProcesses()
@@ -120,7 +125,7 @@ class BrokerServer:
         # The controller that this broker may be, and the one that it talks to.
         self.controller = _build_controller(cluster_id, environment, self.dynamic)
         self.controller_channel = self._controller_channel()
-        # Replicas, coordinators, request handlers, listeners.
+        # Replicas, coordinators, request handlers.
         self.dead_brokers = DeadBrokers(store, self.view, environment.close_session)
         tiered_topics = TieredTopics(config, self.view)
         self.tiered_ranges = TieredRanges(environment.remote_log, tiered_topics.locate)
@@ -130,20 +135,22 @@ class BrokerServer:
         self.transaction_channel = plane.transaction_channel
         self.share_state_channel = plane.share_state_channel
         self.tiered = TieredOffsets(self.tiered_ranges, self.replicas)
-        self.tls = TlsListeners(self.dynamic, clock)
-        self.listeners = self._build_listeners(stored.scram_secret)
         # What operators and the controller see and ask.
         self.log_dir_failures = self._log_dir_failures(stop)
         self.status = StatusDocument(
             self.services, clock, environment.lag, self.readiness, self.broker_epoch
         )
         self.metrics = self._metrics(connect)
-        self.audit_topic = self._audit_topic(connect)
-        self.control = environment.serve_control(self._control_table(), config.control)
+        self.control = environment.serve_control(
+            self._control_table(), config.control, self.authorizer
+        )
         self.status_server = None if config.status is None else self._status_server()
-        self._subscribe(stop)
+        # Listeners, which serve all of it.
+        self.tls = TlsListeners(self.dynamic, clock)
+        self.listeners = self._build_listeners(stored.scram_secret, self._controls(stop))
+        self._subscribe()
 
-    def _build_listeners(self, scram_secret: bytes) -> list[Listener]:
+    def _build_listeners(self, scram_secret: bytes, controls: BrokerControls) -> list[Listener]:
         sasl = SaslParts(
             users=lambda: self.view.client_quotas,
             secret=scram_secret,
@@ -162,6 +169,7 @@ class BrokerServer:
                 name,
                 self.tls.make_connection(name),
                 sasl_authenticator(self.config, name, sasl),
+                controls,
             )
             for name in self.config.protocols
         ]
@@ -185,17 +193,17 @@ class BrokerServer:
         """True while the broker serves clients."""
         return self.readiness.is_ready
 
-    def _subscribe(self, stop: Callable[[str], None]) -> None:
-        """Which part hears of which change, besides what `build_data_plane` subscribes.
+    def _controls(self, stop: Callable[[str], None]) -> BrokerControls:
+        return BrokerControls(
+            status=self.status.text,
+            is_ready=self.readiness,
+            read_table=self.tiered.refresh_topic,
+            stop=stop,
+        )
 
-        The actions of operators' requests need parts that are built out of the services.
-        """
-        if self.environment.control_admission is not None:
-            self.environment.control_admission.authorizer = self.services.authorizer
-        controls = self.services.controls
-        controls.status, controls.is_ready = self.status.text, self.readiness
-        controls.read_table, controls.stop = self.tiered.refresh_topic, stop
-        self.logs.on_offline = self.log_dir_failures.log_dir_failed
+    def _subscribe(self) -> None:
+        """Which part hears of which change, besides what `build_data_plane` subscribes."""
+        self.logs.on_offline.append(self.log_dir_failures.log_dir_failed)
         self.replicas.leadership_listeners.append(self.tiered.leadership_changed)
         self.dynamic.on_change.append(
             lambda now: self.controller.reconfigure(
@@ -217,14 +225,12 @@ class BrokerServer:
     def _audit_topic(self, connect: Connect) -> AuditTopic | None:
         """None without an authorizer or a topic for its lines."""
         name = self.config.values.string("headwater.audit.topic")
-        if self.acls is None or not name:
+        if not self.config.values.string("authorizer.class.name") or not name:
             return None
         connections = BrokerConnections(self.view, connect, self.config.inter_broker_listener)
         self.view.on_brokers.append(connections.live_brokers_changed)
         clock = self.environment.clock
-        topic = AuditTopic(name, self.config.broker_id, self.view, connections, clock)
-        self.acls.authorizer.audit.publish = topic.publish
-        return topic
+        return AuditTopic(name, self.config.broker_id, self.view, connections, clock)
 
     def _metrics(self, connect: Connect) -> MetricsText:
         elsewhere = LeaderEndOffsets(self.view, connect, self.config.inter_broker_listener)
@@ -326,15 +332,19 @@ def _connect_to_brokers(config: NodeConfig, environment: Environment) -> Connect
 
 
 def build_authorizer(
-    v: Values, clock: Clock, store: MetadataStore
+    v: Values,
+    clock: Clock,
+    store: MetadataStore,
+    publish: Callable[[str], None] | None = None,
 ) -> tuple[Authorizer, AclStore | None]:
     """The authorizer of a broker's settings, and the ACLs that it decides by, if any.
 
-    Raises UsageError when it would refuse everybody.
+    `publish(line)` takes each audit line that goes to the log. Raises UsageError when the
+    authorizer would refuse everybody.
     """
     if not v.string("authorizer.class.name"):
         return AllowAll(), None
-    authorizer = StandardAuthorizer.from_values(v, clock)
+    authorizer = StandardAuthorizer.from_values(v, AuditLog(clock, publish))
     return authorizer, AclStore(store, authorizer)
 
 

@@ -48,7 +48,11 @@ from headwater_broker.controller.events import (
 )
 from headwater_broker.controller.machine import ControllerMachine
 from headwater_broker.controller.state import ControllerConfig
-from headwater_broker.controller.timings import BalanceSchedule, ControllerTimings, TokenUpkeep
+from headwater_broker.controller.timings import (
+    BalanceSchedule,
+    ControllerTimings,
+    TokenExpirySchedule,
+)
 from headwater_broker.controller.zk import group_config_reader, quota_reader, reader
 from headwater_broker.controller.zk.writer import DeposedError, remove_requests, write_all
 from headwater_broker.metadata import token_znodes, tool_znodes, znodes
@@ -114,7 +118,7 @@ class ControllerLoop:
         self._next_token = 0
         self._answering = OrderedSet[asyncio.Task[None]]()
         self._closing = OrderedSet[asyncio.Task[None]]()
-        self._tokens = TokenUpkeep(clock.monotonic())
+        self._tokens = TokenExpirySchedule(clock.monotonic())
         self._balance = BalanceSchedule(clock.monotonic(), timings.first_balance_s)
 
     @property
@@ -232,12 +236,12 @@ class ControllerLoop:
             is_due = tick % POLL_TICKS == 0 or self._reported
             self._changed_paths.update(POLLED if is_due else (znodes.CONTROLLER,))
             self.post(Tick())
-            self._upkeep_tokens()
+            self._expire_tokens()
             interval_ms = self._config.leader_imbalance_check_interval_ms
             if self._balance.is_due(self._clock.monotonic(), interval_ms):
                 self.post(AutoPreferredLeaderElection())
 
-    def _upkeep_tokens(self) -> None:
+    def _expire_tokens(self) -> None:
         now_s = self._clock.monotonic()
         if self._tokens.is_due(now_s, self._config.token_expiry_check_interval_ms):
             self.post(ExpireTokens(self._clock.now_ms()))

@@ -30,7 +30,7 @@ CHANGES_KEPT_S = 900.0
 """How long a notification of a changed token stays, for brokers that are slow to read it."""
 
 
-class TokenUpkeep:
+class TokenExpirySchedule:
     """When to remove expired delegation tokens, and the notifications of their changes."""
 
     def __init__(self, elected_at_s: float) -> None:

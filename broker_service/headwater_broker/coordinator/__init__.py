@@ -1,1 +1,1 @@
-"""Coordinators: the shared runtime, consumer groups, transactions."""
+"""Coordinators of groups, transactions and share states, and the runtime under them."""

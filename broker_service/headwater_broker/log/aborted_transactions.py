@@ -1,4 +1,4 @@
-"""The aborted transactions that a read_committed fetch is told of, from the segments' indexes."""
+"""The aborted transactions in a response to a read_committed fetch, from the segments' indexes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which part of a log the cleaner may compact, and which segments become one. Pure."""
+"""The part of a log that the cleaner may compact, and segments that become one. Pure."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def cleanable(
     config: LogConfig,
     now_ms: int,
 ) -> Cleanable:
-    """What may be compacted of a log with these segments, the last of which is active.
+    """The range that may be compacted of a log with these segments, the last of which is active.
 
     Only segments that end at or below `stable_offset`, the last stable offset, count. The first
     dirty segment with a record younger than min.compaction.lag.ms, and all after it, do not.

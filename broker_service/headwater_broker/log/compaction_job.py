@@ -39,7 +39,7 @@ class CleanError(HeadwaterError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanJob:
-    """What to compact, as of the time when the job is made."""
+    """The segments to compact, as of the time when the job is made."""
 
     folder: str
     bases: list[int]

@@ -1,4 +1,4 @@
-"""Which records survive a compaction. Pure: batches in, batches out, in the order of offsets.
+"""The records that survive a compaction. Pure: batches in, batches out, in the order of offsets.
 
 The last record of each key stays, at its offset; a tombstone stays until its delete horizon; the
 last batch of each live producer and of each segment stays at least as an empty batch. Records of

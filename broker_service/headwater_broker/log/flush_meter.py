@@ -1,4 +1,4 @@
-"""How often logs are fsynced and how long each takes (Kafka's LogFlushRateAndTimeMs)."""
+"""Rate and time of logs' fsyncs (Kafka's LogFlushRateAndTimeMs)."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 class FutureFacts(NamedTuple):
-    """What is beside a future log at start."""
+    """The folders beside a future log at start."""
 
     has_current: bool
     """A current log of the same topic. A log of another topic with that name does not count: its
@@ -159,7 +159,7 @@ def _topic_id(files: Files, folder: str) -> UUID | None:
 
 @dataclass(frozen=True, slots=True)
 class FutureLogContext:
-    """What future logs share with the log manager."""
+    """The parts of the log manager that future logs use."""
 
     files: Files
     entropy: Entropy

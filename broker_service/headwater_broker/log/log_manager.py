@@ -72,19 +72,16 @@ class LogManager:
         broker_properties: Mapping[str, str],
         offload: Offload,
         high_watermarks: Callable[[UnifiedLog], int] | None = None,
-        on_offline: Callable[[str, list[UnifiedLog]], None] | None = None,
     ) -> None:
-        """`high_watermarks` returns a log's high watermark (default: its end offset).
-
-        `on_offline(folder, logs)` is called when a disk failed, perhaps from inside an append.
-        """
+        """`high_watermarks` returns a log's high watermark (default: its end offset)."""
         if not dirs or len(set(dirs)) != len(dirs):
             raise UsageError(f"log.dirs: {dirs!r} must name at least one folder, each once")
         self._files = files
         self._clock = clock
         self.set_broker_properties(broker_properties)
         self.high_watermarks = high_watermarks or (lambda log: log.log_end_offset)
-        self.on_offline = on_offline or (lambda folder, logs: None)
+        self.on_offline: list[Callable[[str, list[UnifiedLog]], None]] = []
+        """Listeners (folder, logs), called when a disk failed, perhaps from inside an append."""
         self.logs: dict[Key, UnifiedLog] = {}
         self._duplicates = DuplicateLogs(self.logs)
         self._deferred_deletion = DeferredDeletion(files, clock, offload)
@@ -481,4 +478,5 @@ class LogManager:
             log.delete()
             self._duplicates.remove(log)
         self.futures.directory_failed(directory.path, [(log.topic, log.partition) for log in lost])
-        self.on_offline(directory.path, lost)
+        for listener in self.on_offline:
+            listener(directory.path, lost)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class BatchFacts(NamedTuple):
-    """What the scan found at one position. A fact after a False one means nothing."""
+    """The scan's findings at one position. A fact after a False one means nothing."""
 
     any_bytes: bool
     """The file has at least one more byte."""
@@ -83,7 +83,7 @@ def judge_batch(facts: BatchFacts) -> BatchCase:
 
 
 class SegmentFacts(NamedTuple):
-    """What is known of a segment before it is used."""
+    """The facts about a segment before it is used."""
 
     after_cut: bool
     """An earlier segment of this log was cut: offsets here no longer follow."""

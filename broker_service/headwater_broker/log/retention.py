@@ -1,4 +1,4 @@
-"""Which old segments retention deletes. Pure: sizes, times and offsets in, a count out."""
+"""Retention: the old segments to delete. Pure: sizes, times and offsets in, a count out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SegmentAge(NamedTuple):
 
 
 class DeletionScope(Enum):
-    """What a deletion removes."""
+    """The segments that a deletion removes."""
 
     HISTORY = "the log start moves: the records are deleted"
     LOCAL_COPY = "the local log start moves: the table has the records"

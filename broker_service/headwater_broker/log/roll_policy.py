@@ -1,4 +1,4 @@
-"""When a segment is full: by size, age, offsets or its indexes (Kafka's LogSegment.shouldRoll).
+"""The rule of full segments: by size, age, offsets or its indexes (Kafka's LogSegment.shouldRoll).
 
 What every append compares with is computed once per segment (`arm`) and kept on the segment.
 """

@@ -145,6 +145,6 @@ class AclStore:
             try:
                 rows[pattern] = acl_znodes.decode_acls(pattern, node.data) if node else ()
             except ZnodeError as error:
-                logger.error("only super users may use this until it is mended: %s", error)
+                logger.error("only super users may use it until its node is valid again: %s", error)
                 rows[pattern] = (acl_znodes.denial(pattern),)
         return rows

@@ -153,7 +153,7 @@ def decode_change(folder: str, data: bytes) -> ResourcePattern:
 
 
 def denial(pattern: ResourcePattern) -> AclBinding:
-    """What stands in for a node that is not valid: a lost DENY must not open a resource."""
+    """The substitute for a node that is not valid: a lost DENY must not open a resource."""
     return AclBinding(
         pattern.resource_type,
         pattern.name,

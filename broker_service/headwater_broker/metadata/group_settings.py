@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """What `kafka-configs.sh --entity-type groups` may set, with Kafka's names in the comments."""
+    """The configs of `kafka-configs.sh --entity-type groups`; comments have Kafka's names."""
 
     consumer_session_timeout_ms: int = 45_000  # consumer.session.timeout.ms
     consumer_heartbeat_interval_ms: int | None = None  # consumer.heartbeat.interval.ms

@@ -1,4 +1,4 @@
-"""Where the logs of restored topics begin (`headwater restore`): offsets below are given already.
+"""First offsets of restored topics' logs (`headwater restore`): offsets below are given already.
 
     /headwater/restored/<topic id>    {"version":1,"topic":"flights","ends":{"0":10000600}}
 

@@ -1,4 +1,4 @@
-"""The metadata store on ZooKeeper: the broker's only module that uses kazoo.
+"""The metadata store on ZooKeeper, by kazoo.
 
 kazoo runs threads of its own. Callbacks here only post to the broker's loop, so
 `DirectCallbackHandler` may run them on the connection's thread. kazoo's `transaction().commit()`

@@ -1,4 +1,4 @@
-"""Which credentials may do what to the nodes of a cluster in ZooKeeper (Kafka's `ZkData`).
+"""ACLs of a cluster's nodes in ZooKeeper (Kafka's `ZkData`).
 
 With `zookeeper.set.acl` each node belongs to the brokers' credentials, and everybody may read it,
 except nodes with secrets: those of `/config/users`, `/config/brokers`, `/delegation_token/tokens`,

@@ -60,12 +60,8 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, listener: Acceptor) -> None:
         self.listener = listener
         self.services: Services = listener.services
+        self._controls = listener.controls
         self._purgatories = listener.services.purgatories
-        self.session = Session(
-            listener.services.authorizer,
-            listener=listener.name,
-            security_protocol=listener.protocol,
-        )
         self.accepted: asyncio.Transport
         self.client_id = ""
         self.is_exempt = False
@@ -92,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport
         self._send_queue: SendQueue
         self.serve(listener.served)
-        self.session.gate = listener.guard(self)
+        self.session: Session = listener.open_session(self)
 
     # --- asyncio.BufferedProtocol
 
@@ -304,12 +300,12 @@ class Connection(asyncio.BufferedProtocol):
                     if is_measured or number <= TIMED_FIRST
                     else row.raw(self, view, body, end, version, correlation_id)
                 )
-                if answer.__class__ is bytes:
+                if isinstance(answer, bytes):
                     if order:
                         self._append_ready([answer])
                     else:
                         out.append(answer)
-                elif answer.__class__ is list:
+                elif isinstance(answer, list):
                     self._append_ready(answer)
             else:
                 self._handle_general(row, key, version, correlation_id, at, end)
@@ -357,7 +353,9 @@ class Connection(asyncio.BufferedProtocol):
         frame = memoryview(bytes(self._view[at + 4 : end]))  # requests keep slices of it
         client_id = request_dispatch.client_id_of(frame, 8)
         body = request_dispatch.skip_client_id(frame, 8, version >= row.flexible)
-        context = RequestContext(self.services, self.session, client_id, version, correlation_id)
+        context = RequestContext(
+            self.services, self.session, client_id, version, correlation_id, self._controls
+        )
         began = self._now()
         response = request_dispatch.run_handler(row, context, frame, body)
         if self.services.quotas.is_active:

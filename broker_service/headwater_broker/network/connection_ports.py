@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from headwater.security.protocol import SecurityProtocol
+from headwater_broker.api.broker_controls import BrokerControls
 from headwater_broker.api.context import Services
 from headwater_broker.api.registry import ApiRow
 from headwater_broker.network.turn_budget import TurnBudget
 from headwater_broker.network.wrong_protocol import WrongProtocolHints
-from headwater_broker.security.authentication_gate import AuthenticationGate, TokenExchange
+from headwater_broker.security.authentication_gate import TokenExchange
 from headwater_broker.security.session import Session
 
 
@@ -81,6 +82,7 @@ class Acceptor(Protocol):
     """The listener that accepted a connection, as the connection sees it."""
 
     services: Services
+    controls: BrokerControls
     loop: asyncio.AbstractEventLoop
     name: str
     protocol: SecurityProtocol
@@ -92,8 +94,9 @@ class Acceptor(Protocol):
     """How many idle sweeps there were."""
     turn: TurnBudget
 
-    def guard(self, connection: GatedConnection) -> AuthenticationGate | None:
-        """The gate of a new connection; None where no authentication is required."""
+    def open_session(self, connection: GatedConnection) -> Session:
+        """The session of a new connection, behind a gate where authentication is required. From
+        then on the connection serves what the gate lets through."""
         ...
 
     def authenticated(self, connection: AcceptedConnection) -> None:

@@ -1,4 +1,4 @@
-"""How many connections the broker and one address may have, and how fast they may come.
+"""Limits of connections: how many the broker and one address may have, and how fast they come.
 
 Kafka's `ConnectionQuotas`: max.connections, max.connections.per.ip and its overrides,
 max.connection.creation.rate (KIP-402, KIP-612).

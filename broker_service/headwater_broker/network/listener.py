@@ -16,6 +16,7 @@ from headwater.config.quota_precedence import CONNECTION_RATE
 from headwater.errors import UsageError
 from headwater.ordered import OrderedSet
 from headwater.security.protocol import SecurityProtocol
+from headwater_broker.api.broker_controls import NO_CONTROLS, BrokerControls
 from headwater_broker.api.context import Services
 from headwater_broker.api.registry import ApiRow
 from headwater_broker.network.accept_queue import WAITING_MAX, AcceptQueue, QueuedConnection
@@ -39,10 +40,9 @@ from headwater_broker.security.authentication_gate import (
     AUTHENTICATION_KEYS,
     UNAUTHENTICATED_REQUEST_BYTES_MAX,
     AuthenticationGate,
-    Authenticator,
     GateActions,
 )
-from headwater_broker.security.session import Session
+from headwater_broker.security.session import MakeAuthenticator, Session
 
 BACKLOG = 512
 SYSTEM_BUFFER = -1
@@ -52,8 +52,6 @@ ACCEPTS_PER_TURN = 32
 
 logger = logging.getLogger(__name__)
 
-MakeAuthenticator = Callable[[Session], Authenticator]
-"""The SASL authenticator of a new connection."""
 MakeConnection = Callable[[Acceptor], asyncio.BaseProtocol]
 """Makes a connection of a listener's security protocol."""
 
@@ -84,8 +82,10 @@ class Listener:
         connections_per_s: int = UNLIMITED,
         waiting_max: int = WAITING_MAX,
         turn: TurnBudget | None = None,
+        controls: BrokerControls = NO_CONTROLS,
     ) -> None:
         self.services = services
+        self.controls = controls
         self.rows = rows
         self.loop = loop
         self.name = name
@@ -239,20 +239,26 @@ class Listener:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def guard(self, connection: GatedConnection) -> AuthenticationGate | None:
-        """The gate of a new connection; None where no authentication is required."""
-        if self._make_authenticator is not None:
-            connection.session.authenticator = self._make_authenticator(connection.session)
-        if not self._requires_authentication:
-            return None
-        actions = GateActions(
-            serve_all=partial(self._serve_all, connection),
-            serve_authentication=partial(connection.serve, self.served_unauthenticated),
-            serve_tokens=connection.serve_tokens,
-            close_after_reply=connection.close_after_reply,
-            call_later=self.loop.call_later,
+    def open_session(self, connection: GatedConnection) -> Session:
+        """The session of a new connection, behind a gate where authentication is required."""
+        return Session(
+            self.services.authorizer,
+            listener=self.name,
+            security_protocol=self.protocol,
+            gate=self._gate(connection) if self._requires_authentication else None,
+            make_authenticator=self._make_authenticator,
         )
-        return AuthenticationGate(actions)
+
+    def _gate(self, connection: GatedConnection) -> AuthenticationGate:
+        return AuthenticationGate(
+            GateActions(
+                serve_all=partial(self._serve_all, connection),
+                serve_authentication=partial(connection.serve, self.served_unauthenticated),
+                serve_tokens=connection.serve_tokens,
+                close_after_reply=connection.close_after_reply,
+                call_later=self.loop.call_later,
+            )
+        )
 
     def _serve_all(self, connection: GatedConnection) -> None:
         connection.serve(self.served)

@@ -53,14 +53,14 @@ class TlsConnection(asyncio.BufferedProtocol):
         """True from the end of the handshake until the connection closes."""
         self._in_flight = False
         self._received_meanwhile = bytearray()
-        """What came while a thread used `_incoming`."""
+        """Bytes that came while a thread used `_incoming`."""
         self._is_held = False
         """Nothing more is read from the socket while a thread uses `_incoming`."""
         self._handshake_bytes = 0
         self._is_client_hello = True
         """Whether the client's first byte is that of TLS."""
         self._answer_bytes = 0
-        """What TLS itself has answered since the handshake."""
+        """Bytes that TLS itself has answered since the handshake."""
         self._is_lost = False
         self._below: asyncio.Transport
         self._transport: TlsTransport

@@ -34,7 +34,7 @@ def handshake_pool() -> ThreadPoolExecutor:
 
 
 class TlsEndpoint:
-    """What the connections of one listener with TLS share."""
+    """The context, pool and buffers of one listener with TLS."""
 
     def __init__(
         self, context: ssl.SSLContext, mapper: PrincipalMapper, pool: Executor, clock: Clock

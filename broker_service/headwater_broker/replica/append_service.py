@@ -1,9 +1,11 @@
-"""Appends to partitions led by this broker, and waits for their replication.
+"""Appends to partitions led by this broker, and the waits around them (in Kafka:
+`ReplicaManager.appendRecords` and `deleteRecords`): for a guard before, for replication after.
 
-Produce, coordinators and DeleteRecords all use it (in Kafka: `ReplicaManager.appendRecords` and
-`deleteRecords`). `Partition.check_append` refuses one whose ISR is too small. The fast path of
-Produce calls `Partition.append` itself and comes here only when it has to wait: an append with
-acks=1, or one whose high watermark has passed already, costs no object.
+`Partition.append` is the one way to append as leader: it checks leadership and min.insync.replicas
+(`tests/tidy/test_append.py`). Appends that have to wait come here: of Produce, coordinators,
+transaction markers, and the deletions of DeleteRecords. One that need not wait costs no object:
+Produce with acks=1 or a high watermark that has passed already, `LoneAppends` of a coordinator
+whose log has no follower, and `MarkerWriter` call `Partition.append` and are done.
 
 `append_guarded` has an asynchronous stage before the append: the leader may have to ask another
 broker first, as for the batch that opens a transaction on a partition (KIP-890).

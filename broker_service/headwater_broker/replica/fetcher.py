@@ -72,7 +72,7 @@ ANSWER_GRACE_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetcherPorts:
-    """What a fetch loop needs of its broker."""
+    """The parts of the broker that a fetch loop uses."""
 
     broker_id: int
     broker_epoch: Callable[[], int]

@@ -108,7 +108,7 @@ class FetchSession:
 
 
 class Reaction(Enum):
-    """What a follower does on the answer for one partition."""
+    """A follower's action on the answer for one partition."""
 
     APPEND = "append the records, follow high watermark and log start"
     TRUNCATE = "truncate where the logs diverge"

@@ -53,7 +53,7 @@ def rejection(
 
 
 class RoleTransition(Enum):
-    """What to do with one replica; the values are texts for log lines."""
+    """The transition of one replica; the values are texts for log lines."""
 
     NOT_ASSIGNED = "not assigned to this broker"
     FAILED = "its log directory has failed"

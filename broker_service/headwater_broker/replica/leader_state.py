@@ -38,7 +38,7 @@ _AWAIT_CONTROLLER = frozenset(
 
 
 class ResultAction(Enum):
-    """What to do about the controller's answer to a proposal."""
+    """The action that follows the controller's answer to a proposal."""
 
     INSTALL = "take the state that the answer carries"
     RETRY = "send the same proposal again"
@@ -250,7 +250,7 @@ class LeaderState:
     def on_result(
         self, item: AlterPartitionItem, result: AlterPartitionResult, retry_at: float
     ) -> ResultAction:
-        """What to do about the controller's answer to `item`. A rejected proposal is made anew, or
+        """The action after the controller's answer to `item`. A rejected proposal is made anew, or
         repeated, no sooner than `retry_at` (monotonic seconds)."""
         error = ErrorCode(result.error_code)
         if item.leader_epoch != self.leader_epoch:

@@ -100,18 +100,18 @@ class ReadService:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {special}")
         return _below_bound(partition, query)
 
-
-def log_bytes(partition: Partition, leader_epoch: int, offset: int, max_bytes: int) -> bytes:
-    """Whole batches from `offset` (or the local log start, if that is later), up to the log end;
-    empty there. Raises NOT_LEADER_OR_FOLLOWER when `leader_epoch` is over.
-    """
-    check_led(partition, leader_epoch)
-    log = partition.log
-    start = max(offset, log.local_log_start_offset)
-    if start >= log.log_end_offset:
-        return b""
-    found = log.read(start, max_bytes, log.log_end_offset, min_one=True)
-    return found.file.read_at(found.position, found.size_bytes)
+    @staticmethod
+    def log_bytes(partition: Partition, leader_epoch: int, offset: int, max_bytes: int) -> bytes:
+        """Whole batches from `offset` (or the local log start, if that is later), up to the log
+        end; empty there. Raises NOT_LEADER_OR_FOLLOWER when `leader_epoch` is over.
+        """
+        check_led(partition, leader_epoch)
+        log = partition.log
+        start = max(offset, log.local_log_start_offset)
+        if start >= log.log_end_offset:
+            return b""
+        found = log.read(start, max_bytes, log.log_end_offset, min_one=True)
+        return found.file.read_at(found.position, found.size_bytes)
 
 
 def _below_bound(partition: Partition, query: OffsetQuery) -> TimestampAndOffset:

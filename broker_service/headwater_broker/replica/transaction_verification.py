@@ -91,7 +91,7 @@ class Enlistment(Protocol):
 
 
 class _Transaction(NamedTuple):
-    """What one question is about."""
+    """The subject of one question."""
 
     transactional_id: str
     producer_id: int

@@ -235,12 +235,12 @@ class LagProbe:
 
     @property
     def recent_turn_s(self) -> float:
-        """The longest turn within the last minute."""
+        """The longest time that the loop was busy at a stretch within the last minute."""
         return 0.0 if self._turns is None else self._turns.longest.recent(monotonic())
 
     @property
     def longest_turn_s(self) -> float:
-        """The longest turn since the start; turns under 4 ms are not measured."""
+        """The same since the start; times under 4 ms are not measured."""
         return 0.0 if self._turns is None else self._turns.longest.worst
 
     @property

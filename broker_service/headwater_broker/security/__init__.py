@@ -1,1 +1,1 @@
-"""Security of the data plane: the session of a connection; authenticators and ACLs join it."""
+"""Security of the broker: sessions, SASL mechanisms, ACLs, delegation tokens, audit."""

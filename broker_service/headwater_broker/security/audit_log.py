@@ -42,7 +42,7 @@ class AuditLog:
 
     def __init__(self, clock: Clock, publish: Callable[[str], None] | None = None) -> None:
         self._clock = clock
-        self.publish = publish
+        self._publish = publish
         self._written: dict[tuple[object, ...], float] = {}
         self._repeated: dict[tuple[object, ...], int] = {}
         self._second_began = clock.monotonic()
@@ -111,8 +111,8 @@ class AuditLog:
 
     def _write(self, line: str) -> None:
         logger.info("%s", line)
-        if self.publish is not None:
-            self.publish(line)
+        if self._publish is not None:
+            self._publish(line)
 
 
 def _line(

@@ -39,7 +39,7 @@ CallLater = Callable[[float, Callable[[], None]], Timer]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateActions:
-    """What a gate does to its connection."""
+    """A gate's actions on its connection."""
 
     serve_all: Callable[[], None]
     """Serve every request of the listener."""

@@ -35,11 +35,10 @@ class ControlPeer:
 
 
 class ControlAdmission:
-    """Admits the calls of brokers. `authorizer` is set when the broker is wired: none is admitted
-    before."""
+    """Admits the calls of brokers."""
 
-    def __init__(self, mapper: PrincipalMapper) -> None:
-        self.authorizer: Authorizer | None = None
+    def __init__(self, mapper: PrincipalMapper, authorizer: Authorizer) -> None:
+        self._authorizer = authorizer
         self._mapper = mapper
         self._principals: dict[str, Principal] = {}
 
@@ -49,7 +48,7 @@ class ControlAdmission:
             raise NotABrokerError("a client certificate is needed")
         principal = self._principals.get(certificate) or self._principal(certificate)
         requester = ControlPeer(principal, host)
-        if self.authorizer is None or not self.authorizer.authorize(
+        if not self._authorizer.authorize(
             requester, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
         ):
             raise NotABrokerError(

@@ -22,13 +22,13 @@ SIGNER_CHARS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegationToken:
-    """What the store knows of a token (Kafka's `TokenInformation`). Principals as `User:alice`."""
+    """A token in the store (Kafka's `TokenInformation`). Principals as `User:alice`."""
 
     token_id: str
     owner: str
-    """Who a client that logs in with the token is."""
+    """The principal of a client that logs in with the token."""
     requester: str
-    """Who asked for the token."""
+    """The principal that asked for the token."""
     renewers: tuple[str, ...]
     issue_ms: int
     expiry_ms: int
@@ -84,7 +84,7 @@ def _signer(key: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogin:
-    """What a broker compares a client's login by token with."""
+    """The credential that a client's login by token is compared with."""
 
     owner: Principal
     hmac: bytes
@@ -121,7 +121,7 @@ class TokenTable:
         return None if token_id is None else self._tokens.get(token_id)
 
     def find_token(self, token_id: str) -> TokenLogin | None:
-        """What a login with this token must prove; None for a token that is not known.
+        """The credential that a login with this token must prove; None for an unknown token.
 
         The caller compares the expiry with its clock.
         """

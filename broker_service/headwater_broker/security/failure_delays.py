@@ -1,4 +1,4 @@
-"""How long the answer to a failed authentication waits, so that passwords cannot be tried fast.
+"""The delay of the answer to a failed authentication, so that passwords cannot be tried fast.
 
 Kafka waits `connection.failed.authentication.delay.ms` each time. Here the delay doubles with each
 failure of the same address.

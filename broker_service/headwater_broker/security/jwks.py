@@ -35,7 +35,7 @@ class RefreshTimes:
 
 
 def key_reader(url: str, context: Callable[[], ssl.SSLContext]) -> Callable[[], bytes]:
-    """What reads the key set at `url`; it blocks. Raises UsageError for another URL than https and
+    """Reads the key set at `url`; it blocks. Raises UsageError for another URL than https and
     file."""
     if urlsplit(url).scheme == "file":
         path = Path(unquote(urlsplit(url).path))

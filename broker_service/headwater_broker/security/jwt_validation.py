@@ -91,7 +91,7 @@ def _usable_key(row: object) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ValidToken:
-    """What a valid token says."""
+    """The claims of a valid token."""
 
     subject: str
     """Name of the principal."""
@@ -102,7 +102,7 @@ class ValidToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JwtRules:
-    """What a token must fulfil (`sasl.oauthbearer.*`)."""
+    """The conditions of a token (`sasl.oauthbearer.*`)."""
 
     issuer: str
     audiences: Sequence[str]
@@ -112,7 +112,7 @@ class JwtRules:
     scope_claim: str = "scope"
 
     def validate(self, token: str, keys: VerificationKeys, now_s: float) -> ValidToken:
-        """What the token says. Raises TokenError."""
+        """The claims of the token. Raises TokenError."""
         header = _header(token)
         key = keys.key(header.get("kid"))
         try:

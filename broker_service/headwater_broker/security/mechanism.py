@@ -21,7 +21,7 @@ class AuthenticationFailedError(HeadwaterError):
 
 @dataclass(frozen=True, slots=True)
 class Authenticated:
-    """What a completed exchange has proved."""
+    """The identity that a completed exchange has proved."""
 
     principal: Principal
     lifetime_ms: int | None = None
@@ -40,8 +40,8 @@ class ServerExchange(Protocol):
 
     @property
     def refusal(self) -> str:
-        """Why the client is refused, for the broker's log, when the last answer has told the client
-        and it is to acknowledge that; else empty."""
+        """Why the client is refused, for the broker's log, once an answer that it must
+        acknowledge has the refusal; else empty."""
         ...
 
     async def step(self, token: bytes) -> bytes:

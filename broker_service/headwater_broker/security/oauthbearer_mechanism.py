@@ -41,7 +41,7 @@ class OAuthBearerMechanism:
         return OAuthBearerServerExchange(self, session.listener)
 
     async def validate(self, token: str) -> ValidToken:
-        """What the token says. Raises TokenError."""
+        """The claims of the token. Raises TokenError."""
         self.jwks.refresh_if_due()
         try:
             return self._validate(token)

@@ -36,7 +36,7 @@ async def no_delay(host: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SaslListener:
-    """What the authenticators of a listener share."""
+    """The mechanisms and settings that the authenticators of a listener share."""
 
     mechanisms: Mapping[str, Mechanism]
     """The enabled mechanisms by name."""

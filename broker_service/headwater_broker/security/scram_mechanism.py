@@ -40,7 +40,7 @@ def no_tokens(token_id: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ScramParts:
-    """What SCRAM needs of the broker."""
+    """The parts of the broker that SCRAM uses."""
 
     credentials: ScramCredentials
     clock: Clock
@@ -86,7 +86,7 @@ class ScramServerExchange:
         self._listener = listener
         self._server = ScramServer(owner.mechanism, new_nonce(owner.parts.entropy))
         self._outcome: Authenticated | None = None
-        """What a right proof will prove; None: the user does not exist."""
+        """The identity that a right proof will prove; None: the user does not exist."""
         self._first: ClientFirst | None = None
 
     async def step(self, token: bytes) -> bytes:
@@ -109,7 +109,7 @@ class ScramServerExchange:
         return answer
 
     def _of_token(self, token_id: str) -> Authenticated | None:
-        """What a token proves now; a client may take long between its two messages."""
+        """The identity that a token proves now; a client may take long between its two messages."""
         parts = self._owner.parts
         token = parts.find_token(token_id)
         left_ms = 0 if token is None else token.expiry_ms - parts.clock.now_ms()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
+from typing import Protocol
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Authorizer, Operation, Principal, ResourceType
@@ -19,6 +20,14 @@ DECISIONS_MAX = 1_000
 """Decisions that a session remembers per operation and resource type; one more forgets them all."""
 
 _numbers = count(1)
+
+
+class MakeAuthenticator(Protocol):
+    """Makes the SASL authenticator of a new session."""
+
+    def __call__(self, session: Session, /) -> Authenticator:
+        """The authenticator, which authenticates this session."""
+        ...
 
 
 class Session:
@@ -49,6 +58,8 @@ class Session:
         host: str = "",
         principal: Principal | None = None,
         security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT,
+        gate: AuthenticationGate | None = None,
+        make_authenticator: MakeAuthenticator | None = None,
     ) -> None:
         self.listener = listener
         """Name of the listener that accepted the connection."""
@@ -62,16 +73,18 @@ class Session:
         """True once authentication has set the principal."""
         self.is_token = False
         """True when the client logged in with a delegation token: it may not make another one."""
-        self.gate: AuthenticationGate | None = None
+        self.gate = gate
         """None where the listener requires no authentication."""
-        self.authenticator: Authenticator | None = None
-        """None on listeners without SASL."""
         self.asks_quietly = False
         """See `quietly`."""
         self._authorizer = authorizer
         self._generation = authorizer.generation
         self._decisions: dict[int, dict[str, bool]] = {}
         self._revision = 0
+        self.authenticator: Authenticator | None = (
+            None if make_authenticator is None else make_authenticator(self)
+        )
+        """None on listeners without SASL."""
 
     @property
     def revision(self) -> int:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
-from headwater.clock import Clock
 from headwater.config.keys import Values
 from headwater.errors import UsageError
 from headwater.ports.authorizer import Operation, Requester, ResourceType
@@ -56,7 +55,7 @@ class StandardAuthorizer:
         """Rises with every change of the ACLs."""
 
     @classmethod
-    def from_values(cls, values: Values, clock: Clock) -> StandardAuthorizer:
+    def from_values(cls, values: Values, audit: AuditLog) -> StandardAuthorizer:
         """The authorizer of a broker's settings. Raises UsageError when it has no super users."""
         users = super_users(values.string("super.users"))
         if not users:
@@ -65,7 +64,7 @@ class StandardAuthorizer:
                 "and administrators alike: set super.users=User:name"
             )
         everyone = values.boolean("allow.everyone.if.no.acl.found")
-        return cls(users, AuditLog(clock), allow_without_acls=everyone)
+        return cls(users, audit, allow_without_acls=everyone)
 
     def load(self, acls: Iterable[AclBinding]) -> None:
         """Replace all ACLs."""
@@ -160,7 +159,7 @@ class ResourcePattern:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Who asks: a principal as ACLs write it, and a host of `plain_host`."""
+    """The requester: a principal as ACLs write it, and a host of `plain_host`."""
 
     principal: str
     host: str

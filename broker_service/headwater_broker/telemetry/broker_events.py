@@ -1,4 +1,4 @@
-"""When other brokers left and joined the cluster, as this broker saw it. Pure.
+"""Departures and arrivals of other brokers, as this broker saw them. Pure.
 
 The status page shows the last departure. Each broker keeps its own short history; the page takes
 the earliest time of each event from all of them. `broker_epoch` distinguishes the registrations of

@@ -42,12 +42,12 @@ def loop_metrics(lag: LagProbe) -> Iterator[Metric]:
         ),
         (
             "loop_turn_seconds",
-            "Longest turn of the event loop within a minute, without the wait for a core.",
+            "Longest busy stretch of the event loop within a minute, without waits for a core.",
             lag.recent_turn_s,
         ),
         (
             "loop_turn_longest_seconds",
-            "Longest turn of the event loop since start, without the wait for a core.",
+            "Longest busy stretch of the event loop since start, without waits for a core.",
             lag.longest_turn_s,
         ),
         (

@@ -76,7 +76,7 @@ PROPERTIES = {
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
 }
-"""What differs from a broker's defaults: a cluster of one, groups that settle at once."""
+"""Settings that differ from a broker's defaults: a cluster of one, groups that settle at once."""
 
 _numbers = count(1)
 
@@ -125,7 +125,7 @@ class InProcessBroker:
         self.clock = MovableClock()
         """The broker's time; `advance` moves it."""
         self.errors: list[str] = []
-        """What the broker has logged as an error. `check` raises while there is any: a test that
+        """Errors that the broker has logged. `check` raises while there is any: a test that
         expects one clears the list."""
         self._on_disk = files == "disk"
         self._has_port = ports

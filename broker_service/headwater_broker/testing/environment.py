@@ -12,6 +12,7 @@ from time import sleep
 from typing import Any, cast
 
 from headwater.local.zk_session import DeadSession
+from headwater.ports.authorizer import Authorizer
 from headwater.ports.files import Files
 from headwater.system import SystemEntropy
 from headwater.testing.clocks import MovableClock
@@ -106,7 +107,9 @@ def in_process_environment(
     files: DeferredFsync = DeferredFsyncFiles(pool) if on_disk else MemoryDisk(clock=clock)
     calls = LoopbackControlCalls(control_address, MemoryControlNetwork().calls())
 
-    def serve_control(table: ControlTable, address: Address) -> LoopbackControlPort:
+    def serve_control(
+        table: ControlTable, address: Address, authorizer: Authorizer
+    ) -> LoopbackControlPort:
         return calls.serve(table, NoControlPort(address.port))
 
     return Environment(

@@ -35,7 +35,7 @@ class InProcessLoop(asyncio.SelectorEventLoop):
 
 
 class _Listening:
-    """What `network.listener` asks of a listening socket."""
+    """A listening socket, as `network.listener` uses it."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._address = address

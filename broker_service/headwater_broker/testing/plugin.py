@@ -80,7 +80,7 @@ def headwater_topic(request: pytest.FixtureRequest, headwater_broker: InProcessB
 
 
 def _options(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What the markers say, the nearest one last."""
+    """The settings of the markers, the nearest one last."""
     options: dict[str, Any] = {}
     for mark in reversed(list(request.node.iter_markers(MARKER))):
         unknown = [name for name in mark.kwargs if name not in OPTIONS]

@@ -108,7 +108,9 @@ def entry_options(function: Callable[..., int]) -> Callable[..., int]:
     return made
 
 
-dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would change, only.")
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Show what would change, and change nothing."
+)
 
 
 @acls.command("list")

@@ -116,7 +116,7 @@ def operation(function: Callable[..., int]) -> Callable[..., int]:
     limit = click.option(
         "--timeout", "timeout_s", type=int, default=TIMEOUT_DEFAULT_S, show_default=True,
         callback=within(1, 1_000_000), metavar="S",
-        help="How long a broker may take to catch up, and moves without any of them being done.",
+        help="How long a broker may take to catch up, and moves may go on while none completes.",
     )  # fmt: skip
     zookeeper = click.option(
         "--zookeeper", metavar="HOST:PORT,.../chroot",

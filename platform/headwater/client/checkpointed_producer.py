@@ -19,9 +19,10 @@ import logging
 from collections.abc import Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from headwater.client.admin.transactions import TransactionCalls, TransactionFilter
+from headwater.client.aio.keywords import CheckpointedProducerKeywords
 from headwater.client.checkpoint_state import CheckpointState, checkpoint_states
 from headwater.client.cluster import Cluster
 from headwater.client.errors import (
@@ -86,7 +87,7 @@ class CheckpointedProducer:
         workers: int = 1,
         transaction_timeout_ms: int = TIMEOUT_MS,
         recovery_timeout_ms: int = 60_000,
-        **options: Any,
+        **options: Unpack[CheckpointedProducerKeywords],
     ) -> None:
         """`transactional_id_prefix`: of this job and this sink alone. `worker` of `workers`: which
         of the parallel writers this is. `transaction_timeout_ms`: longer than the longest time from
@@ -98,7 +99,7 @@ class CheckpointedProducer:
         self._worker = integer(0, self._workers - 1)("worker", worker)
         self._recovery_timeout_ms = integer(1)("recovery_timeout_ms", recovery_timeout_ms)
         self._options = options
-        self._producer_arguments = {
+        self._producer_arguments: dict[str, Any] = {
             **options,
             "bootstrap_servers": bootstrap_servers,
             "transaction_timeout_ms": transaction_timeout_ms,

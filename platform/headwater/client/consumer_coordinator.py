@@ -18,7 +18,7 @@ from headwater.client.group_link import GroupLink
 from headwater.client.interceptors import chain_of
 from headwater.client.modern_membership import ConsumerMembership
 from headwater.client.partition_names import Offsets, offset_rows
-from headwater.client.steps import Steps, told
+from headwater.client.steps import Steps, call_listener
 from headwater.client.subscription_state import SubscriptionState
 from headwater.client.topic_watch import TopicWatch
 from headwater.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -108,7 +108,7 @@ class ConsumerCoordinator:
             else:
                 yield from self.commit_automatically()
                 if order := list(self._state.order):
-                    yield from told(self._on_revoke, order)
+                    yield from call_listener(self._on_revoke, order)
         finally:
             self._is_leaving = False
             yield from self._leave(reason)
@@ -131,14 +131,14 @@ class ConsumerCoordinator:
             self._is_polling = False
 
     def _revoke(self, revoked: list[TopicPartition], *, keep: list[TopicPartition]) -> Steps[None]:
-        yield from told(self._on_revoke, revoked)
+        yield from call_listener(self._on_revoke, revoked)
         if self._state.is_subscribed:  # after the listener, too
             self._assign(keep)
 
     def _lose(self) -> Steps[None]:
         """The partitions are others' already: nothing can be committed for them (KIP-429)."""
         if lost := list(self._state.order):
-            yield from told(self._on_lost or self._on_revoke, lost)
+            yield from call_listener(self._on_lost or self._on_revoke, lost)
             self._assign([])
 
     def commit_automatically(self) -> Steps[None]:
@@ -276,7 +276,7 @@ class ClassicCoordinator(ConsumerCoordinator):
             # The revoked partitions are assigned to others in a second rebalance (KIP-429).
             member.rejoin_needed = member.rejoin_needed or member.member.is_cooperative
         self._assign(assigned)
-        yield from told(self._on_assign, added)
+        yield from call_listener(self._on_assign, added)
 
     def _leave(self, reason: str) -> Steps[None]:
         self.cancel_join()
@@ -340,7 +340,7 @@ class ModernCoordinator(ConsumerCoordinator):
             yield from self._revoke([tp for tp in order if tp not in target], keep=kept)
         self._assign([*kept, *added])
         if added or len(kept) < len(order):
-            yield from told(self._on_assign, added)
+            yield from call_listener(self._on_assign, added)
         yield self._link.acknowledge(target)
 
     def _is_lost(self) -> bool:

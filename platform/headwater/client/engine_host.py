@@ -1,4 +1,4 @@
-"""Where a client's engine runs: on a thread of its own, or on the caller's asyncio loop.
+"""The host of a client's engine: a thread of its own, or the caller's asyncio loop.
 
 The engine is the same coroutines in both cases: connections, metadata, batches, fetches,
 heartbeats. The blocking clients have a `LoopThread`, those of `headwater.aio` a `CallerLoop`; with

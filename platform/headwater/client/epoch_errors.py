@@ -93,7 +93,8 @@ class WriteOutcomeUnknownError(EpochOutcomeUnknownError):
 
     explanation = (
         "the write may be committed or not, the brokers did not say, and writing its rows again "
-        "could double them. headwater sinks show {sink} tells: a last committed epoch is this write"
+        "could double them. headwater sinks show {sink} tells: a last committed epoch is this "
+        "write. Where the sink is not known any more, look for the rows in the topics"
     )
 
 

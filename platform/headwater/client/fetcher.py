@@ -345,7 +345,7 @@ class Fetcher:
         answers: tuple[FetchableTopicResponse, ...],
         names: dict[UUID, str],
     ) -> None:
-        news = False
+        is_changed = False
         with self._state.condition:
             for topic in answers:
                 name = topic.topic or names.get(topic.topic_id, "")
@@ -354,9 +354,9 @@ class Fetcher:
                     entry, requested = self._state.partitions.get(tp), wanted.get(tp)
                     if entry is None or requested is None or entry.stamp != requested[1]:
                         continue  # a seek or an assignment came in between
-                    news |= self._apply_one(tp, entry, requested, answer)
-            if news:
-                self._state.tell()
+                    is_changed |= self._apply_one(tp, entry, requested, answer)
+            if is_changed:
+                self._state.notify_locked()
         self._release(wanted)
 
     def _apply_one(

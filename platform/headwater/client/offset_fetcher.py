@@ -95,7 +95,7 @@ class OffsetFetcher:
             for tp in partitions:
                 if tp in self._state.partitions:
                     self._state.partitions[tp].error = error
-            self._state.tell()
+            self._state.notify_locked()
 
     def _note_failure(self, partitions: list[TopicPartition], error: Exception) -> None:
         with self._state.condition:
@@ -141,4 +141,4 @@ class OffsetFetcher:
             # A seek or an assignment in the meantime is newer than this answer.
             if entry is not None and entry.stamp == stamp:
                 entry.seek(offset, epoch)
-            self._state.tell()
+            self._state.notify_locked()

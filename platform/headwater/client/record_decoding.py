@@ -1,4 +1,4 @@
-"""How a consumer decodes: record by record at first, with numpy once it has read many."""
+"""A consumer's decoding: record by record at first, with numpy once it has read many."""
 
 from __future__ import annotations
 

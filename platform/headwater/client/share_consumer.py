@@ -105,7 +105,7 @@ class ShareConsumer:
         self._thread = LoopThread(options.client_id or "headwater-share-consumer")
         self._engine = ShareEngine(options, self._thread)
         self._guard = self._engine.guard
-        self._steps = ThreadSteps(self._thread, self._engine.news)
+        self._steps = ThreadSteps(self._thread, self._engine.changes)
         try:
             self._thread.call(self._engine.start())
             if names:
@@ -256,7 +256,7 @@ class ShareConsumer:
             return self._steps.run(self._engine.commit(timeout_ms))
 
     def commit_async(self) -> None:
-        """The same without waiting: the acknowledgement commit callback is told the outcome."""
+        """The same without waiting: the acknowledgement commit callback gets the outcome."""
         with self._guard:
             self._engine.commit_async()
 

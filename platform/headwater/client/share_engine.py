@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from headwater.client.change_signal import ChangeSignal
 from headwater.client.cluster import Cluster
 from headwater.client.consumer_guard import ConsumerGuard
 from headwater.client.consumer_positions import WAIT_SLICE_S
@@ -21,7 +22,6 @@ from headwater.client.core.share_member import ShareMember
 from headwater.client.engine_host import EngineHost
 from headwater.client.errors import IllegalStateError, KafkaTimeoutError
 from headwater.client.interceptors import chain_of
-from headwater.client.news import News
 from headwater.client.option_rules import positive
 from headwater.client.outages import OutageLog
 from headwater.client.partition_names import PartitionName, named_partition
@@ -35,7 +35,7 @@ from headwater.client.share_values import (
     ShareConsumerStatistics,
     ShareRecord,
 )
-from headwater.client.steps import Pause, Steps, told
+from headwater.client.steps import Pause, Steps, call_listener
 from headwater.client.topic_watch import checked_topics
 from headwater.client.values import TopicPartition
 from headwater.errors import KafkaError, UsageError
@@ -56,7 +56,7 @@ class ShareEngine:
         self.options = options
         self.host = host
         self.guard = ConsumerGuard()
-        self.news = News()
+        self.changes = ChangeSignal()
         self.cluster = Cluster(options.bootstrap_servers, options.for_cluster())
         self.clock = self.cluster.clock
         self.outages = OutageLog(
@@ -69,7 +69,7 @@ class ShareEngine:
             is_explicit=options.share_acknowledgement_mode,
             check_crcs=options.check_crcs,
         )
-        self.fetcher = ShareFetcher(self.cluster, options, self.member, self.state, self.news)
+        self.fetcher = ShareFetcher(self.cluster, options, self.member, self.state, self.changes)
         self.membership = ShareMembership(
             self.cluster, options, self.member, self.fetcher.wake, self._failed
         )
@@ -97,9 +97,9 @@ class ShareEngine:
         return found | self.fetcher.note_outages(self.outages)
 
     def _failed(self, error: Exception) -> None:
-        with self.news.condition:
+        with self.changes.condition:
             self.state.failure = error
-            self.news.tell()
+            self.changes.notify_locked()
 
     # --- what to read -------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class ShareEngine:
     def wakeup(self) -> None:
         """Make a poll that waits return. Any thread may call it."""
         self._is_woken = True
-        self.news.notify()
+        self.changes.notify()
 
     def limit(self, max_records: int | None) -> int:
         """`max_records` as given, or the option. Raises OptionError, UsageError."""
@@ -147,7 +147,7 @@ class ShareEngine:
     ) -> Steps[list[ShareRecord]]:
         """Up to `limit` records, which are the caller's from now on."""
         yield from self.wait(timeout_ms, limit, flush=flush)
-        with self.news.condition:
+        with self.changes.condition:
             rows = self.state.take(limit, self.clock.monotonic())
         if self._chain is not None and rows:
             return [r for r in self._chain.on_records([*rows]) if isinstance(r, ShareRecord)]
@@ -163,8 +163,8 @@ class ShareEngine:
         deadline, is_new = now + timeout_ms / 1000, True
         while not self.guard.is_closed:
             now = self.clock.monotonic()
-            with self.news.condition:
-                seen = self.news.version
+            with self.changes.condition:
+                seen = self.changes.version
                 is_ready = bool(state.peek(1, now))
                 if is_ready:
                     fetcher.ask_no_more()
@@ -192,7 +192,7 @@ class ShareEngine:
         if not self.member.topics:
             raise IllegalStateError("nothing to poll: subscribe() first")
         self.membership.last_poll = now
-        with self.news.condition:
+        with self.changes.condition:
             if self.state.is_explicit:
                 self.state.check_settled()
             else:
@@ -224,12 +224,12 @@ class ShareEngine:
 
     def settle(self, partition: TopicPartition, offset: int, kind: AcknowledgeType) -> None:
         """Acknowledge a record, whatever the mode."""
-        with self.news.condition:
+        with self.changes.condition:
             self.state.acknowledge(partition, offset, kind)
 
     def commit_async(self) -> None:
         """See `ShareConsumer.commit_async`."""
-        with self.news.condition:
+        with self.changes.condition:
             if not self.state.is_explicit:
                 self.state.accept_held()
             is_flushing = self.state.flush()
@@ -241,13 +241,13 @@ class ShareEngine:
         state = self.state
         limit_ms = self.options.default_api_timeout_ms if timeout_ms is None else timeout_ms
         deadline = self.clock.monotonic() + limit_ms / 1000
-        with self.news.condition:
+        with self.changes.condition:
             collector = state.collect()
         try:
             self.commit_async()
             while True:
-                with self.news.condition:
-                    seen, waiting = self.news.version, state.unsettled
+                with self.changes.condition:
+                    seen, waiting = self.changes.version, state.unsettled
                     is_flushing = state.flush()
                 if is_flushing:
                     self.host.post(self.fetcher.wake)
@@ -261,14 +261,14 @@ class ShareEngine:
                     break
                 yield Pause(seen, min(left, COMMIT_SLICE_S))
         finally:
-            with self.news.condition:
+            with self.changes.condition:
                 state.end_collect(collector)
         yield from self._tell_results()
         return dict(sorted(collector.items()))
 
     def _tell_results(self) -> Steps[None]:
         """Call the callback with what is new."""
-        with self.news.condition:
+        with self.changes.condition:
             results = list(self.state.results)
             self.state.results.clear()
         if not results:
@@ -278,12 +278,12 @@ class ShareEngine:
                 if result.error is not None:
                     log.warning("%d records may come again: %s", len(result.offsets), result.error)
             return
-        yield from told(self.callback, results)
+        yield from call_listener(self.callback, results)
 
     def statistics(self) -> ShareConsumerStatistics:
         """See `ShareConsumer.statistics`."""
         state = self.state
-        with self.news.condition:
+        with self.changes.condition:
             return ShareConsumerStatistics(
                 records_consumed=state.consumed,
                 records_held=state.held_count,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from headwater.client.change_signal import ChangeSignal
 from headwater.client.cluster import Cluster
 from headwater.client.core.metadata import NO_LEADER
 from headwater.client.core.share_consumer import Refused, ShareConsumerState
@@ -21,7 +22,6 @@ from headwater.client.core.share_session import (
     ShareSession,
 )
 from headwater.client.errors import kafka_error
-from headwater.client.news import News
 from headwater.client.outages import OutageLog
 from headwater.client.share_options import RECORD_LIMIT, ShareConsumerOptions
 from headwater.client.values import Broker, TopicPartition
@@ -61,7 +61,7 @@ class ShareFetcher:
         options: ShareConsumerOptions,
         member: ShareMember,
         state: ShareConsumerState,
-        news: News,
+        changes: ChangeSignal,
     ) -> None:
         self._demand = 0
         """How many records a caller waits for; 0 while none does."""
@@ -73,7 +73,7 @@ class ShareFetcher:
         self._options = options
         self._member = member
         self._state = state
-        self._news = news
+        self._changes = changes
         self._wanted: dict[int, Wanted] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._wakes: dict[int, asyncio.Event] = {}
@@ -125,7 +125,7 @@ class ShareFetcher:
         wake, attempt = self._wakes[node_id], 0
         while not self._is_closing:
             wake.clear()
-            with self._news.condition:
+            with self._changes.condition:
                 request = self._next_request(node_id)
             if request is None:
                 await wake.wait()
@@ -206,11 +206,11 @@ class ShareFetcher:
         return True
 
     def _lose(self, session: ShareSession, error: KafkaError, *, is_fatal: bool = False) -> None:
-        with self._news.condition:
+        with self._changes.condition:
             self._state.lose(session, error)
             if is_fatal:
                 self._state.failure = error
-            self._news.tell()
+            self._changes.notify_locked()
 
     async def _fetch(self, session: ShareSession, request: ShareFetchRequest) -> None:
         connection = await self._cluster.connection(session.node_id, SHARE_LANE)
@@ -231,7 +231,7 @@ class ShareFetcher:
             )
         now = self._cluster.clock.monotonic()
         asked = self._wanted.get(session.node_id, {}).values()
-        with self._news.condition:
+        with self._changes.condition:
             refused = self._state.on_fetch(session, reply, now)
             for tp in asked:
                 self._failing.pop(tp, None)
@@ -239,7 +239,7 @@ class ShareFetcher:
                 self._refuse(row, now)
             if any(p.acquired_records for topic in reply.responses for p in topic.partitions):
                 self.ask_no_more()  # whoever waits looks first at what has come
-            self._news.tell()
+            self._changes.notify_locked()
 
     async def _acknowledge(
         self, session: ShareSession, request: ShareAcknowledgeRequest, limit_s: float
@@ -255,12 +255,12 @@ class ShareFetcher:
         if reply.error_code:
             text = reply.error_message or f"ShareAcknowledge to broker {session.node_id}"
             raise kafka_error(reply.error_code, text)
-        with self._news.condition:
+        with self._changes.condition:
             now = self._cluster.clock.monotonic()
             self._state.on_acknowledge(session, reply, now)
             if session.failures:
                 session.not_before = now + self._cluster.backoff_s(max(session.failures.values()))
-            self._news.tell()
+            self._changes.notify_locked()
 
     def _refuse(self, row: Refused, now: float) -> None:
         """A partition was not fetched."""
@@ -327,7 +327,7 @@ class ShareFetcher:
             _, late = await asyncio.wait(tasks, timeout=limit_s)
             for task in late:
                 task.cancel()
-        with self._news.condition:
+        with self._changes.condition:
             sessions = self._state.forget_all()
         await asyncio.gather(*(self._close_session(session) for session in sessions))
         self._tasks, self._wanted = {}, {}
@@ -335,7 +335,7 @@ class ShareFetcher:
         self._is_closing = False
 
     async def _close_session(self, session: ShareSession) -> None:
-        with self._news.condition:
+        with self._changes.condition:
             request = self._state.acknowledge_request(session.node_id, close=True)
         try:
             await self._acknowledge(session, request, CLOSE_TIMEOUT_S)

@@ -50,12 +50,12 @@ class ShareTypedReader(Generic[K, V]):
     def _poll(self, timeout_ms: float, limit: int, *, flush: bool) -> list[TypedRecord[K, V]]:
         engine = self._engine
         self._steps.run(engine.wait(timeout_ms, limit, flush=flush))
-        with engine.news.condition:
+        with engine.changes.condition:
             rows = engine.state.peek(limit, engine.clock.monotonic())
         turn = self._decoding.decode(rows)
         if turn.letters:
             self._letters.deliver(turn.letters)
-        with engine.news.condition:
+        with engine.changes.condition:
             return settled(engine.state, rows, turn)
 
     def __iter__(self) -> Iterator[TypedRecord[K, V]]:

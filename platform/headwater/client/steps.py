@@ -11,18 +11,18 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, NamedTuple, TypeVar
 
+from headwater.client.change_signal import ChangeSignal
 from headwater.client.errors import OptionError
 from headwater.client.loop_thread import LoopThread
-from headwater.client.news import News
 
 T = TypeVar("T")
 
 
 class Pause(NamedTuple):
-    """Wait for news of the subscription's state, for so long."""
+    """Wait for a change of the subscription's state, for so long."""
 
     seen: int
-    """`News.version` when the caller looked last: later news ends the pause."""
+    """`ChangeSignal.version` when the caller looked last: a later change ends the pause."""
     seconds: float
 
 
@@ -44,7 +44,7 @@ Step = Coroutine[Any, Any, Any] | Pause | OnCaller | Whole
 Steps = Generator[Step, Any, T]
 
 
-def told(listener: Callable[[T], object] | None, value: T) -> Steps[None]:
+def call_listener(listener: Callable[[T], object] | None, value: T) -> Steps[None]:
     """Call a listener, which may be a coroutine function."""
     if listener is not None:
         outcome = listener(value)
@@ -55,7 +55,7 @@ def told(listener: Callable[[T], object] | None, value: T) -> Steps[None]:
 class ThreadSteps:
     """Runs steps on a thread that may block."""
 
-    def __init__(self, thread: LoopThread, state: News) -> None:
+    def __init__(self, thread: LoopThread, state: ChangeSignal) -> None:
         self._thread = thread
         self._state = state
 

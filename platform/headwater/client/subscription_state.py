@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from enum import Enum
 from itertools import islice
 
+from headwater.client.change_signal import ChangeSignal
 from headwater.client.core.partition_fetch_state import PartitionFetchState
 from headwater.client.errors import IllegalStateError
-from headwater.client.news import News
 from headwater.client.values import ConsumerRecord, OffsetAndMetadata, TopicPartition
 
 
@@ -22,7 +22,7 @@ class SubscriptionType(Enum):
     ASSIGNED = "has partitions that assign() gave it"
 
 
-class SubscriptionState(News):
+class SubscriptionState(ChangeSignal):
     """The partitions of one consumer. `condition` guards them: the loop and the caller share them.
 
     `pending` has the records that a poll returned and iteration has not yielded yet.

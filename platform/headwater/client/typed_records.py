@@ -161,11 +161,11 @@ def _loaded(
 
 def _letter_headers(row: ConsumerRecord, error: RecordDeserializationError) -> Headers:
     cause = error.__cause__ or error
-    told = {
+    headers = {
         "topic": row.topic,
         "partition": str(row.partition),
         "offset": str(row.offset),
         "exception.class.name": type(cause).__name__,
         "exception.message": str(error),
     }
-    return [*row.headers, *((ERROR_PREFIX + name, text.encode()) for name, text in told.items())]
+    return [*row.headers, *((ERROR_PREFIX + name, text.encode()) for name, text in headers.items())]

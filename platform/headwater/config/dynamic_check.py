@@ -1,4 +1,4 @@
-"""Which settings may change while a broker runs, and with which values (KIP-226)."""
+"""Settings that may change while a broker runs, and their values (KIP-226)."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def _secret(name: str, doc: str) -> ConfigKey:
 
 _TLS = (
     _row("ssl.keystore.type", Kind.STRING, None,
-         "Format of the key store; unset: told by its content.", choices=("PEM", "PKCS12"),
+         "Format of the key store; unset: as its content shows.", choices=("PEM", "PKCS12"),
          dynamic=True),
     _row("ssl.keystore.location", Kind.STRING, None,
          "File with the private key and its certificate chain.", dynamic=True),
@@ -51,7 +51,7 @@ _TLS = (
          "The certificate chain in PEM, instead of a file."),
     _secret("ssl.key.password", "Password of the private key."),
     _row("ssl.truststore.type", Kind.STRING, None,
-         "Format of the trust store; unset: told by its content.", choices=("PEM", "PKCS12"),
+         "Format of the trust store; unset: as its content shows.", choices=("PEM", "PKCS12"),
          dynamic=True),
     _row("ssl.truststore.location", Kind.STRING, None,
          "File with the certificates of trusted authorities; unset: those of the system.",

@@ -1,4 +1,4 @@
-"""A copy of some trees of a cluster's ZooKeeper, kept by watches: who changes a node costs no poll.
+"""A copy of some trees of a cluster's ZooKeeper, kept up to date by watches instead of polls.
 
 A lost connection loses watches: then the whole copy is read again.
 """

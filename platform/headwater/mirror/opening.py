@@ -1,4 +1,4 @@
-"""Where a bucket begins with a partition: its stored position, or a first one; and its orphans.
+"""The opening of a partition in a bucket: its stored position, or a first one; and its orphans.
 
 After a failover the former source may hold records that were never mirrored: its lost tail. The
 mirror back to it copies them to `T.orphans` there, before it writes anything to `T`.

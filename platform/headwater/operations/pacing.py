@@ -1,4 +1,4 @@
-"""How operations wait: poll intervals and time limits."""
+"""The pace of operations: poll intervals and time limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which replicas move to which broker when brokers are drained or added. Pure.
+"""The moves of replicas when brokers are drained or added. Pure.
 
 A replica that moves keeps its place in the list of replicas: the preferred leader stays the first.
 Each replica goes to the broker that is not one of the partition's, in a rack without a replica of

@@ -1,4 +1,4 @@
-"""Where a client's OAuth tokens come from: a file, or an endpoint that grants client credentials.
+"""The source of a client's OAuth tokens: a file, or an endpoint that grants client credentials.
 
 A gateway that was given its user's token has it as `token="..."` of OAuthBearerLoginModule.
 `sasl.oauthbearer.token.endpoint.url` names either (KIP-768). A granted token is used for four

@@ -1,4 +1,4 @@
-"""Which Host headers name this server: the guard against DNS rebinding of every HTTP port. Pure.
+"""The Host headers that name this server: the guard against DNS rebinding of every HTTP port. Pure.
 
 A web page of a stranger can have a browser send requests here under the stranger's own name. So the
 Host must be an IP address or a name that this server is known by.

@@ -52,4 +52,4 @@ class SinkKind(IntEnum):
     QUERY = 0
     """Of a streaming query: until it is deleted."""
     BATCH = 1
-    """Of one batch write: it is forgotten some time after its only epoch."""
+    """Of one batch write: it is forgotten some days after its only epoch."""

@@ -1,4 +1,4 @@
-"""What ShareHolds (API key 10013) is to do."""
+"""The operations of a ShareHolds request (API key 10013)."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ class Reply:
     """`send`, with the status once it is sent."""
 
     def __init__(self, send: Send, on_start: Callable[[int], None]) -> None:
-        """`on_start` is told the status before it is sent."""
+        """`on_start(status)` is called before the status is sent."""
         self._send = send
         self._on_start = on_start
         self._cookie: tuple[bytes, bytes] | None = None

@@ -64,7 +64,7 @@ class Plan:
     state: Any
     """What was seen of the cluster, as JSON; if it is another at the confirmation: 409."""
     apply: Callable[[Mapping[str, str]], Awaitable[str]]
-    """Does it, given the secrets; what is told afterwards, in one line."""
+    """Does it, given the secrets; one line that says what was done."""
     back: str
     """The address of the page to go back to."""
     warnings: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from headwater_gateway.console.shown import visible
 Answer = Callable[[Request], Awaitable[Response]]
 
 
-def told(answer: Answer) -> Answer:
+def with_problems(answer: Answer) -> Answer:
     """The answer, or `{"problem": ...}` with the error's status."""
 
     async def asked(request: Request) -> Response:

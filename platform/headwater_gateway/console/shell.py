@@ -133,8 +133,8 @@ class Shell:
 
         async def show(request: Request) -> Response:
             shown = request.url.path[:SHOWN_CHARS]
-            told = f"there is no page {shown}: choose a view; `?` lists their keys"
-            raise GatewayError(404, 404, told)
+            problem = f"there is no page {shown}: choose a view; `?` lists their keys"
+            raise GatewayError(404, 404, problem)
 
         async def answer(request: Request) -> Response:
             return await self._answered(request, show)
@@ -175,14 +175,14 @@ class Shell:
         self, request: Request, plan: Plan, secrets: Mapping[str, str]
     ) -> Response:
         try:
-            told = await plan.apply(secrets)
+            done = await plan.apply(secrets)
         except HeadwaterError as error:
             self._audit(request, plan, f"failed: {error}")
             raise
         self._audit(request, plan, "done")
         mark = "&" if "?" in plan.back else "?"
-        told_query = urlencode({DONE: self.seals.signed(told)})
-        return redirected(request, f"{plan.back}{mark}{told_query}")
+        done_query = urlencode({DONE: self.seals.signed(done)})
+        return redirected(request, f"{plan.back}{mark}{done_query}")
 
     def _audit(self, request: Request, plan: Plan, outcome: str) -> None:
         what = "; ".join([plan.title, *(str(change) for change in plan.changes)])
@@ -333,7 +333,7 @@ def _owner(request: Request) -> str:
 
 
 def _here(request: Request) -> str:
-    """The page's own address, without what was told once."""
+    """The page's own address, without the message that is shown once."""
     query = [(k, v) for k, v in request.query_params.multi_items() if k != DONE]
     return _with_query(request.url.path, query)
 

@@ -1,4 +1,4 @@
-"""How values are shown: strange characters as escapes, numbers and times for people. Pure."""
+"""Values as they are shown: strange characters as escapes, numbers and times for people. Pure."""
 
 from __future__ import annotations
 

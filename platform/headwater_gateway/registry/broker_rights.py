@@ -100,7 +100,7 @@ def connector(servers: str, properties: Mapping[str, str]) -> Connect:
 
 @dataclass(slots=True)
 class LoggedIn:
-    """A user with a connection, and what it was told of late."""
+    """A user with a connection, and the rights that it asked for lately."""
 
     name: str
     connection: BrokerConnection
@@ -176,23 +176,23 @@ class BrokerRights:
                 raise denied(user, right, "the cluster")
             return
         topic = topic_of(subject)
-        told = self._topics(user, {topic})[topic]
-        if not self._has(user, right, topic, told):
+        rights = self._topics(user, {topic})[topic]
+        if not self._has(user, right, topic, rights):
             raise denied(user, right, f"topic {topic}")
 
     def readable(self, user: LoggedIn, subjects: Iterable[str]) -> set[str]:
         """Those whose topics the user may describe."""
         topics = {subject: topic_of(subject) for subject in subjects}
-        told = self._topics(user, set(topics.values()))
-        return {s for s, t in topics.items() if self._has(user, Right.READ, t, told[t])}
+        rights = self._topics(user, set(topics.values()))
+        return {s for s, t in topics.items() if self._has(user, Right.READ, t, rights[t])}
 
-    def _has(self, user: LoggedIn, right: Right, topic: str, told: TopicRights) -> bool:
+    def _has(self, user: LoggedIn, right: Right, topic: str, rights: TopicRights) -> bool:
         if right is Right.READ:
-            return told.exists is False or bool(told.operations & _NEEDED[right])
+            return rights.exists is False or bool(rights.operations & _NEEDED[right])
         return (
             self._may_create(user, topic)
-            if told.exists is False
-            else bool(told.operations & _NEEDED[right])
+            if rights.exists is False
+            else bool(rights.operations & _NEEDED[right])
         )
 
     def _topics(self, user: LoggedIn, topics: set[str]) -> dict[str, TopicRights]:
@@ -200,8 +200,8 @@ class BrokerRights:
         fresh = {t: row[0] for t, row in list(user.topics.items()) if now - row[1] < ANSWER_S}
         missing = sorted(t for t in topics if t not in fresh)
         if missing:
-            told = self._asked(lambda: user.connection.topic_operations(missing))
-            answers = {t: told.get(t, NOTHING) for t in missing}
+            answered = self._asked(lambda: user.connection.topic_operations(missing))
+            answers = {t: answered.get(t, NOTHING) for t in missing}
             user.topics = {t: row for t, row in user.topics.items() if t in fresh} | {
                 t: (row, now) for t, row in answers.items()
             }
@@ -251,8 +251,8 @@ def _failed(error: HeadwaterError) -> RegistryError:
 
 def unauthorized() -> RegistryError:
     """Nobody has logged in."""
-    told = "Unauthorized: give user and password of the brokers (Basic), or a token (Bearer)"
-    return RegistryError(401, 40101, told)
+    problem = "Unauthorized: give user and password of the brokers (Basic), or a token (Bearer)"
+    return RegistryError(401, 40101, problem)
 
 
 def denied(user: LoggedIn, right: Right, what: str) -> RegistryError:

@@ -53,7 +53,7 @@ class HttpRegistry:
             status, document = await asyncio.to_thread(server.ask, method, path, body)
         except SchemaUnavailableError as error:
             raise GatewayError(503, UNAVAILABLE, str(error)) from error
-        return told(status, document)
+        return checked_document(status, document)
 
     def _server(self, login: Login) -> RegistryServer:
         found = self._servers.pop(login, None)
@@ -111,7 +111,7 @@ class OwnRegistry:
             answer += message.get("body", b"")
 
         await self._app(scope, receive, send)
-        return told(status, json.loads(answer) if answer else None)
+        return checked_document(status, json.loads(answer) if answer else None)
 
 
 def headers_of(login: Login) -> dict[str, str]:
@@ -121,7 +121,7 @@ def headers_of(login: Login) -> dict[str, str]:
     return {"Accept": MEDIA_TYPE, "Content-Type": MEDIA_TYPE, **own}
 
 
-def told(status: int, document: Any) -> Any:
+def checked_document(status: int, document: Any) -> Any:
     """The document of a reply. Raises GatewayError for an error's."""
     if status < 400:
         return document

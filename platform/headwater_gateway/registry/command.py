@@ -50,7 +50,7 @@ for command in (subjects, schema, register, check):
               help="The topic of the registry's state; created if there is none.")  # fmt: skip
 @click.option("--replication-factor", type=int, callback=within(1, 32_767),
               default=REPLICATION_FACTOR, show_default=True, metavar="N",
-              help="Of that topic when it is created, or the number of brokers.")  # fmt: skip
+              help="Replicas of that topic when it is created, at most one a broker.")  # fmt: skip
 @click.option("--topic-config", "topic_configs", multiple=True, metavar="KEY=VALUE",
               help="A config of that topic when it is created. May be repeated.")  # fmt: skip
 @click.option("--user-bootstrap-server", metavar="HOST:PORT,...",

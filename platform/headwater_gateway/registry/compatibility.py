@@ -25,14 +25,14 @@ def incompatibilities(
     level: CompatibilityLevel, schema_type: str, new: ParsedSchema, earlier: Sequence[Earlier]
 ) -> list[str]:
     """Messages that say what does not fit, as Confluent's `verbose=true` has them; empty: it fits.
-    `earlier` ascending; the newest version that does not fit is told of, and no other one."""
+    `earlier` ascending; the newest version that does not fit is named, and no other one."""
     if level is CompatibilityLevel.NONE:
         return []
     compared = earlier if level.is_transitive else earlier[-1:]
     for version in reversed(compared):
-        told = _against(level, schema_type, new, version)
-        if told:
-            return [*told, f"{{validateFields: 'false', compatibility: '{level.value}'}}"]
+        messages = _against(level, schema_type, new, version)
+        if messages:
+            return [*messages, f"{{validateFields: 'false', compatibility: '{level.value}'}}"]
     return []
 
 
@@ -46,15 +46,15 @@ def _against(
             f"{{oldSchemaVersion: {version.version}}}",
         ]
     old = version.parse()
-    told = []
+    messages = []
     if level.reads_old:
-        told += [p.told(NEW, OLD) for p in new.problems_reading(old)]
+        messages += [p.message(NEW, OLD) for p in new.problems_reading(old)]
     if level.read_by_old:
-        told += [p.told(OLD, NEW) for p in old.problems_reading(new)]
-    if not told:
+        messages += [p.message(OLD, NEW) for p in old.problems_reading(new)]
+    if not messages:
         return []
     return [
-        *dict.fromkeys(told),
+        *dict.fromkeys(messages),
         f"{{oldSchemaVersion: {version.version}}}",
         f"{{oldSchema: '{old.text}'}}",
     ]

@@ -91,10 +91,10 @@ def _accepted(request: Request) -> str:
 
 def error_reply(request: Request, error: RegistryError) -> Response:
     """The body of an error, as Confluent's clients read it."""
-    told = str(error)
-    document = {"error_code": error.code, "message": told}
+    text = str(error)
+    document = {"error_code": error.code, "message": text}
     if request.url.path.startswith("/apis/"):  # as RFC 7807, for Apicurio's clients
-        document |= {"status": error.status, "title": told, "detail": told, "name": "Error"}
+        document |= {"status": error.status, "title": text, "detail": text, "name": "Error"}
     answer = reply(request, document, error.status)
     if error.status == 401:
         answer.headers["WWW-Authenticate"] = 'Basic realm="schema registry", charset="UTF-8"'

@@ -43,9 +43,9 @@ class RemoteRegistry:
         except SchemaUnavailableError as error:
             raise RemoteError(str(error)) from error
         if status >= 400:
-            told = document if isinstance(document, dict) else {}
-            message = told.get("message") or f"HTTP {status}"
-            code = told.get("error_code", 0)
+            fields = document if isinstance(document, dict) else {}
+            message = fields.get("message") or f"HTTP {status}"
+            code = fields.get("error_code", 0)
             raise RemoteError(f"the registry {self._server.shown}: {message}", code)
         return document
 

@@ -1,4 +1,4 @@
-"""Request bodies and parameters as values; what is wrong with them is told as Confluent does."""
+"""Request bodies and parameters as values, with Confluent's errors for wrong ones."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Whose rights hold for a request: the port. The gateway has no rights of its own; the brokers'
-ACLs on the topic of a subject decide."""
+"""The port of rights on subjects. The gateway has none of its own: the brokers' ACLs on the topic
+of a subject decide."""
 
 from __future__ import annotations
 

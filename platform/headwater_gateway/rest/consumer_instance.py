@@ -22,7 +22,7 @@ BYTES_MAX = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class InstanceSettings:
-    """What a client told when it made the consumer."""
+    """The settings that a client gave when it made the consumer."""
 
     group: str
     name: str
@@ -132,7 +132,7 @@ class ConsumerInstance:
                     out.append(await decode(row))
                 except BaseException:
                     self._give_back(rows[at:])
-                    if out:  # the bad one is told by the next read, which begins with it
+                    if out:  # the next read begins with the bad one and fails
                         return out
                     raise
                 size += row_size

@@ -1,4 +1,4 @@
-"""How keys and values stand in JSON: as base64, as JSON, as text, or by a schema (`schemas`)."""
+"""Keys and values in JSON: as base64, as JSON, as text, or by a schema (`schemas`)."""
 
 from __future__ import annotations
 

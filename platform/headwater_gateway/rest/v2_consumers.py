@@ -171,7 +171,7 @@ class Consuming:
             return Response(b"[" + b",".join(rows) + b"]", media_type=form.media_type)
 
     async def _decoded(self, request: RestRequest, form: Format, record: ConsumerRecord) -> bytes:
-        """The record as JSON; text that UTF-8 cannot hold is told of with its place."""
+        """The record as JSON; an error for text that UTF-8 cannot hold names its place."""
         where = f"{record.topic}-{record.partition} offset {record.offset}"
         codecs, login = self._codecs(), request.login
         row = {

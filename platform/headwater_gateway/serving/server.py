@@ -134,7 +134,7 @@ class HttpServer(uvicorn.Server):
 
 
 def behind_proxies(app: ASGIApp, addresses: Sequence[str]) -> ASGIApp:
-    """The application, told by these proxies who asks and by which scheme."""
+    """The application, which takes the client's address and scheme from these proxies."""
     # uvicorn and Starlette have types of their own for the same protocol.
     return cast("ASGIApp", ProxyHeadersMiddleware(cast("Any", app), list(addresses)))
 
@@ -160,7 +160,7 @@ def serve(
     former = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         server.run()
-    except SystemExit:  # uvicorn has told why it cannot listen
+    except SystemExit:  # uvicorn has logged why it cannot listen
         return 1
     finally:
         signal.signal(signal.SIGTERM, former)

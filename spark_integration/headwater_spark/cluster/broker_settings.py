@@ -15,7 +15,7 @@ EVERY_ADDRESS = "0.0.0.0"
 
 
 class BrokerSettings:
-    """What the brokers of one cluster are told. They may be secrets: they go by the driver's link,
+    """The settings of one cluster's brokers. They may be secrets: they go by the driver's link,
     and neither into Spark's plans nor into its event log."""
 
     def __init__(

@@ -51,7 +51,7 @@ DRIVER_GONE = "the driver is gone"
 class BrokerTask:
     """What the task of one broker needs to reach the driver. Picklable.
 
-    Spark ships it in the clear unless it is told otherwise, so there is no secret in it but the
+    Spark ships it in the clear by default, so there is no secret in it but the
     token, which is soon used up."""
 
     broker_id: int

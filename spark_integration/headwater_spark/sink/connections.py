@@ -16,12 +16,15 @@ from dataclasses import dataclass, field
 from headwater.client.blocking.epoch_client import EpochClient
 from headwater.client.blocking.record_client import RecordClient
 from headwater_spark.options import Timeouts
+from headwater_spark.sink.heartbeats import FIRST_INTERVAL_S
 from headwater_spark.sink.sink_options import SinkOptions
 from headwater_spark.task_security import TaskSecurity
 
 SENDERS = 3
 """Threads with connections of their own. A partition has one sender, which keeps its order."""
 CLIENT_ID = "headwater-spark-write"
+ABORT_TIMEOUT_S = 5.0
+"""An abort is best effort and must not hold up the end of a query."""
 
 _Key = tuple[int, str, str, Timeouts, TaskSecurity, int]
 
@@ -47,6 +50,9 @@ class SinkConnections:
     ) -> None:
         """The two factories are for tests."""
         self._options = options
+        self.heartbeat_interval_s = FIRST_INTERVAL_S
+        """The brokers' interval as the last join told it: tasks begin with it, so that only the
+        first one of a process asks more often than is needed."""
         self._new_record_client = new_record_client
         self._new_epoch_client = new_epoch_client
         self._client_id = options.client_id or CLIENT_ID
@@ -71,11 +77,12 @@ class SinkConnections:
     def new_epoch_client(self, retry_timeout_s: float | None = None) -> EpochClient:
         """A client of the caller's, for another thread or time limit; the caller closes it."""
         timeouts = self._options.timeouts
+        limit_s = retry_timeout_s or timeouts.retry_s
         return self._new_epoch_client(
             self._options.bootstrap_servers,
             client_id=self._client_id,
-            request_timeout_s=timeouts.request_s,
-            retry_timeout_s=retry_timeout_s or timeouts.retry_s,
+            request_timeout_s=min(timeouts.request_s, limit_s),
+            retry_timeout_s=limit_s,
             credentials=self._options.security.credentials(),
         )
 

@@ -15,6 +15,11 @@ still be between steps 2 and 3, and its commit would follow the abort.
 
 Tickets, not epochs, are compared in the table: two attempts at one epoch must be told apart.
 
+A table decides only while it is the one that has the earlier epochs. One that is not there (a
+storage that is not mounted, a typing error) or is older (a restored copy) would have every prepared
+epoch aborted that the real table has. So both are refused before anything is settled, and before
+rows go to a table that lacks their predecessors.
+
 Step 4 has a time limit. Once the table has decided, nothing is lost by giving up: the epoch stays
 prepared, or is committed without our knowing, and the next attempt settles it. Without the limit, a
 query whose brokers are gone could not be stopped.
@@ -27,6 +32,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
+from uuid import UUID
 
 from headwater.client.blocking.epoch_client import EpochWriter, Participant, SinkFencedError
 from headwater.client.epoch_errors import EpochError
@@ -46,8 +52,18 @@ class Verdict(Enum):
     """The table's history does not reach back far enough."""
 
 
+NO_EPOCH = -1
+NO_RUN = UUID(int=0)
+
+
 class DecisionTable(Protocol):
     """The table whose commits decide."""
+
+    name: str
+    """Its path, or its name in the catalog."""
+
+    def exists(self) -> bool:
+        """Whether the table is there."""
 
     def fence(self, ticket: int) -> bool:
         """Make every write of a lower ticket impossible; False: a later ticket is there already."""
@@ -56,7 +72,8 @@ class DecisionTable(Protocol):
         """Whether a prepared epoch's ticket, below a fence, has written."""
 
     def last_epoch(self) -> int | None:
-        """The last epoch of the sink that the table's history shows; None: it shows none."""
+        """The last epoch of the sink in the table; NO_EPOCH: it has none. None: its history does
+        not reach back far enough to tell."""
 
 
 class EpochCalls(Protocol):
@@ -90,7 +107,8 @@ class PendingCommitError(HeadwaterError):
 
 
 class DisagreementError(HeadwaterError):
-    """Topics and table have different epochs, which no crash can cause."""
+    """Topics and table have different epochs, which no crash can cause: an epoch was decided by
+    hand, or the table is another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,55 +123,104 @@ class TopicRows:
 class DecidedEpoch:
     """One attempt at an epoch."""
 
-    def __init__(self, calls: EpochCalls, table: DecisionTable, writer: EpochWriter) -> None:
-        """The ticket of `writer` is replaced by a new one."""
+    def __init__(
+        self,
+        calls: EpochCalls,
+        table: DecisionTable,
+        writer: EpochWriter,
+        abort: Callable[[EpochWriter], object] | None = None,
+    ) -> None:
+        """The ticket of `writer` is replaced by a new one. `abort` takes back what is not prepared
+        yet: AbortEpoch, with a short time limit; by default with that of `calls`."""
         self._calls = calls
         self._table = table
+        self._abort: Callable[[EpochWriter], object] = abort or calls.abort
         self._writer = replace(writer, ticket=calls.allocate_ticket())
 
     def settle_earlier(self, *, is_first_of_run: bool) -> bool:
         """Settle what earlier attempts left prepared; True: this epoch is committed already.
 
         `is_first_of_run`: also hold the table's history against the coordinator. A replay is
-        always the first epoch of its run.
+        always the first epoch of its run. Raises DisagreementError, when nothing is settled yet, if
+        the table is not there although the sink has epochs.
         """
         sink, own = self._calls.describe(self._writer.sink), self._writer.epoch
         if sink is not None and sink.owner not in ("", self._writer.owner):
             return False  # the first join raises SinkOwnedError
-        last = -1 if sink is None or sink.last_epoch is None else sink.last_epoch
-        if _prepared(sink):
+        last, prepared = _last_epoch(sink), _prepared(sink)
+        if (prepared or last > NO_EPOCH) and not self._table.exists():
+            raise self._no_table(last, prepared)
+        if prepared:
+            self._check_age(last, self._table.last_epoch())
             last = max([last, *self._settle()])
         if is_first_of_run:
-            self._compare(last)
+            self._compare(last, is_taken_over=sink is not None and sink.run == NO_RUN)
         return last == own
 
-    def _compare(self, last: int) -> None:
+    def _compare(self, last: int, *, is_taken_over: bool) -> None:
         """Raises DisagreementError when somebody decided this epoch by hand, and otherwise than
-        the table; `last` is the sink's last epoch. Another run may have moved both meanwhile."""
+        the table, or when the table is an older one; `last` is the sink's last epoch. Another run
+        may have moved both meanwhile. `is_taken_over`: an operator has set `last`, and no run has
+        joined since."""
         shown, writer = self._table.last_epoch(), self._writer
-        if shown is None:
-            return
-        takeover = f"headwater sinks takeover {writer.sink} --owner {writer.owner} --last-epoch"
-        if last < writer.epoch == shown and not self._is_decided():
+        if last < writer.epoch == shown and not (is_taken_over or self._is_decided()):
             raise DisagreementError(
                 f"{writer} is in the table, and neither prepared nor committed at the brokers: it"
-                f" was aborted, or its sink deleted, by hand. {takeover} {writer.epoch} --execute"
-                " goes on without its rows in the topics"
+                f" was aborted, or its sink deleted, by hand. {self._takeover(writer.epoch)} goes"
+                f" on without its rows in the topics, and {self._takeover(writer.epoch - 1)} writes"
+                " it to both, and a second time to the table"
             )
-        if last == writer.epoch > shown and self._table.last_epoch() == shown:
+        if last == writer.epoch and shown == last - 1:
             raise DisagreementError(
                 f"{writer} is committed in its topics, and the table does not have it: it was"
-                f" committed by hand. {takeover} {writer.epoch - 1} --execute writes it to both,"
-                " and a second time to the topics"
+                f" committed by hand, or {self._table.name} is an older copy of the table."
+                f" {self._takeover(last - 1)} writes it to both, and a second time to the topics"
             )
+        self._check_age(last, shown)
+
+    def _check_age(self, last: int, shown: int | None) -> None:
+        """Raises DisagreementError when the table, whose last epoch is `shown`, lacks the sink's
+        last one. Each is in the table before it is committed at the brokers."""
+        writer = self._writer
+        if shown is None or shown >= last:
+            return
+        has = "no epoch" if shown == NO_EPOCH else f"epochs up to {shown}"
+        again = f", and writes epoch {last} to the topics a second time"
+        raise DisagreementError(
+            f"{writer}: epochs up to {last} of the sink are committed, and table"
+            f" {self._table.name} has {has} of it, so it is another table, or an older copy. Give"
+            " exactly_once the table that has them. If the others are to be left out of this one"
+            f" for good, {self._takeover(shown)} lets the query go on with it"
+            f"{again if last == writer.epoch else ''}"
+        )
+
+    def _no_table(self, last: int, prepared: list[SinkEpoch]) -> DisagreementError:
+        sink, table = self._writer.sink, self._table.name
+        if prepared:
+            epoch = prepared[0].epoch
+            return DisagreementError(
+                f"epoch {epoch} of sink {sink!r} is prepared, and table {table}, whose commit"
+                " decides about it, does not exist: is its storage mounted, and the name right?"
+                " Nothing is decided yet: start the query again when the table is there. If it is"
+                f" gone for good, headwater sinks commit {sink} {epoch} --execute keeps the"
+                f" epoch's rows in the topics, and headwater sinks abort {sink} {epoch} --execute"
+                " drops them"
+            )
+        return DisagreementError(
+            f"epochs up to {last} of sink {sink!r} are committed, and table {table}, which has"
+            " them, does not exist: is its storage mounted, and the name right? If it is gone for"
+            f" good, {self._takeover(NO_EPOCH)} begins a new one"
+        )
+
+    def _takeover(self, last: int) -> str:
+        """The command that makes `last` the sink's last epoch."""
+        sink, owner = self._writer.sink, self._writer.owner
+        return f"headwater sinks takeover {sink} --owner {owner} --last-epoch {last} --execute"
 
     def _is_decided(self) -> bool:
         """Whether the epoch, or a later one, is prepared or committed at the coordinator."""
         sink = self._calls.describe(self._writer.sink)
-        if sink is None:
-            return False
-        last = -1 if sink.last_epoch is None else sink.last_epoch
-        return bool(_prepared(sink)) or last >= self._writer.epoch
+        return bool(_prepared(sink)) or _last_epoch(sink) >= self._writer.epoch
 
     def run(
         self,
@@ -208,7 +275,7 @@ class DecidedEpoch:
         """Abort before the table was written. Best effort: an open epoch has a deadline, and one
         that was prepared although the request failed is settled by the next attempt."""
         try:
-            self._calls.abort(self._writer)
+            self._abort(self._writer)
         except (OSError, HeadwaterError) as error:
             logger.warning("%s is not aborted yet: %s", self._writer, error)
 
@@ -262,6 +329,10 @@ class DecidedEpoch:
             " exists, the brokers' data was replaced and tickets began again: give exactly_once"
             " another sink_id",
         )
+
+
+def _last_epoch(sink: SinkDescription | None) -> int:
+    return NO_EPOCH if sink is None or sink.last_epoch is None else sink.last_epoch
 
 
 def _prepared(sink: SinkDescription | None) -> list[SinkEpoch]:

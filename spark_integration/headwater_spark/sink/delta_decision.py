@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headwater.client.blocking.epoch_client import EpochWriter
 from headwater.client.sink_values import SinkEpoch
 from headwater_spark.sink.commit_metadata import CommitMetadata, last_epoch, read_commit
-from headwater_spark.sink.decided_epoch import Verdict
+from headwater_spark.sink.decided_epoch import NO_EPOCH, Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -67,17 +67,27 @@ def update_and_insert(merge: DeltaMergeBuilder) -> DeltaMergeBuilder:
 class DeltaDecisionTable:
     """A table by path or name, in the session of a micro-batch, for one sink."""
 
-    def __init__(self, session: SparkSession, table: str, sink: str) -> None:
+    def __init__(
+        self, session: SparkSession, table: str, sink: str, *, history_step: int = HISTORY_STEP
+    ) -> None:
+        """`history_step`: so many commits are read first."""
         self._session = session
-        self._table = table
+        self._history_step = history_step
+        self.name = table
         self._sink = sink
         self._is_path = "/" in table
+        self._is_found = False
 
     def exists(self) -> bool:
-        """Whether the table is there."""
+        """Whether the table is there. Once it was, it is not looked for again."""
+        if not self._is_found:
+            self._is_found = self._find()
+        return self._is_found
+
+    def _find(self) -> bool:
         if self._is_path:
-            return bool(DeltaTable.isDeltaTable(self._session, self._table))
-        return bool(self._session.catalog.tableExists(self._table))
+            return bool(DeltaTable.isDeltaTable(self._session, self.name))
+        return bool(self._session.catalog.tableExists(self.name))
 
     def create(self, rows: DataFrame, partition_by: Sequence[str]) -> None:
         """An empty table of these columns, unless it exists: a fence needs a table."""
@@ -103,9 +113,6 @@ class DeltaDecisionTable:
 
     def fence(self, ticket: int) -> bool:
         """Make every write of a lower ticket impossible; False: a later ticket is there already."""
-        if not self.exists():
-            logger.warning("table %s is gone: nothing to fence", self._table)
-            return True
         metadata = CommitMetadata(self._sink, None, ticket).text()
         for attempt in range(FENCE_ATTEMPTS):
             try:
@@ -119,25 +126,27 @@ class DeltaDecisionTable:
 
     def verdict(self, epoch: SinkEpoch) -> Verdict:
         """Whether a prepared epoch's ticket, below a fence, has written."""
-        if not self.exists():
-            return Verdict.ABSENT
         since_ms = epoch.start_ms - CLOCKS_APART_MS
-        rows, is_whole = self._history(lambda oldest: oldest < since_ms)
+        rows, is_whole = self._history(lambda _found, oldest_ms: oldest_ms < since_ms)
         if any(row.ticket == epoch.ticket and row.epoch == epoch.epoch for row in rows):
             return Verdict.WRITTEN
         return Verdict.ABSENT if is_whole else Verdict.UNKNOWN
 
     def last_epoch(self) -> int | None:
-        """The last epoch of the sink that the table's history shows; None: it shows none."""
+        """The last epoch of the sink in the table; NO_EPOCH: it has none. None: its history does
+        not reach back far enough to tell."""
         if not self.exists():
-            return None
-        commits, _ = self._history(lambda _oldest: True)
-        return last_epoch(commits)
+            return NO_EPOCH
+        commits, is_whole = self._history(lambda found, _oldest_ms: last_epoch(found) is not None)
+        shown = last_epoch(commits)
+        return NO_EPOCH if shown is None and is_whole else shown
 
-    def _history(self, is_enough: Callable[[int], bool]) -> tuple[list[CommitMetadata], bool]:
-        """The sink's commits, the newest first, and whether `is_enough` says so of the oldest
-        time seen, or the table's first version was seen."""
-        limit = HISTORY_STEP
+    def _history(
+        self, is_enough: Callable[[list[CommitMetadata], int], bool]
+    ) -> tuple[list[CommitMetadata], bool]:
+        """The sink's commits, the newest first, and whether `is_enough` says so of them and of the
+        oldest time seen, or the table's first version was seen."""
+        limit = self._history_step
         while True:
             rows = (
                 self._delta_table()
@@ -148,11 +157,11 @@ class DeltaDecisionTable:
             found = [read_commit(row.userMetadata) for row in rows]
             commits = [c for c in found if c is not None and c.sink == self._sink]
             oldest = min(rows, key=lambda row: row.version)
-            if oldest.version == 0 or is_enough(oldest.ms):
+            if oldest.version == 0 or is_enough(commits, oldest.ms):
                 return commits, True
             if len(rows) < limit:
                 return commits, False
-            limit *= HISTORY_STEP
+            limit *= self._history_step
 
     def _append(self, write: Append, writer: EpochWriter, metadata: str) -> None:
         made = write.rows.write.format("delta").mode("append").options(**write.options)
@@ -169,7 +178,7 @@ class DeltaDecisionTable:
             self._save(made.option("txnAppId", self._sink).option("txnVersion", ticket))
         except AnalysisException as error:
             # An identity column takes no values from an append, but a merge needs none.
-            logger.debug("no empty append to %s (%s): merging", self._table, error)
+            logger.debug("no empty append to %s (%s): merging", self.name, error)
             with _settings(self._session, self._sink, ticket, metadata):
                 target = self._delta_table().alias("target")
                 target.merge(rows.alias("source"), "false").whenMatchedDelete().execute()
@@ -184,19 +193,19 @@ class DeltaDecisionTable:
         if _is_same(session, self._session):
             return True
         # The rows belong to another session, where other threads may commit.
-        history = self._delta_table().history(HISTORY_STEP).select("userMetadata").collect()
+        history = self._delta_table().history(self._history_step).select("userMetadata").collect()
         return any(row.userMetadata == metadata for row in history)
 
     def _delta_table(self) -> DeltaTable:
         if self._is_path:
-            return DeltaTable.forPath(self._session, self._table)
-        return DeltaTable.forName(self._session, self._table)
+            return DeltaTable.forPath(self._session, self.name)
+        return DeltaTable.forName(self._session, self.name)
 
     def _save(self, writer: Any) -> None:
         if self._is_path:
-            writer.save(self._table)
+            writer.save(self.name)
         else:
-            writer.saveAsTable(self._table)
+            writer.saveAsTable(self.name)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from headwater.client.blocking.epoch_client import EpochClient, EpochWriter, Participant
-from headwater.errors import HeadwaterError
+from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.wire.epoch_values import EpochStatus
 from headwater_spark.sink.epoch_task import EpochTaskResult
 
@@ -87,6 +87,9 @@ def abort_epoch(
         try:
             status = client.abort(writer)
         except (OSError, HeadwaterError) as error:
+            if isinstance(error, KafkaError) and error.code is ErrorCode.RESOURCE_NOT_FOUND:
+                logger.info("nothing of sink %s is open: %s", writer.sink, error)
+                continue
             logger.warning(
                 "epoch %d of sink %s is not aborted yet (%s): the brokers abort it at its deadline",
                 writer.epoch, writer.sink, error,

@@ -45,7 +45,7 @@ def query_epoch(task: TaskIdentity, sink_id: str | None, ticket: int) -> EpochWr
     """The epoch of a streaming query's micro-batch.
 
     Raises UsageError when the task does not know the query, its run and the batch: without them a
-    repeated batch could not be told from a new one.
+    repeated batch would look like a new one.
     """
     properties = ((QUERY_ID, task.query_id), (RUN_ID, task.run_id), (BATCH_ID, task.batch_id))
     missing = [name for name, value in properties if not value]

@@ -79,6 +79,7 @@ class _Joining:
             self.is_committed = True
             return None
         self.participant = participant
+        self._connections.heartbeat_interval_s = participant.heartbeat_interval_s
         self._beats.joined(participant.heartbeat_interval_s)
         return ProducerState(
             participant.producer_id, participant.producer_epoch, participant.transactional_id
@@ -94,7 +95,11 @@ def write_in_epoch(
     partition_counts: Mapping[str, int] | None = None,
 ) -> EpochTaskResult:
     """Write one task's rows; return when every row is acknowledged."""
-    with Heartbeats(task.writer, connections.new_epoch_client) as beats:
+    with Heartbeats(
+        task.writer,
+        connections.new_epoch_client,
+        first_interval_s=connections.heartbeat_interval_s,
+    ) as beats:
         joining = _Joining(task, connections, beats)
         writer = TaskWriter(
             options,

@@ -18,15 +18,16 @@ After any crash the table and the topics have the same micro-batches, each once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from headwater.client.blocking.epoch_client import EpochClient, EpochWriter
 from headwater.errors import UsageError
 from headwater_spark.options import servers_of
-from headwater_spark.sink.connections import CLIENT_ID
+from headwater_spark.sink.connections import ABORT_TIMEOUT_S, CLIENT_ID
 from headwater_spark.sink.decided_epoch import DecidedEpoch
 from headwater_spark.sink.delta_decision import (
     Append,
@@ -131,14 +132,16 @@ class ExactlyOnceBatch:
         options: Mapping[str, str],
         new_client: Callable[..., EpochClient] = EpochClient,
         finished: FinishedBatches = FINISHED,
+        new_table: Callable[[SparkSession, str, str], DeltaDecisionTable] = DeltaDecisionTable,
     ) -> None:
-        """`new_client` and `finished` are for tests."""
+        """`new_client`, `finished` and `new_table` are for tests."""
         self._batch = batch
         self._table = table
         self._common = {**options, "kafka.bootstrap.servers": bootstrap_servers}
         named = {} if sink_id is None else {"headwater.sink.id": sink_id}
         self._checked = sink_options({**self._common, **named})
         self._new_client = new_client
+        self._new_table = new_table
         self._finished = finished
         self._runs: set[UUID] = set()
         """Runs of queries that have committed an epoch with this object."""
@@ -146,11 +149,11 @@ class ExactlyOnceBatch:
     def __call__(self, df: DataFrame, epoch_id: int) -> None:
         """One micro-batch: returns when table and topics have it, or raises."""
         writer = self._identity(df, epoch_id)
-        table = DeltaDecisionTable(df.sparkSession, self._table, writer.sink)
+        table = self._new_table(df.sparkSession, self._table, writer.sink)
         options = self._checked
         self._finished.check(options.bootstrap_servers, writer)
         with self._client() as client:
-            epoch = DecidedEpoch(client, table, writer)
+            epoch = DecidedEpoch(client, table, writer, self._abort)
             if not epoch.settle_earlier(is_first_of_run=writer.run not in self._runs):
                 writes = EpochWrites(epoch_id)
                 self._batch(df, epoch_id, writes)
@@ -163,15 +166,21 @@ class ExactlyOnceBatch:
         self._runs.add(writer.run)
         self._finished.finished(options.bootstrap_servers, writer)
 
-    def _client(self) -> EpochClient:
+    def _client(self, limit_s: float = math.inf) -> EpochClient:
+        """`limit_s`: of its calls, if that is less than the options say."""
         options = self._checked
         return self._new_client(
             options.bootstrap_servers,
             client_id=options.client_id or CLIENT_ID,
-            request_timeout_s=options.timeouts.request_s,
-            retry_timeout_s=options.timeouts.retry_s,
+            request_timeout_s=min(options.timeouts.request_s, limit_s),
+            retry_timeout_s=min(options.timeouts.retry_s, limit_s),
             credentials=options.security.credentials(),
         )
+
+    def _abort(self, writer: EpochWriter) -> None:
+        """Brokers that are gone have used up the time limit once already."""
+        with self._client(ABORT_TIMEOUT_S) as client:
+            client.abort(writer)
 
     def _identity(self, df: DataFrame, epoch_id: int) -> EpochWriter:
         context = df.sparkSession.sparkContext

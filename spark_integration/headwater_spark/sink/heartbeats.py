@@ -19,19 +19,28 @@ from headwater.wire.epoch_values import EpochStatus
 
 logger = logging.getLogger(__name__)
 
-FIRST_INTERVAL_S = 5.0
-"""Until a join reply says the brokers' interval."""
+FIRST_INTERVAL_S = 1.0
+"""Until a join has told the brokers' interval: a third of the least epoch.timeout.ms."""
 
 
 class Heartbeats:
     """Sends heartbeats while its `with` block runs; `check` raises once the epoch is lost."""
 
-    def __init__(self, writer: EpochWriter, connect: Callable[[], EpochClient]) -> None:
-        """`connect` opens the thread's own client, before its first heartbeat."""
+    def __init__(
+        self,
+        writer: EpochWriter,
+        connect: Callable[[], EpochClient],
+        *,
+        first_interval_s: float = FIRST_INTERVAL_S,
+    ) -> None:
+        """`connect` opens the thread's own client, before its first heartbeat. `first_interval_s`:
+        until this task has joined."""
         self._writer = writer
         self._connect = connect
-        self._interval_s = FIRST_INTERVAL_S
+        self._interval_s = first_interval_s
         self._stopped = threading.Event()
+        self._changed = threading.Event()
+        """Ends a wait: the interval is another one, or nothing is to be sent any more."""
         self._has_joined = False
         self._lost: EpochStatus | None = None
         self._thread = threading.Thread(target=self._run, name="headwater-epoch", daemon=True)
@@ -47,11 +56,14 @@ class Heartbeats:
         trace: TracebackType | None,
     ) -> None:
         self._stopped.set()
+        self._changed.set()
 
     def joined(self, interval_s: float) -> None:
         """The task has a participant: from now on the epoch must stay open."""
         self._has_joined = True
-        self._interval_s = interval_s
+        if interval_s != self._interval_s:
+            self._interval_s = interval_s
+            self._changed.set()
 
     def check(self) -> None:
         """Raise EpochAbortedError if a heartbeat found the epoch no longer open."""
@@ -66,12 +78,20 @@ class Heartbeats:
     def _run(self) -> None:
         client: EpochClient | None = None
         try:
-            while not self._stopped.wait(self._interval_s):
+            while self._is_due():
                 client = client or self._connect()
                 self.beat(client)
         finally:
             if client is not None:
                 client.close()
+
+    def _is_due(self) -> bool:
+        """Wait for an interval, from its last change on; False: nothing is to be sent any more."""
+        while self._changed.wait(self._interval_s):
+            self._changed.clear()
+            if self._stopped.is_set():
+                return False
+        return not self._stopped.is_set()
 
     def beat(self, client: EpochClient) -> None:
         """Send one heartbeat. Without a participant its answer says nothing about this task."""
@@ -85,3 +105,4 @@ class Heartbeats:
         if has_joined and status not in (EpochStatus.OPEN, EpochStatus.BUSY):
             self._lost = status
             self._stopped.set()
+            self._changed.set()

@@ -17,6 +17,9 @@ from headwater_spark.sink.decided_epoch import TopicRows
 from headwater_spark.sink.epoch_write import EpochWrite, write_epoch
 from headwater_spark.sink.heartbeats import Heartbeats
 
+DRIVER_INTERVAL_S = 5.0
+"""Until the first job has ended: its tasks send heartbeats of their own."""
+
 
 class Beats(AbstractContextManager[object], Protocol):
     """The part of `Heartbeats` that is used here."""
@@ -30,13 +33,17 @@ class Beats(AbstractContextManager[object], Protocol):
         """Raise EpochAbortedError once the epoch is lost."""
 
 
+def _of_driver(writer: EpochWriter, connect: Callable[[], EpochClient]) -> Heartbeats:
+    return Heartbeats(writer, connect, first_interval_s=DRIVER_INTERVAL_S)
+
+
 def write_topics(
     writer: EpochWriter,
     writes: Sequence[tuple[DataFrame, Mapping[str, str]]],
     new_client: Callable[[], EpochClient],
     *,
     write: Callable[..., EpochWrite] = write_epoch,
-    new_beats: Callable[[EpochWriter, Callable[[], EpochClient]], Beats] = Heartbeats,
+    new_beats: Callable[[EpochWriter, Callable[[], EpochClient]], Beats] = _of_driver,
 ) -> TopicRows:
     """Write each DataFrame with its options. Raises when one of the jobs failed, or when the epoch
     was aborted between two of them. `write` and `new_beats` are for tests."""

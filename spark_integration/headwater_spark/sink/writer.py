@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 from headwater.client.blocking.epoch_client import EpochWriter
 from headwater.system import SystemClock, SystemEntropy
 from headwater_spark.sink.columns import check_columns
-from headwater_spark.sink.connections import SinkConnections, sink_connections
+from headwater_spark.sink.connections import ABORT_TIMEOUT_S, SinkConnections, sink_connections
 from headwater_spark.sink.epoch_commit import abort_epoch, commit_epoch
 from headwater_spark.sink.epoch_identity import (
     TaskIdentity,
@@ -46,9 +46,6 @@ from headwater_spark.task_tokens import TOKENS
 from headwater_spark.worker_errors import without_traceback
 
 logger = logging.getLogger(__name__)
-
-ABORT_TIMEOUT_S = 5.0
-"""An abort is best effort and must not hold up the end of a query."""
 
 
 @dataclass

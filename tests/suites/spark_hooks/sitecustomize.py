@@ -162,8 +162,20 @@ def plant(client: Any) -> None:
 
             put(DeltaDecisionTable, "verdict", lambda *_arguments: Verdict.ABSENT)
             put(DeltaDecisionTable, "last_epoch", lambda _self: None)
-        case "at-least-once":
-            pass  # the program's own option
+        case "reversed":
+            from headwater_spark.sink.write_task import TaskWriter
+
+            write = TaskWriter.write
+
+            def backwards(self: TaskWriter, batches: Any) -> Any:
+                """The rows of each batch in the wrong order."""
+                return write(
+                    self, (batch.take(list(reversed(range(batch.num_rows)))) for batch in batches)
+                )
+
+            put(TaskWriter, "write", backwards)
+        case "at-least-once" | "uncommitted-reader" | "records-lost":
+            pass  # an option of the program, and bugs of the brokers, which the suite feigns
         case _:
             raise ValueError(f"no planted bug is called {bug!r}")
 

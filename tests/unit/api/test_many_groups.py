@@ -135,21 +135,18 @@ class Counted(list[Any]):
         super().append(listener)
 
 
-class RefusesToCreate:
-    """A controller for which there are too few brokers."""
-
-    async def forward(self, *_: Any) -> bytes:
+def test_coordinators_of_many_groups_wait_once_for_their_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: Any) -> bytes:
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "one broker is too few")
 
-
-def test_coordinators_of_many_groups_wait_once_for_their_topic(tmp_path: Path) -> None:
     async def run() -> None:
         async with SoloBroker(tmp_path) as broker:
             broker.view.on_change = listeners = Counted(broker.view.on_change)
             config = dataclasses.replace(broker.services.config, internal_topic_wait_ms=1)
-            async with connected(
-                broker, controller=RefusesToCreate(), config_now=lambda: config
-            ) as c:
+            monkeypatch.setattr(broker, "forward", refuse)
+            async with connected(broker, config_now=lambda: config) as c:
                 request = FindCoordinatorRequest(key_type=0, coordinator_keys=MANY[:40])
                 reply = await c.call(request, FindCoordinatorResponse)
             codes = {row.error_code for row in reply.coordinators}

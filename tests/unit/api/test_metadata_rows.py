@@ -28,7 +28,7 @@ from headwater.wire.apis.k19_create_topics import (
     CreateTopicsResponse,
 )
 from headwater.wire.schema import decode, encode
-from headwater_broker.api.k03_metadata import CREATED_AT_ONCE, creatable
+from headwater_broker.api.k03_metadata import CREATED_AT_ONCE
 from headwater_broker.api.registry import load_handlers
 from headwater_broker.network.listener import Listener
 from solo_broker import SoloBroker
@@ -120,7 +120,7 @@ def test_why_a_topic_was_not_created_on_demand_is_told(
         assert [await look(c, "wide") for _ in range(3)] == [code] * 3
         assert asked == 1, "and the controller is left alone for a while"
         code = ErrorCode.REQUEST_TIMED_OUT
-        broker.services.failed_topic_creations.put("wide", code, broker.services.clock)
+        broker.services.auto_topics.failures.put("wide", code, broker.services.clock)
         told = [await look(c, "wide") for _ in range(3)]
         assert set(told) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} and asked > 1, (
             "it may yet be made"
@@ -194,12 +194,12 @@ def test_a_coordinator_that_is_dead_is_not_available(tmp_path: Path) -> None:
 
 def test_the_offsets_topic_has_settings_of_its_own(tmp_path: Path) -> None:
     async def scenario(broker: SoloBroker, c: Connection) -> None:
-        made = creatable(broker.services, OFFSETS_TOPIC)
+        made = broker.services.auto_topics.creatable(OFFSETS_TOPIC)
         assert (made.num_partitions, made.replication_factor) == (3, 3), "though two brokers live"
         configs = {row.name: row.value for row in made.configs}
         assert configs["cleanup.policy"] == "compact"
         assert configs["segment.bytes"] == str(100 << 20)
-        plain = creatable(broker.services, "t")
+        plain = broker.services.auto_topics.creatable("t")
         assert (plain.num_partitions, plain.replication_factor, plain.configs) == (1, 1, ())
 
     serve(tmp_path, scenario)

@@ -18,6 +18,7 @@ from headwater.wire.apis.k10010_offsets_at_bytes import (
 )
 from headwater.wire.apis.k10011_tier_hint import TierHintRequest, TierHintResponse
 from headwater.wire.apis.k10012_drain_broker import DrainBrokerRequest, DrainBrokerResponse
+from headwater_broker.api.broker_controls import BrokerControls
 from solo_broker import SoloBroker
 from unit.api.test_rights import Grants, cluster, topic
 from unit.network.test_data_plane import serve
@@ -33,16 +34,15 @@ Right = tuple[Operation, ResourceType, str]
 def test_status_needs_describe_on_the_cluster(
     tmp_path: Path, granted: list[Right], code: int
 ) -> None:
-    async def story(broker: SoloBroker, c: Connection) -> None:
-        async def document() -> str:
-            return '{"format":1}'
+    async def document() -> str:
+        return '{"format":1}'
 
-        broker.services.controls.status = document
+    async def story(broker: SoloBroker, c: Connection) -> None:
         reply = await c.call(BrokerStatusRequest(), BrokerStatusResponse)
         assert reply.error_code == code
         assert reply.document == ("" if code else '{"format":1}')
 
-    serve(tmp_path, story, authorizer=Grants(*granted))
+    serve(tmp_path, story, authorizer=Grants(*granted), controls=BrokerControls(status=document))
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,11 @@ def test_a_broker_drains_for_who_may_act_on_the_cluster(
     reasons: list[str] = []
 
     async def story(broker: SoloBroker, c: Connection) -> None:
-        broker.services.controls.stop = reasons.append
         reply = await c.call(DrainBrokerRequest(), DrainBrokerResponse)
         assert reply.error_code == (0 if stops else REFUSED)
 
-    serve(tmp_path, story, authorizer=Grants(*granted))
+    controls = BrokerControls(stop=reasons.append)
+    serve(tmp_path, story, authorizer=Grants(*granted), controls=controls)
     assert reasons == (["request of User:ANONYMOUS"] if stops else [])
 
 
@@ -87,12 +87,11 @@ def test_offsets_at_bytes_are_told_to_readers_of_the_topic_only(tmp_path: Path) 
 def test_a_tier_hint_of_who_may_not_read_the_topic_reads_no_table(tmp_path: Path) -> None:
     read: list[str] = []
 
-    async def story(broker: SoloBroker, c: Connection) -> None:
-        async def read_table(name: str, _topic_id: UUID) -> bool:
-            read.append(name)
-            return True
+    async def read_table(name: str, _topic_id: UUID) -> bool:
+        read.append(name)
+        return True
 
-        broker.services.controls.read_table = read_table
+    async def story(broker: SoloBroker, c: Connection) -> None:
         codes = []
         for topic_id in (broker.create_topic("mine"), broker.create_topic("theirs"), UUID(int=7)):
             reply = await c.call(TierHintRequest(topic_id=topic_id), TierHintResponse)
@@ -100,5 +99,6 @@ def test_a_tier_hint_of_who_may_not_read_the_topic_reads_no_table(tmp_path: Path
         unknown = ErrorCode.UNKNOWN_TOPIC_ID
         assert codes == [ErrorCode.NONE, unknown, unknown]
 
-    serve(tmp_path, story, authorizer=Grants(topic(Operation.READ, "mine")))
+    controls = BrokerControls(read_table=read_table)
+    serve(tmp_path, story, authorizer=Grants(topic(Operation.READ, "mine")), controls=controls)
     assert read == ["mine"]

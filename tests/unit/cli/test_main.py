@@ -151,6 +151,19 @@ def test_the_shell_completes_commands(
     assert ended.value.code == 0 and capsys.readouterr().out == "plain,create\n"
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_documented_shell_gets_its_completion(
+    shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "operating.md").read_text()
+    assert f"_HEADWATER_COMPLETE={shell}_source headwater" in page
+    monkeypatch.setenv("_HEADWATER_COMPLETE", f"{shell}_source")
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == 0
+    assert f"_HEADWATER_COMPLETE={shell}_complete" in capsys.readouterr().out
+
+
 def test_bootstrap_servers_come_from_option_environment_or_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -241,18 +241,26 @@ def test_the_commit_of_a_prepared_epoch_is_given_up_in_time() -> None:
         Brokers(*unanswered(), committed()).client().commit(WRITER, (), is_prepared=True)
 
 
-def test_a_refusal_after_a_lost_reply_of_a_commit_is_an_unknown_outcome() -> None:
-    denied = code(CommitEpochResponse, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.RESOURCE_NOT_FOUND,  # the sink was forgotten meanwhile
+    ],
+)
+def test_a_refusal_after_a_lost_reply_of_a_commit_is_an_unknown_outcome(error: ErrorCode) -> None:
+    denied = code(CommitEpochResponse, error)
     with pytest.raises(EpochOutcomeUnknownError, match="may be committed or not"):
         Brokers(TimeoutError("no reply"), denied).client().commit(WRITER, [ME])
     batch = replace(WRITER, kind=SinkKind.BATCH)
     with pytest.raises(WriteOutcomeUnknownError, match="headwater sinks show sink tells"):
         Brokers(TimeoutError("no reply"), denied).client().commit(batch, [ME])
-    with pytest.raises(KafkaError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+    with pytest.raises(KafkaError, match=error.name):
         Brokers(denied).client().commit(WRITER, [ME])
 
 
 def test_a_commit_answered_with_aborted_after_a_lost_reply_is_not_committed() -> None:
+    """Coordinators say it only of a sink that they know."""
     aborted = CommitEpochResponse(status=EpochStatus.ABORTED)
     with pytest.raises(EpochAbortedError):
         Brokers(TimeoutError("no reply"), aborted).client().commit(WRITER, [ME])

@@ -11,17 +11,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headwater import Admin, Consumer, OptionError, Producer
+from headwater import Admin, Consumer, OptionError, Producer, ShareConsumer
 from headwater.client.addresses import parse_bootstrap
 from headwater.client.admin.options import AdminOptions
 from headwater.client.consumer_options import ConsumerOptions
 from headwater.client.option_rules import checked
 from headwater.client.producer_options import ProducerOptions
+from headwater.client.share_options import ShareConsumerOptions
 from headwater.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[3]
 NOWHERE = "127.0.0.1:1"
-CLASSES = [(Producer, ProducerOptions), (Consumer, ConsumerOptions), (Admin, AdminOptions)]
+CLASSES = [
+    (Producer, ProducerOptions),
+    (Consumer, ConsumerOptions),
+    (ShareConsumer, ShareConsumerOptions),
+    (Admin, AdminOptions),
+]
+REQUIRED = {ShareConsumer: {"group_id": "g"}}
+"""Options without a default."""
 
 
 @pytest.mark.parametrize(("client", "options"), CLASSES)
@@ -35,7 +43,8 @@ def test_each_option_is_a_typed_keyword_of_the_signature(client: Any, options: A
     assert {*named, "credentials"} == {f.name for f in dataclasses.fields(options)}
     for name, parameter in named.items():
         assert parameter.annotation not in (inspect.Parameter.empty, "Any"), name
-        assert parameter.default is not inspect.Parameter.empty, name
+        is_given = name in REQUIRED.get(client, ())
+        assert (parameter.default is inspect.Parameter.empty) is is_given, name
 
 
 @pytest.mark.parametrize(("client", "options"), CLASSES)
@@ -45,7 +54,8 @@ def test_the_defaults_pass_their_own_checks(client: Any, options: Any) -> None:
 
 
 def defaults(client: Any) -> dict[str, Any]:
-    return {name: p.default for name, p in inspect.signature(client.__init__).parameters.items()}
+    parameters = inspect.signature(client.__init__).parameters
+    return {**{name: p.default for name, p in parameters.items()}, **REQUIRED.get(client, {})}
 
 
 @pytest.mark.parametrize(
@@ -58,11 +68,12 @@ def defaults(client: Any) -> dict[str, Any]:
         (Consumer, "groupid", "group_id"),
         (Consumer, "auto.offset.reset", "auto_offset_reset"),
         (Admin, "request_timeout", "request_timeout_ms"),
+        (ShareConsumer, "share_acquire", "share_acquire_mode"),
     ],
 )
 def test_an_unknown_option_names_the_nearest(client: Any, wrong: str, nearest: str) -> None:
     with pytest.raises(TypeError, match=f"{client.__name__} has no option '{wrong}'.*'{nearest}'"):
-        client(bootstrap_servers=NOWHERE, **{wrong: 5})
+        client(bootstrap_servers=NOWHERE, **REQUIRED.get(client, {}), **{wrong: 5})
 
 
 def test_an_option_like_no_other_has_no_suggestion() -> None:

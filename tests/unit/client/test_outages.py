@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from headwater import Consumer, KafkaError, KafkaTimeoutError, Producer, TopicPartition
+from headwater import ClosedError, Consumer, KafkaError, KafkaTimeoutError, Producer, TopicPartition
 from headwater.client.outages import OutageLog, summary
 from headwater.errors import ErrorCode
 from headwater.testing.clocks import ManualClock
+from headwater.testing.memory_files import MemoryFiles
 from unit.client.served_broker import ServedBroker, wait_until
 
 LIMIT_S = 30.0
@@ -107,6 +108,24 @@ def test_a_producers_outage(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
             wait_until(lambda: not producer.statistics().outages)
     assert any(m.startswith("t-0: works again after") for m in caplog.messages)
     assert "on_error raised" in caplog.messages
+
+
+def test_a_full_disk_of_the_broker_is_an_outage(tmp_path: Path) -> None:
+    """`headwater produce` printed nothing for 45 s."""
+    listener, files = Listener(), MemoryFiles()
+    served = ServedBroker(tmp_path)
+    served.broker.files = files
+    with served:
+        served.do(lambda broker: broker.create_topic("t"))
+        with Producer(served.bootstrap, outage_report_ms=REPORT_MS, on_error=listener) as producer:
+            producer.send("t", b"first").result(LIMIT_S)
+            files.free_bytes = 0
+            future = producer.send("t", b"second")
+            assert listener.heard.wait(LIMIT_S)
+            shown = str(listener.errors[0])
+            assert "t-0" in shown and "no space left" in shown
+            producer.close(0)
+        assert isinstance(future.exception(LIMIT_S), ClosedError)
 
 
 def test_a_batch_that_lingers_is_no_outage(tmp_path: Path) -> None:

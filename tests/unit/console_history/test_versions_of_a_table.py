@@ -93,16 +93,16 @@ def test_jumps_both_ways(location: TableLocation) -> None:
 
 def test_a_version_to_come_leads_to_the_newest(location: TableLocation) -> None:
     jump = jump_to_version(location, 99, BOTH)
-    assert (jump.version, jump.is_exact) == (4, False) and "4 is the newest" in jump.told
+    assert (jump.version, jump.is_exact) == (4, False) and "4 is the newest" in jump.text
 
 
 def test_of_what_is_cleaned_up_the_nearest_answers_and_says_so(location: TableLocation) -> None:
     clean_up(location, 3)
     jump = jump_to_version(location, 1, BOTH)
     assert (jump.version, jump.is_exact) == (3, False)
-    assert "version 1 is cleaned up" in jump.told and "3 is the nearest" in jump.told
+    assert "version 1 is cleaned up" in jump.text and "3 is the nearest" in jump.text
     jump = jump_to_offset(location, 0, 5)
-    assert (jump.version, jump.is_exact) == (3, False) and "or an earlier one" in jump.told
+    assert (jump.version, jump.is_exact) == (3, False) and "or an earlier one" in jump.text
     assert ends_after(location, 1, BOTH) == {0: 40, 1: 21}
     page = history_page(location, BOTH)
     assert page.rows[-1].added == {}

@@ -214,14 +214,14 @@ def test_metadata_refused_as_stale_is_sent_again(code: ErrorCode) -> None:
 
 def test_requests_of_an_epoch_are_numbered_over_all_brokers_and_retries() -> None:
     """Also for a broker that registers again in between: its process has seen earlier numbers."""
-    office = ControllerHeader(0, 5, "c")
+    header = ControllerHeader(0, 5, "c")
     stop = StopReplicaPartition(topic="t", topic_id=T, partition=9, leader_epoch=-1, delete=True)
 
     async def run() -> list[int]:
         sequences = []
         for refused in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE):
             broker = Broker(along=METADATA_NOT_TAKEN, refused=refused)
-            channel = BrokerChannel(office, BROKER, broker, lambda: (BROKER,), lambda _event: None)
+            channel = BrokerChannel(header, BROKER, broker, lambda: (BROKER,), lambda _event: None)
             channel.push(replace(UPDATE, stops=(stop,)))
             await channel.delivered()
             await channel.close()

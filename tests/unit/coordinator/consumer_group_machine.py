@@ -11,6 +11,7 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from headwater_broker.coordinator.common.shard import Decisions, Now, each
 from headwater_broker.coordinator.group.classic.group import Group
+from headwater_broker.coordinator.group.collaborators import Collaborators
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.consumer.group import ConsumerGroup
 from headwater_broker.coordinator.group.consumer.heartbeat_request import Heartbeat
@@ -22,7 +23,6 @@ from headwater_broker.coordinator.group.consumer.target import TargetJob
 from headwater_broker.coordinator.group.offset_commands import OffsetCommit
 from headwater_broker.coordinator.group.offsets import Commit
 from headwater_broker.coordinator.group.shard import GroupShard
-from headwater_broker.coordinator.group.surroundings import Surroundings
 from headwater_broker.metadata.group_settings import GroupSettings
 
 GROUP = "g"
@@ -81,7 +81,7 @@ class ConsumerMachine:
         self._token = 0
 
     def new_shard(self) -> GroupShard:
-        around = Surroundings(
+        around = Collaborators(
             self.world,
             self.meters,
             lambda _group_id: self.settings,

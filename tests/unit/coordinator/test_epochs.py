@@ -366,7 +366,8 @@ def test_a_newer_run_decides_the_prepared_epoch_before_it_writes() -> None:
 
 def test_where_nothing_is_prepared_the_ticket_may_go_on() -> None:
     log, of = EpochLog(), writer()
-    assert log.resolve(of, COMMITTING).status is S.ABORTED
+    with pytest.raises(KafkaError, match="not known"):
+        log.resolve(of, COMMITTING)
     assert log.resolve(of, ABORTING).status is S.ABORTED
     one = log.joined(of)
     assert log.commit(of, named(0, one)).status is S.COMMITTED

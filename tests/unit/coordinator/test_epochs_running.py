@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +21,7 @@ from headwater_broker.coordinator.transaction.epoch_values import (
 )
 from headwater_broker.coordinator.transaction.marker_sender import MarkerSender
 from headwater_broker.coordinator.transaction.shard import TransactionShard
+from headwater_broker.coordinator.transaction.sink_service import SinkService
 from headwater_broker.coordinator.transaction.transaction import (
     ClientIdentity,
     Partition,
@@ -39,6 +42,8 @@ class Coordinator:
             "t", lambda _: TransactionShard(CONFIG), log, clock, on_committed=self._committed
         )
         self.markers = MarkerSender(self.runtime, leaders, clock, pause_ms=lambda _: 1)
+        service = SimpleNamespace(run=lambda _key, command: self.runtime.run(0, command))
+        self.sinks = SinkService(cast(Any, service), CONFIG, cast(Any, None))
         self._fresh = 100
 
     def _committed(self, partition: int, epoch: int, shard: TransactionShard, end: int) -> None:
@@ -137,8 +142,9 @@ def test_a_participant_and_a_decision_are_durable_before_anybody_hears_of_them()
 def test_a_deposed_coordinator_gives_no_final_answer() -> None:
     async def story(c: Coordinator, leaders: Leaders) -> None:
         await c.commit(writer())
-        await c.joined(writer(1, 3, NEWER_RUN))
+        one = await c.joined(writer(1, 3, NEWER_RUN))
         fenced, done, rewound = writer(1, 2), writer(0, 3, NEWER_RUN), writer(0, 3, NEWER_RUN)
+        unknown = writer()._replace(sink="unknown")
         asks: Sequence[Callable[[], Awaitable[object]]] = (
             lambda: c.join(fenced),
             lambda: c.commit(fenced),
@@ -146,6 +152,8 @@ def test_a_deposed_coordinator_gives_no_final_answer() -> None:
             lambda: c.heartbeat(fenced),
             lambda: c.join(done),
             lambda: c.commit(rewound),
+            lambda: c.commit(unknown, one),
+            lambda: c.sinks.described("alerts"),
             c.ticket,
         )
         assert (await c.join(fenced)).status is EpochStatus.FENCED

@@ -20,8 +20,8 @@ def test_a_load_from_a_failed_directory_says_that_leadership_is_lost(tmp_path: P
     async def story(broker: SoloBroker, _c: Connection) -> None:
         broker.create_topic("log", 1)
         partition = broker.replicas.lookup("log", 0)
-        epoch = partition.leader_epoch
-        appender = ReplicaAppender("log", broker.replicas, broker.services.appends, leads)
+        epoch, services = partition.leader_epoch, broker.services
+        appender = ReplicaAppender("log", broker.replicas, services.appends, services.reads, leads)
         assert await appender.read_from(0, epoch, 0) == b""
         partition.fail_storage("input/output error")
         with pytest.raises(KafkaError) as error:

@@ -13,6 +13,7 @@ from headwater.testing.clocks import ManualClock
 from headwater.wire.apis import k76_share_group_heartbeat as k76
 from headwater_broker.coordinator.common.shard import Decision, Decisions, Now, each
 from headwater_broker.coordinator.group.classic.rebalance import MemberJoin
+from headwater_broker.coordinator.group.collaborators import Collaborators
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.consumer.heartbeat_request import Heartbeat
 from headwater_broker.coordinator.group.consumer.meters import ConsumerGroupMeters
@@ -20,7 +21,6 @@ from headwater_broker.coordinator.group.consumer.subscriptions import KnownTopic
 from headwater_broker.coordinator.group.shard import GroupShard
 from headwater_broker.coordinator.group.share.group import ShareGroup, TopicShare
 from headwater_broker.coordinator.group.share.heartbeat import Beginning, ShareHeartbeat
-from headwater_broker.coordinator.group.surroundings import Surroundings
 from headwater_broker.metadata.group_settings import GroupSettings
 
 T, U = UUID(int=1), UUID(int=2)
@@ -53,7 +53,7 @@ class Driven:
         self.beginning: Beginning | None = None
 
     def fresh(self) -> GroupShard:
-        around = Surroundings(self.topics, ConsumerGroupMeters(), lambda _group: self.settings)
+        around = Collaborators(self.topics, ConsumerGroupMeters(), lambda _group: self.settings)
         return GroupShard(self.config, around)
 
     @property

@@ -18,18 +18,25 @@ from unit.coordinator.epoch_log import (
 )
 
 S = EpochStatus
+WEEK_MS = CONFIG.expiration_ms
 
 
-def test_a_batch_sink_is_forgotten_an_hour_after_its_commit() -> None:
+def test_a_batch_write_keeps_its_outcome_for_a_week_and_its_participants_for_an_hour() -> None:
     log, of = EpochLog(), writer(kind=SinkKind.BATCH)
     one = log.joined(of)
     log.commit(of, named(0, one))
     log.wait(CONFIG.epoch_max_ms - 1)
+    assert len(log.shard.transactions) == 1
+    log.wait(2)
+    assert log.shard.transactions == {}
+    assert EpochLog(log.log, compacted=True).shard.transactions == {}
+    log.wait(WEEK_MS - CONFIG.epoch_max_ms - 2)
     assert log.commit(of, named(0, one)).status is S.COMMITTED, "a repeated request"
+    assert log.join(of).status is S.COMMITTED, "a task that was left behind"
+    assert log.restarted(compacted=True).commit(of, named(0, one)).status is S.COMMITTED
     log.wait(2)
     assert log.shard.epochs.table.sinks == {}
     assert log.shard.transactions == {}
-    assert EpochLog(log.log, compacted=True).shard.transactions == {}
 
 
 def test_a_batch_write_learns_its_outcome_after_a_long_outage() -> None:
@@ -37,14 +44,61 @@ def test_a_batch_write_learns_its_outcome_after_a_long_outage() -> None:
     log, of = EpochLog(), writer(kind=SinkKind.BATCH)
     one = log.joined(of)
     log.commit(of, named(0, one))
-    log.now = Now(log.now.wall_ms + 2 * CONFIG.epoch_max_ms, log.now.steady_ms)
+    log.now = Now(log.now.wall_ms + 2 * WEEK_MS, log.now.steady_ms)
     found = log.restarted()
     found.shard.epochs.loaded(found.now)
     found.wait(CONFIG.epoch_max_ms - 1)
     assert found.commit(of, named(0, one)).status is S.COMMITTED
-    found.wait(2)
+    found.wait(2 * CONFIG.retry_ms)
     assert found.shard.epochs.table.sinks == {}
     assert found.shard.transactions == {}
+
+
+def test_a_record_that_forgets_a_batch_write_is_written_again_when_it_is_refused() -> None:
+    log, of = EpochLog(), writer(kind=SinkKind.BATCH)
+    log.commit(of, named(0, log.joined(of)))
+    log.refuses_after = 0
+    log.wait(WEEK_MS)
+    log.refuses_after = -1
+    assert len(log.shard.transactions) == 1
+    log.wait(2 * CONFIG.retry_ms)
+    assert log.shard.epochs.table.sinks == {}
+    assert log.shard.transactions == {}
+
+
+@pytest.mark.parametrize("kind", [SinkKind.BATCH, SinkKind.QUERY])
+def test_the_outcome_of_a_sink_that_is_forgotten_is_unknown_and_never_aborted(
+    kind: SinkKind,
+) -> None:
+    """It was committed, and the reply was lost: "aborted" would have its rows written twice."""
+    log, of = EpochLog(), writer(kind=kind)
+    one = log.joined(of)
+    log.commit(of, named(0, one))
+    log.delete()
+    epochs, asks = log.shard.epochs, (named(0, one),)
+    for decision in (
+        epochs.decide(of, asks, EpochState.COMMITTING, log.now, 1),
+        epochs.decide(of, asks, EpochState.PREPARED, log.now, 1),
+        epochs.resolve(of, EpochState.COMMITTING, log.now, 1),
+    ):
+        # A coordinator that was deposed does not know sinks that its successor has.
+        [(_, error)] = decision.leader_replies
+        assert isinstance(error, KafkaError) and error.code is ErrorCode.RESOURCE_NOT_FOUND
+        assert "'alerts' is not known" in str(error) and "epoch 0" in str(error)
+        assert not decision.records
+
+
+def test_the_abort_that_follows_an_unknown_outcome_of_a_batch_write_leaves_no_trace() -> None:
+    """Spark aborts after a failed commit; `headwater sinks show` must not say "none committed"."""
+    log, of = EpochLog(), writer(kind=SinkKind.BATCH)
+    log.commit(of, named(0, log.joined(of)))
+    log.delete()
+    with pytest.raises(KafkaError, match="not known"):
+        log.abort(of)
+    assert log.shard.epochs.table.sinks == {}
+    assert log.join(of).status is S.OPEN
+    assert log.abort(of).status is S.ABORTED
+    assert log.join(of).status is S.ABORTED
 
 
 def test_the_sink_of_a_query_is_kept() -> None:

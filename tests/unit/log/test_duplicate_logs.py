@@ -241,7 +241,7 @@ def test_a_folder_that_fails_takes_its_copy_only(failing: str) -> None:
     box = Box(dirs=("/a", "/b"))
     paths = deleted_and_made_anew(box)
     lost: list[str] = []
-    box.manager.on_offline = lambda folder, logs: lost.extend(log.path for log in logs)
+    box.manager.on_offline.append(lambda folder, logs: lost.extend(log.path for log in logs))
     log = box.manager.find("t", OLD_ID if failing == "old" else NEW_ID, 0)
     assert log is not None
     box.files.failing_prefix = paths[failing].rpartition("/")[0]

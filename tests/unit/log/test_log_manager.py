@@ -147,7 +147,7 @@ def test_a_failing_folder_takes_only_its_logs_offline() -> None:
     assert {log.path[:2] for log in logs} == {"/a", "/b"}
     assert len(box.manager.directory_ids) == 2
     lost: list[str] = []
-    box.manager.on_offline = lambda folder, gone: lost.extend(log.topic for log in gone)
+    box.manager.on_offline.append(lambda folder, gone: lost.extend(log.topic for log in gone))
     box.files.failing_prefix = logs[0].path
     with pytest.raises(KafkaError) as caught:
         logs[0].append_as_leader(batch(), 0, 2000)

@@ -47,6 +47,7 @@ from headwater.wire.apis.k21_delete_records import (
     DeleteRecordsTopic,
 )
 from headwater.wire.framing import encode_request
+from headwater_broker.api.broker_controls import NO_CONTROLS, BrokerControls
 from solo_broker import BROKER_EPOCH, SoloBroker
 
 Scenario = Callable[[SoloBroker, Connection], Awaitable[None]]
@@ -57,6 +58,7 @@ def serve(
     scenario: Scenario,
     authorizer: Authorizer | None = None,
     racks: Mapping[int, str] | None = None,
+    controls: BrokerControls = NO_CONTROLS,
     **properties: str,
 ) -> None:
     """Run the scenario with a broker of these properties and a connection to it, 30 s at most."""
@@ -65,6 +67,7 @@ def serve(
         broker = SoloBroker(tmp_path, **properties)
         broker.authorizer = authorizer or broker.authorizer
         broker.racks = dict(racks or broker.racks)
+        broker.controls = controls
         async with broker:
             connection = await open_connection("127.0.0.1", broker.port)
             await asyncio.wait_for(scenario(broker, connection), 30)

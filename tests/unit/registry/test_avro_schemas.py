@@ -85,8 +85,9 @@ def test_each_reason_names_the_place_and_which_schema_lacks_what() -> None:
 
     (problem,) = of("int").problems_reading(of("string"))
     assert problem.kind == "TYPE_MISMATCH"
-    assert problem.told("new", "old").startswith("{errorType:'TYPE_MISMATCH', description:\"The ")
-    assert "a field in the new schema does not match with the old schema" in problem.told(
+    shown = problem.message("new", "old")
+    assert shown.startswith("{errorType:'TYPE_MISMATCH', description:\"The ")
+    assert "a field in the new schema does not match with the old schema" in problem.message(
         "new", "old"
     )
     (problem,) = of(["null"]).problems_reading(of(["null", "int"]))

@@ -260,7 +260,7 @@ def test_the_log_of_a_deleted_topic_goes_when_its_disk_is_back(tmp_path: Path, h
 
     async def story() -> None:
         async with SoloBroker(tmp_path, **folders) as broker:
-            broker.logs.on_offline = broker.replicas.directory_failed
+            broker.logs.on_offline.append(broker.replicas.directory_failed)
             tell(broker, state())
             fill(broker)
             log = broker.logs.get("a", 0)
@@ -404,7 +404,7 @@ def test_the_high_watermark_is_kept_over_a_restart(tmp_path: Path) -> None:
 
 def tell_while_the_disk_fails(broker: SoloBroker, new: PartitionState) -> LeaderAndIsrReply:
     """The folder fails, under a log that is there, while a thread writes what `new` asks for."""
-    broker.logs.on_offline = broker.replicas.directory_failed
+    broker.logs.on_offline.append(broker.replicas.directory_failed)
     request = LeaderAndIsrRequest(
         controller_id=1, controller_epoch=5, broker_epoch=BROKER_EPOCH, partitions=(new,)
     )

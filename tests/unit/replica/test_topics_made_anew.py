@@ -77,7 +77,7 @@ def test_the_log_that_gave_way_goes_when_its_topics_deletion_comes(tmp_path: Pat
 def test_a_topic_made_anew_does_not_begin_where_the_table_of_the_older_one_ends(
     tmp_path: Path,
 ) -> None:
-    """It took office before the broker was told that the older one is gone: its offsets began
+    """It became leader before the broker was told that the older one is gone: its offsets began
     there, and all below was looked for in a table that never was."""
 
     async def story(broker: SoloBroker) -> None:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from headwater_broker.runtime import event_loop as node_loop
+from headwater_broker.runtime import event_loop
 from headwater_broker.runtime.event_loop import SCHEDULED_MIN, MeasuredLoop
 
 
@@ -183,7 +183,7 @@ def test_timers_are_asyncios_to_the_flag(seed: int, monkeypatch: pytest.MonkeyPa
     def drive(make: Callable[[], asyncio.BaseEventLoop]) -> list[object]:
         random, loop, seen = Random(seed), cast(Any, make()), list[object]()
         now = 0.0
-        monkeypatch.setattr(node_loop, "monotonic", lambda: now)
+        monkeypatch.setattr(event_loop, "monotonic", lambda: now)
         loop.time = lambda: now
         loop.poll = lambda _timeout, _maxevents: []
         loop.set_exception_handler(lambda _loop, context: seen.append(context))
@@ -379,4 +379,4 @@ def test_a_day_is_the_longest_wait() -> None:
 
     with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
         runner.run(scenario())
-    assert max(waits) == node_loop.SELECT_MAX_S
+    assert max(waits) == event_loop.SELECT_MAX_S

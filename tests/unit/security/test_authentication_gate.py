@@ -48,7 +48,6 @@ class Gated:
     def __init__(self) -> None:
         self.serves = "everything"
         self.timers = Timers()
-        self.session = Session(AllowAll(), listener="SASL_SSL", host="10.0.0.1")
         self.gate = AuthenticationGate(
             GateActions(
                 serve_all=lambda: self.now_serves("everything"),
@@ -58,7 +57,7 @@ class Gated:
                 call_later=self.timers.call_later,
             )
         )
-        self.session.gate = self.gate
+        self.session = Session(AllowAll(), listener="SASL_SSL", host="10.0.0.1", gate=self.gate)
 
     def now_serves(self, what: str) -> None:
         self.serves = what

@@ -291,10 +291,8 @@ def test_a_refused_token_is_a_failed_authentication_before_it_is_answered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """It is counted, delayed and logged once; the acknowledgement closes the connection."""
-    session = Session(AllowAll(), listener="SASL")
-    session.host = "10.0.0.9"
     gate = Mock(is_open=False)
-    session.gate = gate
+    session = Session(AllowAll(), listener="SASL", host="10.0.0.9", gate=gate)
     made = mechanism(Keys(SIGNING), clock_at())
     delay = AsyncMock()
     authenticator = SaslListener({"OAUTHBEARER": made}, {}, delay).authenticator(session)

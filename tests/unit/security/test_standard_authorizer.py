@@ -77,7 +77,7 @@ def test_an_authorizer_without_super_users_does_not_start() -> None:
         {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
     )
     with pytest.raises(UsageError, match=r"set super\.users=User:name"):
-        StandardAuthorizer.from_values(values, ManualClock())
+        StandardAuthorizer.from_values(values, AuditLog(ManualClock()))
 
 
 def test_denials_are_written_once_a_second_with_a_count(caplog: pytest.LogCaptureFixture) -> None:

@@ -19,6 +19,7 @@ from headwater_broker.app.control_security import control_security
 from headwater_broker.app.sasl_listeners import SaslParts, sasl_authenticator
 from headwater_broker.app.tls_listeners import tls_settings, tls_values
 from headwater_broker.app.zookeeper_security import zookeeper_security
+from headwater_broker.security.audit_log import AuditLog
 from headwater_broker.security.standard_authorizer import StandardAuthorizer
 from tls_authority import DAY, PASSWORD, Authority
 
@@ -193,7 +194,7 @@ def start(config: NodeConfig) -> None:
     broker_credentials(config)
     clock = SystemClock()
     if config.values.string("authorizer.class.name"):
-        StandardAuthorizer.from_values(config.values, clock)
+        StandardAuthorizer.from_values(config.values, AuditLog(clock))
     for name, protocol in config.protocols.items():
         if protocol.uses_tls:
             tls_settings(tls_values(config.properties, name, protocol), name, clock.now_ms())

@@ -10,7 +10,7 @@ from headwater.client.blocking.epoch_client import EpochWriter, Participant
 from headwater.client.epoch_errors import refusal
 from headwater.client.sink_values import SinkDescription, SinkEpoch
 from headwater.wire.epoch_values import EpochState, EpochStatus
-from headwater_spark.sink.decided_epoch import DecidedEpoch, TopicRows, Verdict
+from headwater_spark.sink.decided_epoch import NO_EPOCH, DecidedEpoch, TopicRows, Verdict
 
 SINK, OWNER = "sink", "query"
 Rows = list[tuple[int, int]]
@@ -23,6 +23,8 @@ class FakeCoordinator:
 
     ticket: int = 0
     highest: int = 0
+    run: UUID = UUID(int=1)
+    """Zero after a takeover, until somebody joins."""
     last_epoch: int | None = None
     is_known: bool = False
     open: set[tuple[int, int]] = field(default_factory=set)
@@ -43,7 +45,7 @@ class FakeCoordinator:
             SINK,
             OWNER,
             "query",
-            UUID(int=1),
+            self.run,
             self.highest,
             self.last_epoch,
             None,
@@ -68,6 +70,7 @@ class FakeCoordinator:
 
     def _admit(self, writer: EpochWriter) -> None:
         self.is_known = True
+        self.run = writer.run
         if writer.ticket > self.highest:
             self.highest = writer.ticket
             self.open.clear()
@@ -133,6 +136,10 @@ class FakeCoordinator:
         self._admit(writer)
         return EpochStatus.ABORTED
 
+    def take_over(self, last_epoch: int) -> None:
+        """As `headwater sinks takeover --last-epoch` does."""
+        self.last_epoch, self.run = last_epoch, UUID(int=0)
+
 
 @dataclass
 class FakeTable:
@@ -140,9 +147,16 @@ class FakeTable:
 
     version: int = 0
     rows: Rows = field(default_factory=list)
+    """The oldest commit first."""
     is_history_gone: bool = False
+    is_there: bool = True
+    name: str = "/tables/silver"
+
+    def exists(self) -> bool:
+        return self.is_there
 
     def write(self, writer: EpochWriter) -> bool:
+        assert self.is_there
         if self.version >= writer.ticket:
             return False
         self.version = writer.ticket
@@ -150,6 +164,7 @@ class FakeTable:
         return True
 
     def fence(self, ticket: int) -> bool:
+        assert self.is_there
         if self.version >= ticket:
             return False
         self.version = ticket
@@ -162,7 +177,9 @@ class FakeTable:
         return Verdict.WRITTEN if is_written else Verdict.ABSENT
 
     def last_epoch(self) -> int | None:
-        return max((epoch for epoch, _ in self.rows), default=None)
+        if self.is_history_gone:
+            return None
+        return self.rows[-1][0] if self.rows else NO_EPOCH
 
 
 class CrashError(BaseException):
@@ -211,14 +228,16 @@ class World:
 
 
 class Hooked:
-    """Calls of a double, with a hook before and after each."""
+    """The calls of a double, with a hook before and after each, and its other attributes."""
 
     def __init__(self, target: object, hook: Hook) -> None:
         self._target = target
         self._hook = hook
 
-    def __getattr__(self, name: str) -> Callable[..., object]:
+    def __getattr__(self, name: str) -> object:
         call = getattr(self._target, name)
+        if not callable(call):
+            return call
 
         def hooked(*args: object, **options: object) -> object:
             self._hook(f"before {name}")

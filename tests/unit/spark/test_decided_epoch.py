@@ -14,7 +14,7 @@ from headwater_spark.sink.decided_epoch import (
     PendingCommitError,
     UndecidedEpochError,
 )
-from unit.spark.decided_epochs import CrashError, Hook, World, nothing
+from unit.spark.decided_epochs import CrashError, FakeTable, Hook, World, nothing
 
 
 class Steps:
@@ -32,9 +32,14 @@ class Steps:
             self._action()
 
 
-def after_a_crash_when_prepared() -> World:
+def _one_epoch() -> World:
     world = World()
     world.attempt(0, 1)
+    return world
+
+
+def after_a_crash_when_prepared() -> World:
+    world = _one_epoch()
     with pytest.raises(CrashError):
         world.attempt(1, 1, _crash_at("before write"))
     assert world.coordinator.prepared is not None
@@ -56,14 +61,15 @@ def steps_of(world: World, epoch: int, run: int) -> list[str]:
     return steps.seen
 
 
-STEPS = steps_of(World(), 0, 1)
+STEPS = steps_of(_one_epoch(), 1, 1)
 RECOVERY_STEPS = steps_of(after_a_crash_when_prepared(), 1, 2)
 
 
 def test_the_order_of_the_steps() -> None:
     calls = [step.removeprefix("before ") for step in STEPS if not step.startswith("after")]
     assert calls == [
-        "allocate_ticket", "describe", "last_epoch", "join", "flush", "prepare", "write", "commit",
+        "allocate_ticket", "describe", "exists", "last_epoch", "join", "flush", "prepare", "write",
+        "commit",
     ]  # fmt: skip
 
 
@@ -209,6 +215,118 @@ def test_an_epoch_that_was_committed_by_hand_is_not_lost_in_the_table() -> None:
         world.attempt(1, 2)
 
 
+def test_the_first_epoch_that_was_committed_by_hand_is_not_lost_in_the_table() -> None:
+    world = World()
+    with pytest.raises(CrashError):
+        world.attempt(0, 1, _crash_at("before write"))
+    world.coordinator.prepared, world.coordinator.last_epoch = None, 0
+    with pytest.raises(DisagreementError, match="--last-epoch -1 --execute writes it to both"):
+        world.attempt(0, 2)
+    world.coordinator.take_over(-1)
+    world.attempt(0, 2)
+    assert [epoch for epoch, _ in world.table.rows] == [0]
+
+
+# -- tables that are not the one that has the sink's epochs
+
+
+@pytest.mark.parametrize("step", ["before write", "after write"])
+def test_a_table_that_is_not_there_decides_nothing(step: str) -> None:
+    """Its storage is not mounted: the prepared epoch would be aborted, and perhaps it has it."""
+    world = _one_epoch()
+    with pytest.raises(CrashError):
+        world.attempt(1, 1, _crash_at(step))
+    prepared = world.coordinator.prepared
+    world.table.is_there = False
+    for run in (2, 3):
+        with pytest.raises(
+            DisagreementError, match=r"epoch 1 .*prepared, and table /tables/silver"
+        ):
+            world.attempt(1, run)
+    assert world.coordinator.prepared == prepared is not None
+    world.table.is_there = True
+    world.attempt(1, 4)
+    world.attempt(2, 4)
+    world.check()
+    assert [epoch for epoch, _ in world.table.rows] == [0, 1, 2]
+
+
+def test_no_new_table_takes_the_place_of_one_that_is_gone() -> None:
+    """Also in the middle of a run."""
+    world = _one_epoch()
+    world.table.is_there = False
+    for run in (1, 2):
+        with pytest.raises(DisagreementError, match=r"epochs up to 0 .*--last-epoch -1 --execute"):
+            world.attempt(1, run)
+    assert world.coordinator.last_epoch == 0
+
+
+@pytest.mark.parametrize(("kept", "has"), [(1, "epochs up to 0"), (0, "no epoch")])
+def test_an_older_copy_of_the_table_decides_nothing(kept: int, has: str) -> None:
+    world = World()
+    for epoch in range(3):
+        world.attempt(epoch, 1)
+    with pytest.raises(CrashError):
+        world.attempt(3, 1, _crash_at("after write"))
+    prepared, table = world.coordinator.prepared, world.table
+    world.table = FakeTable(rows=table.rows[:kept])
+    with pytest.raises(DisagreementError, match=f"up to 2 .*/tables/silver has {has} of it"):
+        world.attempt(3, 2)
+    assert world.coordinator.prepared == prepared is not None
+    assert world.table.version == 0, "no fence in a foreign table"
+    world.table = table
+    world.attempt(3, 3)
+    world.check()
+
+
+def test_an_older_copy_is_found_when_nothing_is_prepared() -> None:
+    world = World()
+    for epoch in range(3):
+        world.attempt(epoch, 1)
+    world.table = FakeTable(rows=world.table.rows[:1])
+    with pytest.raises(DisagreementError, match="--last-epoch 0 --execute lets the query go on"):
+        world.attempt(3, 2)
+    world.coordinator.take_over(0)
+    world.attempt(3, 2)
+    world.attempt(4, 2)
+    assert [epoch for epoch, _ in world.table.rows] == [0, 3, 4]
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_a_takeover_to_an_earlier_epoch_writes_the_later_ones_again(last: int) -> None:
+    world = World()
+    for epoch in range(3):
+        world.attempt(epoch, 1)
+    world.coordinator.take_over(last)
+    for epoch in range(last + 1, 4):
+        world.attempt(epoch, 2)
+    again = [*range(3), *range(last + 1, 4)]
+    assert [epoch for epoch, _ in world.table.rows] == again
+    assert [epoch for epoch, _ in world.coordinator.rows] == again
+    world.attempt(4, 3)
+
+
+def test_a_history_that_is_cleaned_away_stops_no_query() -> None:
+    world = _one_epoch()
+    world.table.is_history_gone = True
+    world.attempt(1, 2)
+    world.attempt(1, 3)
+    assert [epoch for epoch, _ in world.table.rows] == [0, 1]
+
+
+def test_a_first_start_needs_no_table() -> None:
+    """Its creation follows; the brokers know no epoch, or only one that was aborted."""
+    world = World()
+    world.table.is_there = False
+    with pytest.raises(CrashError):
+        world.attempt(0, 1, _crash_at("flush"))
+    with pytest.raises(CrashError):
+        world.attempt(0, 2, _crash_at("flush"))
+    world.table.is_there = True
+    world.attempt(0, 3)
+    world.check()
+
+
 def test_tickets_that_began_again_are_found_before_rows_are_lost() -> None:
     world = _one_epoch()
     world.coordinator.ticket = 0
@@ -216,12 +334,6 @@ def test_tickets_that_began_again_are_found_before_rows_are_lost() -> None:
     with pytest.raises(SinkFencedError, match="another sink_id"):
         world.attempt(1, 2)
     assert world.coordinator.last_epoch == 0
-
-
-def _one_epoch() -> World:
-    world = World()
-    world.attempt(0, 1)
-    return world
 
 
 def _tolerant(world: World, run: int, hook: Hook) -> None:

@@ -13,7 +13,8 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from headwater.client.blocking.epoch_client import EpochWriter
 from headwater.client.epoch_errors import EpochAbortedError
-from headwater.errors import UsageError
+from headwater.client.errors import kafka_error
+from headwater.errors import ErrorCode, UsageError
 from headwater.wire.epoch_values import EpochStatus
 from headwater_spark.sink.connections import close_idle, keep_idle, sink_connections
 from headwater_spark.sink.epoch_commit import CommitMessagesError, abort_epoch, commit_epoch
@@ -89,6 +90,7 @@ def test_an_abort_uses_whatever_message_there_is() -> None:
     ("client", "words"),
     [
         (FakeEpochClient(error=ConnectionResetError("gone")), "abort it at its deadline"),
+        (FakeEpochClient(error=kafka_error(ErrorCode.RESOURCE_NOT_FOUND, "q")), "sink q is open"),
         (FakeEpochClient(status=EpochStatus.COMMITTED), "epoch 3 of sink q stays"),
     ],
 )

@@ -8,12 +8,17 @@ from uuid import UUID
 
 import pytest
 
-from headwater.client.blocking.epoch_client import EpochClient, EpochOutcomeUnknownError
+from headwater.client.blocking.epoch_client import (
+    EpochClient,
+    EpochOutcomeUnknownError,
+    WriteOutcomeUnknownError,
+)
 from headwater.client.epoch_errors import SinkFencedError
 from headwater.errors import ErrorCode, KafkaError
 from headwater.testing.clocks import ManualClock
 from headwater.wire.epoch_values import EpochStatus
 from headwater_spark.sink.epoch_commit import abort_epoch, commit_epoch
+from headwater_spark.sink.epoch_identity import single_epoch
 from headwater_spark.sink.epoch_task import EpochTaskResult
 from headwater_spark.sink.write_task import Written
 from unit.client.served_broker import ServedBroker
@@ -66,3 +71,29 @@ def test_the_query_ends_in_time_and_its_next_run_learns_the_outcome(
         with pytest.raises(SinkFencedError):
             client.commit(first, [r.participant for r in results if r.participant is not None])
         assert client.abort(second) == EpochStatus.ABORTED
+
+
+def test_a_batch_write_whose_outcome_is_forgotten_meanwhile_is_not_called_aborted(
+    served: ServedBroker, client: EpochClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is committed, its reply is lost, and no coordinator knows it when its driver is back."""
+    sinks = served.broker.services.sinks
+    commit = sinks.commit_epoch
+
+    async def forgotten(of: Any, *arguments: Any, **options: Any) -> Any:
+        await commit(of, *arguments, **options)
+        await sinks.delete(of.sink)
+        monkeypatch.undo()
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the reply is lost")
+
+    writer = single_epoch(UUID(int=0xC), client.allocate_ticket())
+    results = [
+        EpochTaskResult(writer, participant.task, Written(1, ()), participant)
+        for participant in written(served, client, writer)
+    ]
+    monkeypatch.setattr(sinks, "commit_epoch", forgotten)
+    with impatient(served) as driver:
+        with pytest.raises(WriteOutcomeUnknownError, match=r"could double them.*is not known"):
+            commit_epoch(driver, results)
+        abort_epoch(driver, results, writer)  # as Spark does after a commit that failed
+    assert client.describe(writer.sink) is None, "it would be shown as never committed"

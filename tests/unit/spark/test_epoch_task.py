@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import logging
 import pickle
+import threading
 from collections.abc import Iterator
 from uuid import UUID
 
 import pyarrow as pa
 import pytest
 
+from headwater.client.blocking.epoch_client import EpochWriter
 from headwater.client.epoch_errors import EpochAbortedError
 from headwater.client.errors import kafka_error
 from headwater.client.sink_values import SinkDescription
+from headwater.config.keys import BROKER_KEYS
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.system import SystemClock
 from headwater.wire.epoch_values import EpochStatus
 from headwater_spark.sink.epoch_task import EpochTask, EpochTaskResult, write_in_epoch
-from headwater_spark.sink.heartbeats import Heartbeats
+from headwater_spark.sink.heartbeats import FIRST_INTERVAL_S, Heartbeats
 from headwater_spark.sink.sink_options import sink_options
 from headwater_spark.sink.write_task import BUFFER_ROWS, write_at_least_once
 from unit.spark.sink_doubles import (
@@ -56,6 +59,8 @@ def test_a_task_joins_once_with_the_partitions_of_its_first_rows() -> None:
     assert result.participant is not None and result.participant.slot == 1
     assert result.written.partitions == (("t", 0, 4), ("t", 2, 2)) and result.written.rows == 6
     assert pickle.loads(pickle.dumps(result)) == result
+    told = result.participant.heartbeat_interval_s
+    assert cluster.connections.heartbeat_interval_s == told, "the next task begins with it"
 
 
 def test_rows_are_written_in_the_participant_s_transaction() -> None:
@@ -190,3 +195,33 @@ def test_a_heartbeat_that_fails_leaves_the_verdict_to_the_commit(
         beats.beat(client.as_client())
     beats.check()
     assert "heartbeat of sink q failed: gone" in caplog.text
+
+
+class Listened(FakeEpochClient):
+    """Tells when it is used and when it is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_beaten, self.is_closed = threading.Event(), threading.Event()
+
+    def heartbeat(self, writer: EpochWriter) -> EpochStatus:
+        self.has_beaten.set()
+        return super().heartbeat(writer)
+
+    def close(self) -> None:
+        self.is_closed.set()
+
+
+def test_a_join_ends_the_wait_for_the_first_heartbeat() -> None:
+    """The brokers' interval may be shorter than what is left of it."""
+    client = Listened()
+    with Heartbeats(WRITER, client.as_client, first_interval_s=3_600.0) as beats:
+        beats.joined(0.01)
+        assert client.has_beaten.wait(60.0)
+        beats.joined(3_600.0)
+    assert client.is_closed.wait(60.0), "the end of the block ends the wait too"
+
+
+def test_the_least_timeout_of_brokers_lets_a_task_begin_before_it_has_joined() -> None:
+    least_ms = BROKER_KEYS["epoch.timeout.ms"].minimum
+    assert least_ms is not None and least_ms >= 3 * FIRST_INTERVAL_S * 1_000

@@ -11,8 +11,10 @@ from pyspark.sql import DataFrame
 
 from headwater.client.blocking.epoch_client import EpochClient, EpochWriter
 from headwater.client.epoch_errors import EpochAbortedError
+from headwater.client.errors import KafkaTimeoutError
 from headwater.errors import UsageError
 from headwater_spark.sink.commit_metadata import CommitMetadata, last_epoch
+from headwater_spark.sink.connections import ABORT_TIMEOUT_S
 from headwater_spark.sink.epoch_identity import BATCH_ID, QUERY_ID, RUN_ID
 from headwater_spark.sink.epoch_write import EpochWrite
 from headwater_spark.sink.exactly_once import EpochWrites, ExactlyOnceBatch
@@ -96,21 +98,35 @@ def test_a_committed_epoch_is_not_written_further() -> None:
 
 
 def micro_batch(run: UUID, epoch: int) -> DataFrame:
-    """A micro-batch of query q, in a session without tables."""
+    """A micro-batch of query q."""
     properties = {QUERY_ID: "q", RUN_ID: str(run), BATCH_ID: str(epoch)}
-    session = SimpleNamespace(
-        sparkContext=SimpleNamespace(getLocalProperty=properties.get),
-        catalog=SimpleNamespace(tableExists=lambda _name: False),
-    )
+    session = SimpleNamespace(sparkContext=SimpleNamespace(getLocalProperty=properties.get))
     return cast(DataFrame, SimpleNamespace(sparkSession=session))
+
+
+class TableWith:
+    """A table whose history shows an epoch."""
+
+    def __init__(self, last_epoch: int) -> None:
+        self._last_epoch = last_epoch
+
+    def exists(self) -> bool:
+        return True
+
+    def last_epoch(self) -> int:
+        return self._last_epoch
 
 
 def test_two_functions_of_a_micro_batch_must_not_share_a_sink() -> None:
     """The second one would find the epoch written, and its rows would be lost, in every run."""
     earlier, run, finished = UUID(int=1), UUID(int=2), FinishedBatches()
+    table = TableWith(3)
 
     def function() -> ExactlyOnceBatch:
-        return ExactlyOnceBatch(_must_not_run, "h:1", "silver", None, {}, _Client, finished)
+        new_table = cast(Any, lambda *_: table)
+        return ExactlyOnceBatch(
+            _must_not_run, "h:1", "silver", None, {}, _Client, finished, new_table
+        )
 
     _Client.known = description(run=earlier, ticket=5, last_epoch=3)
     first, second = function(), function()
@@ -118,6 +134,7 @@ def test_two_functions_of_a_micro_batch_must_not_share_a_sink() -> None:
     with pytest.raises(UsageError, match=r"epoch 3 of sink 'q' .* sink_id of its own"):
         second(micro_batch(run, 3), 3)
     _Client.known = description(run=run, ticket=6, last_epoch=4)
+    table = TableWith(4)
     function()(micro_batch(run, 4), 4)
     function()(micro_batch(UUID(int=9), 4), 4)  # the next run repeats it
 
@@ -139,6 +156,45 @@ class _Client(FakeEpochClient):
 
 def _must_not_run(_rows: DataFrame, _epoch: int, _writes: EpochWrites) -> None:
     raise AssertionError("the epoch is written already")
+
+
+class _Gone(FakeEpochClient):
+    """A client whose brokers go before PrepareEpoch."""
+
+    limits: list[tuple[float, float]]
+    """(of a request, of all its repetitions) of each client, in seconds."""
+
+    def __init__(
+        self, *_: object, request_timeout_s: float, retry_timeout_s: float, **__: object
+    ) -> None:
+        super().__init__(error=KafkaTimeoutError("no broker answers"))
+        _Gone.limits.append((request_timeout_s, retry_timeout_s))
+
+    def __enter__(self) -> EpochClient:
+        return self.as_client()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def prepare(self, _writer: EpochWriter, _participants: object) -> None:
+        raise KafkaTimeoutError("PrepareEpoch did not succeed")
+
+
+def test_brokers_that_go_before_the_prepare_are_not_waited_for_twice() -> None:
+    """The abort that follows has a short time limit of its own."""
+    _Gone.limits = []
+    options = {"headwater.retry.timeout.ms": "60000", "kafka.request.timeout.ms": "30000"}
+    function = ExactlyOnceBatch(
+        _nothing, "h:1", "silver", None, options, _Gone, FinishedBatches(),
+        cast(Any, lambda *_: TableWith(-1)),
+    )  # fmt: skip
+    with pytest.raises(KafkaTimeoutError, match="PrepareEpoch"):
+        function(micro_batch(UUID(int=1), 0), 0)
+    assert _Gone.limits == [(30.0, 60.0), (ABORT_TIMEOUT_S, ABORT_TIMEOUT_S)]
+
+
+def _nothing(_rows: DataFrame, _epoch: int, _writes: EpochWrites) -> None:
+    """Writes nothing."""
 
 
 def test_the_last_epoch_in_the_table_is_that_of_the_newest_commit() -> None:

@@ -48,12 +48,13 @@ SHOWN_MAX = 60
 @click.command()
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
 @click.option("--group", "groups", multiple=True, metavar="GROUP",
-              help="What it has committed. Repeatable.")  # fmt: skip
-@click.option("--table", "has_table", is_flag=True, help="In the topic's Delta table.")
-@click.option("--mirror", metavar="HOST:PORT,...", help="In that cluster's topic.")
+              help="Compare with what this group has committed. Repeatable.")  # fmt: skip
+@click.option("--table", "has_table", is_flag=True, help="Compare with the topic's Delta table.")
+@click.option("--mirror", metavar="HOST:PORT,...", help="Compare with the topic of that cluster.")
 @click.option("--mirror-config", metavar="FILE", help="Client properties for --mirror.")
 @click.option("--grace", type=int, default=GRACE_S, show_default=True, metavar="S",
-              callback=within(0, INT32_MAX), help="A minute is over so long after it.")  # fmt: skip
+              callback=within(0, INT32_MAX),
+              help="Judge a minute once records are so far past it.")  # fmt: skip
 @click.option("--every", type=int, metavar="S", callback=within(1, INT32_MAX),
               help="Look again and again, until SIGTERM or Ctrl-C.")  # fmt: skip
 @click.option("--to", "report_topic", metavar="[TOPIC]", is_flag=False, flag_value=REPORT_TOPIC,

@@ -14,7 +14,7 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater_tier.audit.minutes import MinuteRow
 
 REPORT_TOPIC = "audit-minutes"
-"""Where the console looks, unless it is told another."""
+"""Where the console looks, unless it is given another."""
 CONFIGS = {"cleanup.policy": "compact", "headwater.value.format": "json"}
 
 

@@ -207,7 +207,7 @@ class DerivedTables:
 
 
 def _take_held(followed: _Followed, held: Mapping[str, int]) -> None:
-    """The rows that the tables hold are told, whoever wrote them, rather than those of this run."""
+    """Counts the rows that the tables hold, whoever wrote them, rather than those of this run."""
     followed.rows = held.get("typed", followed.rows)
     followed.quarantined = held.get("quarantine", followed.quarantined)
     followed.merged = held.get("latest", followed.merged)

@@ -101,7 +101,7 @@ class Maintenance:
         self._remember(topic, event.location, event.snapshot).is_folding = False
 
     def committed(self, topic: TieredTopic, event: Committed) -> None:
-        """Remember the version; brokers are told of it."""
+        """Remember the version, and hint the brokers at it."""
         self._remember(topic, event.location, event.snapshot).wants_hint = True
 
     def log_starts(self, topic: TieredTopic, starts: dict[int, int]) -> None:

@@ -49,7 +49,7 @@ class Share(Protocol):
     """Which of the topics are this service's (`membership`)."""
 
     def mine(self, topics: Iterable[str]) -> set[str]:
-        """The topics that this service tiers now; told which topics there are."""
+        """The topics that this service tiers now, out of those that there are."""
         ...
 
 

@@ -201,7 +201,7 @@ class TopicFollower:
     def _compacted(
         self, result: FollowResult, typed: DerivedTable, wanted: TopicTables
     ) -> FollowResult:
-        """Rewrite small files if that is due; what goes wrong is told, and tried again."""
+        """Rewrite small files if that is due; a failure is logged and tried again."""
         held = {Kind.TYPED: typed.rows, Kind.QUARANTINE: self._held_in_quarantine()}
         if wanted.latest:
             held[Kind.LATEST] = self._latest.rows or 0
@@ -422,7 +422,7 @@ class TopicFollower:
         behind = sum(end - start for start, end in pending_ranges(self._log, ends).values())
         try:
             done = quarantine.ends(typed, partitions)
-        except HeadwaterError:  # told as the quarantine's problem; it may be further than this
+        except HeadwaterError:  # reported as the quarantine's problem; it may be further than this
             done = typed.clean(partitions)
         spans = self._lag(done, ends).values()
         return FollowResult(

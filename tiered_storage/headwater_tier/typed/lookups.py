@@ -13,7 +13,7 @@ UNKNOWN_MAX = 100
 
 
 class Lookups:
-    """A `SchemaSource` with a budget; what it was told holds until `begin`."""
+    """A `SchemaSource` with a budget; its answers hold until `begin`."""
 
     def __init__(self, schemas: SchemaSource) -> None:
         self._schemas = schemas

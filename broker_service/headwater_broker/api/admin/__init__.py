@@ -1,1 +1,1 @@
-"""What the handlers of admin requests share: forwarding to the controller, changes of configs."""
+"""Admin requests of several handlers: forwarding to the controller, changes of configs."""

@@ -100,7 +100,7 @@ async def topics_without_leaders(
 
 
 def ms_left(services: Services, began_s: float, timeout_ms: int) -> int:
-    """What is left of a client's timeout. `began_s`: monotonic time of its request."""
+    """The time left of a client's timeout. `began_s`: monotonic time of its request."""
     return timeout_ms - int((services.clock.monotonic() - began_s) * 1000)
 
 

@@ -265,7 +265,7 @@ class DelayedFetch(DelayedOperation):
                 or item.sent_log_start != read.log_start_offset
             ):
                 named.append(read)
-            # A follower that must truncate reads nothing else of the row: it is told the high
+            # A follower that must truncate reads nothing else of the row: it gets the high
             # watermark again, or an idle partition would keep an old one.
             is_unread = bool(read.code) or read.diverging is not None
             item.sent_high_watermark = -1 if is_unread else read.high_watermark

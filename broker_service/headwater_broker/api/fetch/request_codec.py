@@ -236,7 +236,7 @@ def _parse_one_flexible(view: memoryview, at: int, end: int, version: int) -> Pl
 
 
 def _head(view: memoryview, at: int, version: int) -> tuple[Head, int]:
-    """What comes before the topics, and the position behind it."""
+    """The fields before the topics, and the position behind them."""
     if version >= REPLICA_STATE_SINCE:
         return (CONSUMER, *_HEAD_V15.unpack_from(view, at)), at + 21
     if version >= SESSIONS_SINCE:

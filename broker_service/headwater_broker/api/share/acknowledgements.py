@@ -36,7 +36,7 @@ class AcknowledgedBatch(Protocol):
 
 
 class Outcome:
-    """What came of the acknowledgements of one partition; `done` is awaited first."""
+    """The outcome of the acknowledgements of one partition; `done` is awaited first."""
 
     __slots__ = ("code", "done", "message", "name")
 

@@ -238,7 +238,7 @@ class DelayedShareFetch(DelayedOperation):
         return False
 
     def _read(self, key: PartitionId, read: ShareRead) -> ShareRow | None:
-        """The row of one partition; None: nothing is to be told of it."""
+        """The row of one partition; None: it is left out of the response."""
         services = self._peer.services
         name = topic_name(services, key)
         try:

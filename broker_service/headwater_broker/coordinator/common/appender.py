@@ -1,4 +1,4 @@
-"""How a coordinator reaches its log: a port, and its implementation over the replica layer."""
+"""The log of a coordinator: a port, and its implementation over the replica layer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headwater_broker.coordinator.common.shard import Producer
 from headwater_broker.log.producer_state_manager import NO_EPOCH
 from headwater_broker.log.results import AppendOrigin, AppendResult
 from headwater_broker.replica.append_service import AppendService, check_led
-from headwater_broker.replica.read_service import log_bytes
+from headwater_broker.replica.read_service import ReadService
 from headwater_broker.replica.replica_manager import ReplicaManager
 
 LOAD_BYTES = 128 * 1024
@@ -21,7 +21,7 @@ Leads = Callable[[str, int, int], Awaitable[bool]]
 
 
 class AppendState(NamedTuple):
-    """What a coordinator must know before it decides to append."""
+    """The bounds that a coordinator must know before it decides to append."""
 
     log_end_offset: int
     batch_max_bytes: int
@@ -102,11 +102,17 @@ class ReplicaAppender:
     """Implements `Appender` for one topic."""
 
     def __init__(
-        self, topic: str, replicas: ReplicaManager, appends: AppendService, leads: Leads
+        self,
+        topic: str,
+        replicas: ReplicaManager,
+        appends: AppendService,
+        reads: ReadService,
+        leads: Leads,
     ) -> None:
         self._topic = topic
         self._replicas = replicas
         self._appends = appends
+        self._reads = reads
         self._leads = leads
 
     def check_append(
@@ -178,7 +184,7 @@ class ReplicaAppender:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"{self._topic}-{partition} is led by this broker no more",
             )
-        return log_bytes(hosted, epoch, offset, LOAD_BYTES)
+        return self._reads.log_bytes(hosted, epoch, offset, LOAD_BYTES)
 
     def delete_before(self, partition: int, epoch: int, offset: int) -> None:
         """See `Appender`. Followers move theirs when they fetch."""

@@ -12,7 +12,7 @@ from headwater_broker.coordinator.common.turn_batches import TurnBatches
 
 
 class Waiter(Protocol):
-    """Who waits for a reply: the part of a future that is needed of it."""
+    """The receiver of a reply: the part of a future that is needed."""
 
     def done(self) -> bool:
         """True when nobody waits any more."""

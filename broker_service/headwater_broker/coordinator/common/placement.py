@@ -1,4 +1,4 @@
-"""Which broker coordinates a key: the leader of the partition that the key's hash names."""
+"""Placement of keys: the leader of the partition that a key's hash names coordinates it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater_broker.metadata.cache import MetadataCache
 
 
 class Placement(Protocol):
-    """What this broker knows of the partitions of an internal topic."""
+    """The partitions of an internal topic, as this broker knows them."""
 
     def partition_count(self) -> int:
         """How many partitions the topic has; 0: none is known."""

@@ -29,6 +29,7 @@ from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.replica.append_service import AppendService
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.ports import OffLoop, at_once
+from headwater_broker.replica.read_service import ReadService
 from headwater_broker.replica.replica_manager import ReplicaManager
 
 ARRIVAL_WAIT_S = 1.0
@@ -225,7 +226,7 @@ class CoordinatorService(Generic[S]):
 
 
 class Coordinator(Protocol):
-    """What the rest of the broker needs of a coordinator service."""
+    """A coordinator service, as the rest of the broker sees it."""
 
     @property
     def topic(self) -> str:
@@ -255,10 +256,11 @@ Coordinators = Mapping[CoordinatorType, Coordinator]
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorParts:
-    """What the coordinator services of a broker are built from."""
+    """The parts that the coordinator services of a broker are built from."""
 
     replicas: ReplicaManager
     appends: AppendService
+    reads: ReadService
     view: MetadataCache
     clock: Clock
     entropy: Entropy
@@ -268,7 +270,7 @@ class CoordinatorParts:
 
     def appender(self, topic: str) -> Appender:
         """The log of an internal topic."""
-        return ReplicaAppender(topic, self.replicas, self.appends, self.leads)
+        return ReplicaAppender(topic, self.replicas, self.appends, self.reads, self.leads)
 
     def placement(self, topic: str) -> Placement:
         """Where the partitions of an internal topic are."""

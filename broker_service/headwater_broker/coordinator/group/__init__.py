@@ -1,1 +1,1 @@
-"""The group coordinator: classic groups and committed offsets."""
+"""The group coordinator: classic, consumer and share groups, and committed offsets."""

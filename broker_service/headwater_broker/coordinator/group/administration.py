@@ -22,7 +22,7 @@ from headwater_broker.coordinator.group.table import GroupRules, GroupTable
 
 
 class GroupAdministration:
-    """What tools ask about groups."""
+    """Requests of tools about groups."""
 
     def __init__(
         self, table: GroupTable, rules: Mapping[GroupKind, GroupRules], topics: Topics

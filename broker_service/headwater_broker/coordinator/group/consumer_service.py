@@ -35,9 +35,14 @@ logger = logging.getLogger(__name__)
 class ConsumerGroupService:
     """Runs each request on the shard of its group. Methods raise KafkaError as `GroupService`."""
 
-    coordinator: CoordinatorService[GroupShard]
-
-    def __init__(self, entropy: Entropy, clock: Clock, off_loop: OffLoop) -> None:
+    def __init__(
+        self,
+        coordinator: CoordinatorService[GroupShard],
+        entropy: Entropy,
+        clock: Clock,
+        off_loop: OffLoop,
+    ) -> None:
+        self._coordinator = coordinator
         self._entropy = entropy
         self._clock = clock
         self._off_loop = off_loop
@@ -56,14 +61,14 @@ class ConsumerGroupService:
         """ConsumerGroupHeartbeat."""
         if not request.member_id and not request.names_itself:
             request = replace(request, fresh_id=str(self._entropy.uuid()))
-        reply = await self.coordinator.run(
+        reply = await self._coordinator.run(
             request.group_id, lambda s, now, t: s.consumers.heartbeat(request, now, t)
         )
         return cast(ConsumerGroupHeartbeatResponse, reply)
 
     async def describe(self, group_id: str) -> DescribedGroup:
         """ConsumerGroupDescribe of one group."""
-        reply = await self.coordinator.run(
+        reply = await self._coordinator.run(
             group_id,
             lambda s, now, t: s.administration.describe_consumer_group(group_id, now, t),
         )
@@ -76,7 +81,7 @@ class ConsumerGroupService:
         names = delta.topics | delta.deleted | delta.configs
         if names:
             came_or_went = delta.deleted | delta.configs  # a new topic's configs are new, too
-            for shard in self.coordinator.runtime.shards:
+            for shard in self._coordinator.runtime.shards:
                 shard.consumers.topics_changed(names, came_or_went)
 
     def settled_interval_ms(self) -> int:
@@ -84,7 +89,9 @@ class ConsumerGroupService:
         now_ms = self._clock.monotonic() * 1000
         if now_ms - self._counted_at_ms >= COUNT_MS:
             self._counted_at_ms = now_ms
-            members = sum(shard.consumers.member_count for shard in self.coordinator.runtime.shards)
+            members = sum(
+                shard.consumers.member_count for shard in self._coordinator.runtime.shards
+            )
             wanted = INTERVAL_MIN_MS * members // MEMBERS_AT_ONE_SECOND
             self._interval_ms = min(INTERVAL_MAX_MS, max(INTERVAL_MIN_MS, wanted))
         return self._interval_ms
@@ -112,18 +119,18 @@ class ConsumerGroupService:
             for pattern, topics in matched.items()
         }
         try:
-            await self.coordinator.run(
+            await self._coordinator.run(
                 job.group_id, lambda s, now, t: s.consumers.regexes_resolved(job, found, now, t)
             )
         except HeadwaterError as error:  # another coordinator resolves them anew
-            logger.warning("the patterns of group %s are lost: %s", job.group_id, error)
+            logger.warning("group %s: topics of patterns are not recorded: %s", job.group_id, error)
 
     async def _compute(self, job: TargetJob) -> None:
         found: dict[str, Mapping[UUID, frozenset[int]]] = {}
         await self._off_loop(lambda: found.update(job.run()))
         try:
-            await self.coordinator.run(
+            await self._coordinator.run(
                 job.group_id, lambda s, now, t: s.consumers.target_computed(job, found, now, t)
             )
         except HeadwaterError as error:  # another coordinator computes it anew
-            logger.warning("the target of group %s is lost: %s", job.group_id, error)
+            logger.warning("group %s: its new assignment is not recorded: %s", job.group_id, error)

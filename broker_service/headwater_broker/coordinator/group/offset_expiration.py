@@ -1,4 +1,4 @@
-"""Which committed offsets have expired (offsets.retention.minutes, KIP-211). Pure."""
+"""Expiration of committed offsets (offsets.retention.minutes, KIP-211). Pure."""
 
 from __future__ import annotations
 

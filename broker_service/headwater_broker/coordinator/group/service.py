@@ -17,6 +17,7 @@ from headwater.wire.apis.k16_list_groups import ListedGroup
 from headwater_broker.coordinator.common.service import CoordinatorParts, CoordinatorService
 from headwater_broker.coordinator.common.shard import Command
 from headwater_broker.coordinator.group.classic.rebalance import MemberJoin
+from headwater_broker.coordinator.group.collaborators import Collaborators
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.consumer_service import ConsumerGroupService
 from headwater_broker.coordinator.group.offset_commands import OffsetCommit, TransactionalCommit
@@ -24,7 +25,6 @@ from headwater_broker.coordinator.group.offsets import Committed
 from headwater_broker.coordinator.group.records import STRING_BYTES_MAX, TopicPartition
 from headwater_broker.coordinator.group.shard import GroupShard
 from headwater_broker.coordinator.group.share_service import ShareGroupService
-from headwater_broker.coordinator.group.surroundings import Surroundings
 from headwater_broker.coordinator.group.table import AnyGroup, default_settings
 from headwater_broker.coordinator.group.topics_of_cluster import ClusterTopics
 from headwater_broker.coordinator.group.transaction_verification import Verification
@@ -70,9 +70,19 @@ class GroupService:
         self._entropy = parts.entropy
         self._view = parts.view
         self._log = parts.appender(OFFSETS_TOPIC)
-        self.consumers = ConsumerGroupService(parts.entropy, parts.clock, parts.off_loop)
-        self.shares = ShareGroupService(persister)
-        around = Surroundings(
+        self.coordinator: CoordinatorService[GroupShard] = CoordinatorService(
+            OFFSETS_TOPIC,
+            lambda _partition: GroupShard(config, self._collaborators),
+            self._log,
+            parts.placement(OFFSETS_TOPIC),
+            parts.clock,
+            topics_deleted=_topics_deleted,
+        )
+        self.consumers = ConsumerGroupService(
+            self.coordinator, parts.entropy, parts.clock, parts.off_loop
+        )
+        self.shares = ShareGroupService(self.coordinator, persister)
+        self._collaborators = Collaborators(
             ClusterTopics(parts.view),
             self.consumers.meters,
             settings_of,
@@ -80,15 +90,6 @@ class GroupService:
             self.consumers.submit_regexes,
             self.consumers.settled_interval_ms,
         )
-        self.coordinator: CoordinatorService[GroupShard] = CoordinatorService(
-            OFFSETS_TOPIC,
-            lambda _partition: GroupShard(config, around),
-            self._log,
-            parts.placement(OFFSETS_TOPIC),
-            parts.clock,
-            topics_deleted=_topics_deleted,
-        )
-        self.consumers.coordinator = self.shares.coordinator = self.coordinator
 
     async def close(self) -> None:
         """Drop every shard."""

@@ -26,6 +26,7 @@ from headwater_broker.coordinator.group.administration import GroupAdministratio
 from headwater_broker.coordinator.group.classic.group import Group
 from headwater_broker.coordinator.group.classic.groups import ClassicGroups
 from headwater_broker.coordinator.group.classic.rebalance import MemberJoin, failed_join
+from headwater_broker.coordinator.group.collaborators import Collaborators
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.consumer.change import Change
 from headwater_broker.coordinator.group.consumer.groups import ConsumerGroups
@@ -44,7 +45,6 @@ from headwater_broker.coordinator.group.records import (
     read_offset,
 )
 from headwater_broker.coordinator.group.share.groups import ShareGroups
-from headwater_broker.coordinator.group.surroundings import Surroundings
 from headwater_broker.coordinator.group.table import AnyGroup, GroupRules, GroupTable
 from headwater_broker.coordinator.group.timer_keys import Timer, TimerKey
 
@@ -54,9 +54,9 @@ logger = logging.getLogger(__name__)
 class GroupShard:
     """Implements `coordinator.common.shard.Shard`."""
 
-    def __init__(self, config: GroupConfig, around: Surroundings | None = None) -> None:
+    def __init__(self, config: GroupConfig, around: Collaborators | None = None) -> None:
         """`around`: what the shard sees of the broker; None: a cluster without topics."""
-        around = around or Surroundings(NoTopics(), ConsumerGroupMeters())
+        around = around or Collaborators(NoTopics(), ConsumerGroupMeters())
         self._config = config
         table = self._table = GroupTable(config, around.settings_of)
         self._classic = ClassicGroups(table)

@@ -41,9 +41,8 @@ logger = logging.getLogger(__name__)
 class ShareGroupService:
     """Runs each request on the shard of its group. Methods raise KafkaError as `GroupService`."""
 
-    coordinator: CoordinatorService[GroupShard]
-
-    def __init__(self, persister: Persister) -> None:
+    def __init__(self, coordinator: CoordinatorService[GroupShard], persister: Persister) -> None:
+        self._coordinator = coordinator
         self._persister = persister
         self._tasks = OrderedSet[asyncio.Task[None]]()
 
@@ -57,7 +56,7 @@ class ShareGroupService:
         """ShareGroupHeartbeat. States that are to begin do so after the reply."""
         reply = cast(
             HeartbeatReply,
-            await self.coordinator.run(
+            await self._coordinator.run(
                 request.group_id, lambda s, now, t: s.shares.heartbeat(request, now, t)
             ),
         )
@@ -69,7 +68,7 @@ class ShareGroupService:
 
     async def describe(self, group_id: str) -> DescribedGroup:
         """ShareGroupDescribe of one group."""
-        reply = await self.coordinator.run(
+        reply = await self._coordinator.run(
             group_id, lambda s, now, t: s.shares.describe(group_id, now, t)
         )
         return cast(DescribedGroup, reply)
@@ -78,7 +77,7 @@ class ShareGroupService:
         """A listener of `MetadataCache.on_change`."""
         names = delta.topics | delta.deleted | delta.configs
         if names:
-            for shard in self.coordinator.runtime.shards:
+            for shard in self._coordinator.runtime.shards:
                 shard.shares.topics_changed(names)
 
     # -- states that begin
@@ -95,7 +94,11 @@ class ShareGroupService:
                 asked.group_id, asked.state_epoch, starts, asked.deleting
             )
         except HeadwaterError as error:  # a later heartbeat asks again
-            logger.warning("share group %s: states cannot begin: %s", asked.group_id, error)
+            logger.warning(
+                "share group %s: its share partitions cannot be initialized: %s",
+                asked.group_id,
+                error,
+            )
             return
         begun: dict[UUID, TopicShare] = {}
         for topic, share in asked.topics.items():
@@ -109,7 +112,11 @@ class ShareGroupService:
         try:
             await self._begun(asked.group_id, begun)
         except HeadwaterError as error:  # another coordinator asks again
-            logger.warning("share group %s: states have begun in vain: %s", asked.group_id, error)
+            logger.warning(
+                "share group %s: initialized share partitions are not recorded: %s",
+                asked.group_id,
+                error,
+            )
 
     async def _initialize(
         self, state_epoch: int, starts: Iterable[tuple[SharePartitionKey, int]]
@@ -144,12 +151,12 @@ class ShareGroupService:
 
     async def _deleted(self, group_id: str, topics: Iterable[UUID]) -> None:
         gone = list(topics)
-        await self.coordinator.run(
+        await self._coordinator.run(
             group_id, lambda s, now, t: s.shares.offsets.deleted(group_id, gone, now, t)
         )
 
     async def _begun(self, group_id: str, topics: Mapping[UUID, TopicShare]) -> None:
-        await self.coordinator.run(
+        await self._coordinator.run(
             group_id, lambda s, now, t: s.shares.begun(group_id, topics, now, t)
         )
 
@@ -161,7 +168,7 @@ class ShareGroupService:
         """The states of these share partitions; None: of all that have begun."""
         begun = cast(
             list[Partition],
-            await self.coordinator.run(
+            await self._coordinator.run(
                 group_id, lambda s, now, t: s.shares.offsets.begun(group_id, now, t)
             ),
         )
@@ -185,7 +192,7 @@ class ShareGroupService:
         rows = list(wanted)
         change = cast(
             Alteration,
-            await self.coordinator.run(
+            await self._coordinator.run(
                 group_id, lambda s, now, t: s.shares.offsets.alter(group_id, rows, now, t)
             ),
         )
@@ -205,7 +212,7 @@ class ShareGroupService:
         names = list(topics)
         deletion = cast(
             Deletion,
-            await self.coordinator.run(
+            await self._coordinator.run(
                 group_id, lambda s, now, t: s.shares.offsets.delete(group_id, names, now, t)
             ),
         )
@@ -216,12 +223,12 @@ class ShareGroupService:
     async def delete_states(self, group_id: str) -> None:
         """Before the group is deleted; nothing for a group of another kind. Raises NON_EMPTY_GROUP,
         and what the persister raises: the group stays then."""
-        shard = await self.coordinator.shard(group_id)
+        shard = await self._coordinator.shard(group_id)
         if shard.shares.find(group_id) is None:
             return
         deletion = cast(
             Deletion,
-            await self.coordinator.run(
+            await self._coordinator.run(
                 group_id, lambda s, now, t: s.shares.offsets.delete_all(group_id, now, t)
             ),
         )

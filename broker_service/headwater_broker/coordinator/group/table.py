@@ -19,7 +19,7 @@ from headwater_broker.metadata.group_settings import GroupSettings, GroupSetting
 
 
 class AnyGroup(Protocol):
-    """What every kind of group has."""
+    """The part that every kind of group has."""
 
     group_id: str
     offsets: dict[TopicPartition, OffsetCommitValue]

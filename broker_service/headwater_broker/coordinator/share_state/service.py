@@ -186,7 +186,7 @@ class ShareStateService:
         try:
             await self.coordinator.runtime.run(partition, command)
         except KafkaError as error:
-            logger.warning("%s-%d keeps %s: %s", SHARE_STATE_TOPIC, partition, what, error)
+            logger.warning("%s-%d: cannot remove %s: %s", SHARE_STATE_TOPIC, partition, what, error)
 
 
 def _forget(topic_ids: frozenset[UUID]) -> Command[ShareStateShard]:

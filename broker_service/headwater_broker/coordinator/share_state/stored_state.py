@@ -21,7 +21,7 @@ UNCHANGED = -1
 
 @dataclass(slots=True)
 class StoredState:
-    """What the last snapshot and the updates after it make; only replay changes it."""
+    """The last snapshot with the updates after it; only replay changes it."""
 
     snapshot_epoch: int
     state_epoch: int
@@ -102,7 +102,7 @@ class StoredState:
         )
 
     def as_read(self, leader_epoch: int) -> ShareState:
-        """What a leader of `leader_epoch` reads. It counts completed deliveries by the batches."""
+        """The state for a leader of `leader_epoch`; it counts completed deliveries by batches."""
         return ShareState(
             *(self.state_epoch, leader_epoch, self.start_offset, tuple(self.batches)),
             holds=self.holds,

@@ -1,1 +1,1 @@
-"""Producer ids, and the pure core of the transaction coordinator: no request reaches it yet."""
+"""The transaction coordinator: transactional ids in `__transaction_state`, and producer ids."""

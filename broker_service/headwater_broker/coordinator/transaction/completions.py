@@ -46,7 +46,7 @@ class Completions:
         return None if known is None else known.transaction
 
     def take_due(self, now: Now) -> list[Transaction]:
-        """What is to be recorded now. A record that is refused is due again after the wait."""
+        """The completions to record now. A record that is refused is due again after the wait."""
         due: list[Transaction] = []
         for known in self._by_id.values():
             if known.due_ms > now.steady_ms or len(due) == RECORDED_AT_ONCE:

@@ -29,6 +29,11 @@ class TransactionConfig:
     retry_ms: int = 1_000
     """A timeout whose record was refused (too few in-sync replicas) is decided again after this."""
 
+    @property
+    def batch_outcome_ms(self) -> int:
+        """How long the outcome of a batch write can be asked for after its end."""
+        return max(self.epoch_max_ms, self.expiration_ms)
+
     @classmethod
     def from_values(cls, v: Values) -> TransactionConfig:
         """Out of a broker's settings."""

@@ -64,6 +64,20 @@ def refusal(sink: Sink | None, epochs: Epochs, request: EpochRequest) -> EpochSt
     return None
 
 
+def unknown_sink(request: EpochRequest) -> KafkaError:
+    """The answer to a request that takes a sink for granted which is not known.
+
+    Never "aborted": its participants joined it, so the sink was deleted or forgotten since, and the
+    epoch was committed or aborted by then.
+    """
+    return KafkaError(
+        ErrorCode.RESOURCE_NOT_FOUND,
+        f"sink {request.sink!r} is not known: it was deleted, or forgotten long after its last "
+        f"epoch, and with it whether epoch {request.epoch} was committed; only the rows in its "
+        "topics tell",
+    )
+
+
 def with_run(sink: Sink | None, request: EpochRequest, now_ms: int) -> Sink:
     """The sink once this request is admitted: a newer run retires the one before.
 

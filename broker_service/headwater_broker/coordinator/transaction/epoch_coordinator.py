@@ -29,6 +29,7 @@ from headwater_broker.coordinator.transaction.epoch_admission import (
     overtaken,
     prepared,
     refusal,
+    unknown_sink,
     with_run,
 )
 from headwater_broker.coordinator.transaction.epoch_completion import completion, with_outcome
@@ -45,11 +46,11 @@ from headwater_broker.coordinator.transaction.epoch_records import (
     sink_record,
     sink_tombstone,
 )
+from headwater_broker.coordinator.transaction.epoch_replies import admitted, answer, settle
 from headwater_broker.coordinator.transaction.epoch_tickets import TicketAllocator
 from headwater_broker.coordinator.transaction.epoch_values import (
     EPOCHS_IN_FLIGHT_MAX,
     MARKERS_MAX,
-    NONE_YET,
     EpochDecision,
     EpochKey,
     EpochReply,
@@ -120,7 +121,8 @@ class EpochCoordinator:
         self.tickets.loaded()
         for sink in self.table.sinks.values():
             if sink.kind is SinkKind.BATCH:  # after a long outage its commit may be asked for again
-                self._deadlines.set(sink.name, now.steady_ms + self._config.epoch_max_ms)
+                wait_ms = max(self._batch_wait_ms(sink, now), self._config.epoch_max_ms)
+                self._deadlines.set(sink.name, now.steady_ms + wait_ms)
         for epochs in self.table.epochs.values():
             for epoch in epochs.values():
                 if epoch.is_decided:  # perhaps complete but for the tombstone
@@ -138,9 +140,9 @@ class EpochCoordinator:
         if status is EpochStatus.COMMITTED and sink is not None and is_newer_run(sink, of):
             # Its ticket tells this write from a second one of the same batch and run.
             self._admit(sink, of, decision, now)
-            return decision.confirm(token, _answer(status, sink))
+            return decision.confirm(token, answer(status, sink))
         if status is not None:
-            return decision.reply_as_leader(token, _answer(status, sink))
+            return decision.reply_as_leader(token, answer(status, sink))
         own = epochs.get(of.key)
         known = self._of_attempt(own, request)
         self._touch(of.sink, of.key, now.wall_ms if own is None else own.start_ms, now)
@@ -150,19 +152,19 @@ class EpochCoordinator:
         if known is not None:
             partitions = {**known.partitions, **request.partitions}
             if partitions == known.partitions:
-                return _settle(decision, token, _participant(sink, known))
+                return settle(decision, token, admitted(sink, known))
             after = known._replace(partitions=partitions, last_update_ms=now.wall_ms)
         else:
             if own is None and len(epochs) >= EPOCHS_IN_FLIGHT_MAX:
-                return _settle(decision, token, busy)
+                return settle(decision, token, busy)
             pool = self.table.pool(of.sink)
             slot = pool.free()
             if slot is None:
-                return _settle(decision, token, busy)
+                return settle(decision, token, busy)
             idle = self.participants.get(pool.known.get(slot, ""))
             after = joined(idle, request, slot, self._config.epoch_max_ms, now.wall_ms)
         decision.records.append(self._store(after))
-        decision.confirm(token, _participant(sink, after))
+        decision.confirm(token, admitted(sink, after))
         return decision
 
     def heartbeat(self, of: EpochRequest, now: Now, token: Token) -> Decision:
@@ -172,8 +174,8 @@ class EpochCoordinator:
         own = epochs.get(of.key)
         if status is None and own is not None:
             self._touch(of.sink, of.key, own.start_ms, now)
-            return Decision().reply(token, _answer(EpochStatus.OPEN, sink))
-        return Decision().reply_as_leader(token, _answer(status or EpochStatus.ABORTED, sink))
+            return Decision().reply(token, answer(EpochStatus.OPEN, sink))
+        return Decision().reply_as_leader(token, answer(status or EpochStatus.ABORTED, sink))
 
     def decide(
         self,
@@ -196,9 +198,9 @@ class EpochCoordinator:
         if status is EpochStatus.PREPARED and state is EpochState.PREPARED:
             check_prepared(own, of)
         if status is not None:
-            return decision.reply_as_leader(token, _answer(status, sink))
+            return decision.reply_as_leader(token, answer(status, sink))
         if sink is None and named:
-            return decision.reply_as_leader(token, EpochReply(EpochStatus.ABORTED))
+            return decision.reply_as_leader(token, unknown_sink(of))
         fault = commit_fault(own, named, self.participants)
         sink = self._admit(sink, of, decision, now)
         if fault:
@@ -223,9 +225,9 @@ class EpochCoordinator:
         if own is None or sink is None:
             return self._nothing_prepared(of, state, now, token)
         if is_foreign(sink, of):
-            return decision.reply_as_leader(token, _answer(EpochStatus.SINK_OWNED, sink))
+            return decision.reply_as_leader(token, answer(EpochStatus.SINK_OWNED, sink))
         if is_fenced(sink, of):
-            return decision.reply_as_leader(token, _answer(EpochStatus.FENCED, sink))
+            return decision.reply_as_leader(token, answer(EpochStatus.FENCED, sink))
         assert own.decision is not None
         sink = self._admit(sink, of, decision, now)
         if state is EpochState.ABORTING:
@@ -248,22 +250,28 @@ class EpochCoordinator:
         status = refusal(sink, epochs, of)
         if status is EpochStatus.COMMITTED and state is EpochState.COMMITTING:
             return self._committed(of, decision, token, now)
+        if sink is None and state is EpochState.COMMITTING:
+            return decision.reply_as_leader(token, unknown_sink(of))
         if status is None and state is EpochState.ABORTING:
             if of.key in epochs:
                 return self.abort(of, now, token)
             sink = self._admit(sink, of, decision, now)
-        return _settle(decision, token, _answer(status or EpochStatus.ABORTED, sink))
+        return settle(decision, token, answer(status or EpochStatus.ABORTED, sink))
 
     def abort(self, of: EpochRequest, now: Now, token: Token) -> Decision:
         """AbortEpoch of an epoch that is not prepared; replies an EpochReply.
 
-        Recorded also where nobody has joined: a CommitEpoch that comes late must not commit it.
+        Recorded also where nobody has joined: a CommitEpoch that comes late must not commit it. Not
+        so of a batch write, which commits nothing without participants: the record would say of
+        one that is forgotten that it was aborted.
         """
         decision = Decision()
         sink, epochs = self.table.sinks.get(of.sink), self.table.of(of.sink)
         status = refusal(sink, epochs, of)
         if status is not None:
-            return decision.reply_as_leader(token, _answer(status, sink))
+            return decision.reply_as_leader(token, answer(status, sink))
+        if sink is None and of.kind is SinkKind.BATCH:
+            return decision.reply_as_leader(token, unknown_sink(of))
         sink = self._admit(sink, of, decision, now)
         self._abort(of.key, epochs.get(of.key), sink, decision, now)
         return decision.confirm(token, EpochReply(EpochStatus.ABORTED, sink.last_epoch))
@@ -448,36 +456,34 @@ class EpochCoordinator:
 
     def forgotten(self, name: str, now: Now) -> Decision:
         """Delete a sink and its participants; any prefix of the records is safe."""
+        decision = self._without_slots(name, now)
+        decision.records.append(sink_tombstone(name))
+        return decision
+
+    def _without_slots(self, name: str, now: Now) -> Decision:
         decision = Decision()
         for participant in self.table.pool(name).known.values():
             known = self.participants[participant]
             decision.records.append(self._store(expire(known, now.wall_ms)))
-        decision.records.append(sink_tombstone(name))
         return decision
 
+    def _batch_wait_ms(self, sink: Sink, now: Now) -> int:
+        """Until the next part of a batch write is forgotten: its participants, then its sink."""
+        config = self._config
+        has_slots = self.table.has_slots(sink.name)
+        kept_ms = config.epoch_max_ms if has_slots else config.batch_outcome_ms
+        return sink.last_update_ms + kept_ms - now.wall_ms
+
     def _forget_batch(self, name: str, now: Now) -> list[Decision]:
-        """Forget a batch write some time after its commit, which may be asked for again."""
+        """Forget a batch write long after its end: until then its commit may be asked for again."""
         sink = self.table.sinks.get(name)
         if sink is None or sink.kind is not SinkKind.BATCH:
             return []
-        wait_ms = sink.last_update_ms + self._config.epoch_max_ms - now.wall_ms
-        if wait_ms <= 0:
-            wait_ms = self._config.retry_ms  # of a record that is refused
-        self._deadlines.set(name, now.steady_ms + wait_ms)
-        is_due = sink.last_update_ms + self._config.epoch_max_ms <= now.wall_ms
-        return self.forgotten(name, now).split() if is_due and not self.table.of(name) else []
-
-
-def _answer(status: EpochStatus, sink: Sink | None) -> EpochReply:
-    return EpochReply(status, NONE_YET if sink is None else sink.last_epoch)
-
-
-def _participant(sink: Sink, participant: Transaction) -> EpochReply:
-    return EpochReply(EpochStatus.OPEN, sink.last_epoch, participant=participant)
-
-
-def _settle(decision: Decision, token: Token, reply: EpochReply) -> Decision:
-    """Reply with the records of the decision, or as one who leads where there are none."""
-    if decision.records:
-        return decision.confirm(token, reply)
-    return decision.reply_as_leader(token, reply)
+        wait_ms = self._batch_wait_ms(sink, now)
+        # Soon again once something is forgotten, as its record may be refused.
+        again_ms = wait_ms if wait_ms > 0 else self._config.retry_ms
+        self._deadlines.set(name, now.steady_ms + again_ms)
+        if wait_ms > 0 or self.table.of(name):
+            return []
+        forgotten = self._without_slots if self.table.has_slots(name) else self.forgotten
+        return forgotten(name, now).split()

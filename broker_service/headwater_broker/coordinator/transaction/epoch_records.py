@@ -175,7 +175,7 @@ def tickets_record(reserved_end: int) -> StoredRecord:
 
 
 def read_own_key(data: bytes) -> OwnKey | None:
-    """What a key of Headwater's own kinds names; None for kinds that are not known here.
+    """The thing that a key of Headwater's own kinds names; None for kinds that are not known here.
 
     Raises SchemaError.
     """

@@ -38,7 +38,7 @@ class ProducerInit:
     fresh_producer_id: int
     """Used for a new transactional id and for a rotation, else not at all."""
     expected: ProducerIdentity | None = None
-    """What a producer that recovers says of itself (KIP-360)."""
+    """The id and epoch of a producer that recovers (KIP-360)."""
     client: ClientIdentity = ClientIdentity()
     keep_prepared: bool = False
     """A prepared transaction stays open (KIP-939)."""

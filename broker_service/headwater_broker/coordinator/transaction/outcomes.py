@@ -1,4 +1,4 @@
-"""What a request to a transactional id comes to: a refusal, a wait, or the transaction after it."""
+"""The outcome of a request to a transactional id: a refusal, a wait, or its new transaction."""
 
 from __future__ import annotations
 

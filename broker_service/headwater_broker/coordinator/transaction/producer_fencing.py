@@ -1,4 +1,4 @@
-"""Which producer of a transactional id may go on, and which is a zombie (KIP-98, KIP-360). Pure."""
+"""Fencing of transactional ids: the producer that goes on, and zombies (KIP-98, KIP-360). Pure."""
 
 from __future__ import annotations
 

@@ -79,7 +79,8 @@ class SinkService:
     async def commit_epoch(
         self, of: EpochRequest, participants: Sequence[NamedParticipant], *, is_prepared: bool
     ) -> EpochReply:
-        """Commit an epoch with these participants, or one that was prepared."""
+        """Commit an epoch with these participants, or one that was prepared. Also raises
+        RESOURCE_NOT_FOUND: the sink, and with it the epoch's outcome, is not known."""
         if is_prepared:
             return await self._resolve("commit", of, EpochState.COMMITTING)
         return await self._decide("commit", of, participants, EpochState.COMMITTING)
@@ -117,11 +118,12 @@ class SinkService:
     # -- administration
 
     async def described(self, sink: str) -> DescribedSink | None:
-        """None: it is not known."""
+        """None: it is not known. A coordinator that was deposed does not answer: `exactly_once`
+        holds what its table has against what is said here."""
         check_sink(sink)
         reply = await self._coordinator.run(
             sink_key(sink),
-            lambda s, _now, t: Decision().reply(
+            lambda s, _now, t: Decision().reply_as_leader(
                 t, sink_administration.described(s.epochs, (sink,))
             ),
         )

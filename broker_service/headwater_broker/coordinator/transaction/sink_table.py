@@ -127,6 +127,11 @@ class SinkTable:
             pool = self._pools[sink] = SlotPool()
         return pool
 
+    def has_slots(self, sink: str) -> bool:
+        """Whether the sink has transactional ids."""
+        pool = self._pools.get(sink)
+        return pool is not None and bool(pool.known)
+
     def epoch_of(self, participant: Transaction) -> OpenEpoch | None:
         """The epoch that a participant belongs to, unless it is complete."""
         membership = participant.membership

@@ -57,7 +57,7 @@ _IDLE = (*_COMPLETE, TransactionState.EMPTY)
 
 
 class TransactionEvent(Enum):
-    """What moves a transactional id."""
+    """An event that changes the state of a transactional id."""
 
     __hash__ = object.__hash__
 

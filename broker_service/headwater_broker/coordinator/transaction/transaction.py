@@ -42,7 +42,7 @@ class ProducerIdentity(NamedTuple):
 
 
 class EndedBy(IntEnum):
-    """What ended the last transaction of a transactional id."""
+    """The cause that ended the last transaction of a transactional id."""
 
     CLIENT = 0
     """EndTxn; also before the first transaction, and while one is open."""

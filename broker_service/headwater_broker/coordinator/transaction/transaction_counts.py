@@ -1,4 +1,4 @@
-"""How many transactional ids a shard has in each state, and which transactions are open. Pure.
+"""Counts of a shard's transactional ids by state, and its open transactions. Pure.
 
 Kept while records are replayed: a look at 100,000 idle ids would hold up the event loop.
 """

@@ -37,7 +37,7 @@ class Request(NamedTuple):
 
 
 def reply_of(outcome: Outcome) -> object:
-    """What the request is answered."""
+    """The response to the request."""
     if isinstance(outcome, Changed) and outcome.ongoing is None:  # as nearly always
         return outcome.identity
     if isinstance(outcome, Refused):

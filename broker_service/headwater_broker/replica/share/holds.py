@@ -106,7 +106,7 @@ class Holds:
                 run.delivery = _held(run.delivery.deliveries, hold)
 
     def __iter__(self) -> Iterator[HeldRange]:
-        """What is held, those included whose end is not durable yet."""
+        """The holds, those included whose end is not durable yet."""
         yield from _ranges(_standing(run, ()) for run in self._runs)
 
     def encoded(self, durable: Container[Change]) -> bytes:

@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareParts:
-    """What share partitions are built from."""
+    """The parts that share partitions are built from."""
 
     persister: Persister
     settings_of: GroupSettingsOf
@@ -67,7 +67,7 @@ class ShareParts:
 
 
 class ShareCounts:
-    """What share partitions have counted since the broker's start: records, and failed writes."""
+    """Counts of share partitions since the broker's start: records, and failed writes."""
 
     __slots__ = ("acquired", "archived", "expired", "redelivered", "write_failures")
 
@@ -402,7 +402,7 @@ class LedSharePartition:
 
 
 def answer_of(error: KafkaError) -> KafkaError:
-    """The error as clients are told it: they know none of the share coordinator's."""
+    """The error as clients get it: they know none of the share coordinator's."""
     if error.code in _FENCED:
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.detail)
     return error

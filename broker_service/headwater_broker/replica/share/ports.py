@@ -50,7 +50,7 @@ class ShareState:
 
 @dataclass(frozen=True, slots=True)
 class ShareStateSummary:
-    """What offset tools ask of a share partition."""
+    """The values of a share partition that offset tools show."""
 
     state_epoch: int
     leader_epoch: int

@@ -28,20 +28,20 @@ class RecordState(IntEnum):
 
 
 class Hold(NamedTuple):
-    """Who holds records beyond any lock: an owner, for its batch of this number (`holds`)."""
+    """The holder of records beyond any lock: an owner, for its batch of this number (`holds`)."""
 
     owner: str
     batch: int
 
 
 class Delivery(NamedTuple):
-    """What is known of the records of a run."""
+    """The state of the records of a run."""
 
     state: RecordState
     deliveries: int
     """How often the records were delivered, the delivery at hand included."""
     member: str = ""
-    """Who holds them; empty unless ACQUIRED."""
+    """The member that holds them; empty unless ACQUIRED."""
     deadline: float = 0.0
     """When the lock of an ACQUIRED run ends, in monotonic seconds."""
     hold: Hold | None = None

@@ -23,7 +23,7 @@ from headwater_broker.replica.share.runs import NEW, Change, Delivery, RecordSta
 
 
 class AcknowledgeType(IntEnum):
-    """What a member says of a record, with Kafka's numbers."""
+    """A member's acknowledgement of a record, with Kafka's numbers."""
 
     GAP = 0
     ACCEPT = 1

@@ -154,8 +154,8 @@ class AclVerbs:
         return await self._acls.delete(list(filters))
 
     async def topic_operations(self, topics: Iterable[str]) -> dict[str, TopicRights]:
-        """What the caller itself may do with each topic; of a topic that does not exist no
-        operations are told (KIP-430)."""
+        """The operations that the caller may do on each topic; none for a topic that does not exist
+        (KIP-430)."""
         names = list(topics)
         return await self._acls.topic_operations(names) if names else {}
 

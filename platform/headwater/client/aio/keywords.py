@@ -1,4 +1,4 @@
-"""The options of the asyncio clients, as keywords for type checkers: those of the blocking clients.
+"""The options of the asyncio clients and of `CheckpointedProducer`, as keywords for type checkers.
 
 Their defaults are those of `Producer`, `Consumer` and `Admin`; a test compares names and types.
 """
@@ -26,8 +26,8 @@ from headwater.client.share_options import AcknowledgementMode, AcquireMode
 T = TypeVar("T")
 
 
-class ProducerKeywords(SecurityOptions, total=False):
-    """Keywords of `AsyncProducer`; see `headwater.Producer`."""
+class CheckpointedProducerKeywords(SecurityOptions, total=False):
+    """Keywords of `CheckpointedProducer`: those of `headwater.Producer` but of its transactions."""
 
     client_id: str
     acks: Acks
@@ -38,8 +38,6 @@ class ProducerKeywords(SecurityOptions, total=False):
     compression_type: CompressionType | None
     compression_level: int | None
     enable_idempotence: bool | None
-    transactional_id: str | None
-    transaction_timeout_ms: int
     transaction_two_phase_commit_enable: bool
     max_in_flight_requests_per_connection: int
     partitioner: Partitioner | PartitionerName | None
@@ -55,6 +53,13 @@ class ProducerKeywords(SecurityOptions, total=False):
     bootstrap_timeout_ms: float
     outage_report_ms: float
     on_error: OnError | None
+
+
+class ProducerKeywords(CheckpointedProducerKeywords, total=False):
+    """Keywords of `AsyncProducer`; see `headwater.Producer`."""
+
+    transactional_id: str | None
+    transaction_timeout_ms: int
 
 
 class ConsumerKeywords(SecurityOptions, total=False):

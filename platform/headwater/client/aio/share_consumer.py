@@ -73,7 +73,7 @@ class AsyncShareConsumer(Managed):
         self._letters: list[AsyncDeadLetters] = []
         self._host = host_of(engine, self._options.client_id or "headwater-share-consumer")
         self._engine = ShareEngine(self._options, self._host)
-        self._steps = TaskSteps(self._host, self._engine.news)
+        self._steps = TaskSteps(self._host, self._engine.changes)
         self._turn = asyncio.Lock()
         self._is_started = False
         self._closing: asyncio.Task[None] | None = None
@@ -238,7 +238,7 @@ class AsyncShareConsumer(Managed):
         return await self._steps.run(self._engine.commit(timeout_ms))
 
     def commit_async(self) -> None:
-        """Send them without waiting: the acknowledgement commit callback is told the outcome."""
+        """Send them without waiting: the acknowledgement commit callback gets the outcome."""
         self._check_open()
         self._engine.commit_async()
 

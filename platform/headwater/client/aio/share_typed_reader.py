@@ -66,7 +66,7 @@ class AsyncShareTypedReader(Generic[K, V]):
         engine = self._engine
         await asyncio.sleep(0)  # buffered records keep the loop otherwise
         await self._steps.run(engine.wait(timeout_ms, limit, flush=flush))
-        with engine.news.condition:
+        with engine.changes.condition:
             rows = engine.state.peek(limit, engine.clock.monotonic())
         if self._decoding.may_block:
             turn = await asyncio.to_thread(self._decoding.decode, rows)
@@ -74,5 +74,5 @@ class AsyncShareTypedReader(Generic[K, V]):
             turn = self._decoding.decode(rows)
         if turn.letters:
             await self._letters.deliver(turn.letters)
-        with engine.news.condition:
+        with engine.changes.condition:
             return settled(engine.state, rows, turn)

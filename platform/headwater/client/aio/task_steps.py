@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypeVar
 
+from headwater.client.change_signal import ChangeSignal
 from headwater.client.engine_host import AsyncHost
-from headwater.client.news import News
 from headwater.client.steps import OnCaller, Pause, Step, Steps, Whole
 
 T = TypeVar("T")
 
 
 class TaskSteps:
-    """Awaits each step: coroutines on the engine's loop, news on the caller's."""
+    """Awaits each step: coroutines on the engine's loop, changes on the caller's."""
 
-    def __init__(self, host: AsyncHost, state: News) -> None:
+    def __init__(self, host: AsyncHost, state: ChangeSignal) -> None:
         self._host = host
         self._state = state
-        self._news = asyncio.Event()
-        state.on_news = lambda: host.deliver(self._news.set)
+        self._changes = asyncio.Event()
+        state.on_change = lambda: host.deliver(self._changes.set)
         self._whole: asyncio.Task[None] | None = None
         """What is run to its end, whoever waits for it."""
 
@@ -41,7 +41,7 @@ class TaskSteps:
 
     async def _wait(self, step: Step) -> Any:
         if isinstance(step, Pause):
-            self._news.clear()
+            self._changes.clear()
             if self._state.version == step.seen:
                 await self._pause(step.seconds)
             return None
@@ -73,9 +73,9 @@ class TaskSteps:
             task.result()
 
     async def _pause(self, seconds: float) -> None:
-        """Wait for news. `asyncio.wait_for` would make a task each time."""
+        """Wait for a change. `asyncio.wait_for` would make a task each time."""
         try:
             async with asyncio.timeout(seconds):
-                await self._news.wait()
+                await self._changes.wait()
         except TimeoutError:
             pass  # the steps look at the clock

@@ -78,7 +78,7 @@ class ShareConsumerState:
         self.failure: Exception | None = None
         """An error that the next `take` raises."""
         self.results: deque[AcknowledgementResult] = deque()
-        """What the caller has not been told yet."""
+        """Results that the caller does not have yet."""
         self.consumed = self.lapsed = self.fetches = 0
         self.acknowledged = self.refused = 0
         self._group_id = group_id
@@ -223,7 +223,7 @@ class ShareConsumerState:
         )
 
     def collect(self) -> Collector:
-        """Collects results until `end_collect`, those first that nobody was told yet."""
+        """Collects results until `end_collect`, those first that no caller has yet."""
         collector: Collector = {}
         for result in self.results:
             _collect(collector, result)

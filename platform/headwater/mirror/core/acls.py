@@ -1,4 +1,4 @@
-"""Which ACLs of the source's topics the target gets, and when. Pure.
+"""The ACLs of the source's topics that the target gets, and when. Pure.
 
 Until promotion only rights to read: a writer in the target would come between the mirrored records.
 An ACL of a pattern is given as one of each mirrored topic that it applies to, so that it grants

@@ -1,4 +1,4 @@
-"""Which offsets of a group are written to the target; `offset_translation` gives them. Pure.
+"""The offsets of a group that are written to the target; `offset_translation` gives them. Pure.
 
 The target's offset is only changed while it is the mirror's: absent, or what the mirror wrote. One
 that a consumer of the target or an operator committed stays.

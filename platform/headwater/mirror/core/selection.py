@@ -1,4 +1,4 @@
-"""Which topics and groups are mirrored, and which bucket has a partition. Pure."""
+"""The topics and groups that are mirrored, and the bucket of a partition. Pure."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Was each record of each minute consumed, tiered, mirrored? What `headwater audit --to` found."""
+"""The console's view Completeness: the minutes that `headwater audit --to` has compared."""

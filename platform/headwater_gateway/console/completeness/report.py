@@ -93,22 +93,23 @@ def report_of(records: Iterable[ConsumerRecord]) -> Report:
 def minute_of(value: bytes) -> Minute | None:
     """The minute that a record tells; None: it tells none."""
     try:
-        told = json.loads(value)
-        return _minute(told)
+        stored = json.loads(value)
+        return _minute(stored)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         return None
 
 
-def _minute(told: Mapping[str, Any]) -> Minute:
-    at = datetime.fromisoformat(told["minute"])
+def _minute(stored: Mapping[str, Any]) -> Minute:
+    at = datetime.fromisoformat(stored["minute"])
     minute_ms = (at - EPOCH) // timedelta(milliseconds=1)
-    differing = {str(place): int(more) for place, more in told["differing"].items()}
+    differing = {str(place): int(more) for place, more in stored["differing"].items()}
     counts = tuple(
         Count(str(place), _count(records), differing.get(str(place), 0))
-        for place, records in told["places"].items()
+        for place, records in stored["places"].items()
     )
-    state = State.DIFFERS if differing else State.EQUAL if told["is_closed"] is True else State.OPEN
-    return Minute(_text(told["topic"]), minute_ms, _count(told["produced"]), counts, state)
+    is_closed = stored["is_closed"] is True
+    state = State.DIFFERS if differing else State.EQUAL if is_closed else State.OPEN
+    return Minute(_text(stored["topic"]), minute_ms, _count(stored["produced"]), counts, state)
 
 
 def _text(value: object) -> str:

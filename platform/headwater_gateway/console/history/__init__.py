@@ -1,1 +1,1 @@
-"""What Delta keeps of a topic: versions of its tables, and jumps between version and offset."""
+"""The console's view of a topic's history: versions of its Delta tables, jumps to offsets."""

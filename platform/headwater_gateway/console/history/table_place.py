@@ -1,4 +1,4 @@
-"""Where a topic's log table is, asked of the brokers with the login of whoever looks."""
+"""The place of a topic's log table, asked of the brokers with the login of whoever looks."""
 
 from __future__ import annotations
 

@@ -46,10 +46,10 @@ class HistoryPage:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """Where a jump leads. `told` says it in words, with what is not exact about it."""
+    """Where a jump leads. `text` says it in words, with what is not exact about it."""
 
     version: int
-    told: str
+    text: str
     is_exact: bool = True
 
 
@@ -101,11 +101,11 @@ def jump_to_offset(location: TableLocation, partition: int, offset: int) -> Jump
     found = version_of(location, partition, offset)
     where = f"{location.topic}-{partition} offset {offset}"
     if found.is_oldest:
-        told = (
+        text = (
             f"{where} is in version {found.version} or an earlier one, which is cleaned up: the log"
             f" keeps versions for {LOG_RETENTION}"
         )
-        return Jump(found.version, told, is_exact=False)
+        return Jump(found.version, text, is_exact=False)
     return Jump(found.version, f"{where} is in the table since version {found.version}")
 
 

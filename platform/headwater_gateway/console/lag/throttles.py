@@ -1,4 +1,4 @@
-"""Which readers a quota throttles, as far as others can see it.
+"""The readers that a quota throttles, as far as others can see it.
 
 Brokers tell the throttle time to the client alone. So this compares a client's quota of bytes
 (`consumer_byte_rate`) with the bytes that its positions have passed, by the average size of a

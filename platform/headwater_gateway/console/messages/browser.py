@@ -134,8 +134,8 @@ class Browser:
                     end = found.end or end
                     for row in found.rows:
                         yield row.text
-            for told in scan.named:
-                yield left_out(told, render)
+            for text in scan.named:
+                yield left_out(text, render)
             if end in ("time", "records"):
                 yield left_out("all that follows, as the export took too long", render)
 
@@ -196,10 +196,10 @@ class Browser:
             async for found in founds:
                 if found.rows:
                     yield rows_event([row.text for row in found.rows])
-                told = _progress(scan.counts, scan.named)
-                told |= {"passed": str(found.passed), "total": str(found.total)}
-                told["ms"] = round((self._clock.monotonic() - began_s) * 1000)
-                yield event("progress", told)
+                progress = _progress(scan.counts, scan.named)
+                progress |= {"passed": str(found.passed), "total": str(found.total)}
+                progress["ms"] = round((self._clock.monotonic() - began_s) * 1000)
+                yield event("progress", progress)
                 if found.end:
                     cursor = tuple(sorted(found.cursor.items()))
                     more = address.query(cursor=cursor) if cursor else ""
@@ -214,8 +214,8 @@ class Browser:
             while not pump.done():
                 rows = await queue.take(BEAT_S)
                 yield rows_event(rows) if rows else BEAT
-                told = _progress(scan.counts, scan.named)
-                yield event("progress", told | {"dropped": queue.dropped})
+                progress = _progress(scan.counts, scan.named)
+                yield event("progress", progress | {"dropped": queue.dropped})
                 await asyncio.sleep(TAIL_PAUSE_S)
             await pump
             yield event("done", {"end": "records", "why": ENDS["records"], "more": ""})

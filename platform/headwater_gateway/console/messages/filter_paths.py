@@ -1,4 +1,4 @@
-"""Which fields a filter uses, read from its tokens: a record is then handed over with these alone.
+"""The fields of a filter, read from its tokens: a record is then handed over with these alone.
 
 Only a path that is written out (`value.user["id"]`) narrows; any other use of a variable
 (`size(value)`, `value[key]`) takes it whole, and a macro that binds the variable's name takes all.

@@ -25,7 +25,7 @@ from headwater_gateway.console.messages.rows import CSV_COLUMNS, csv_line, piece
 from headwater_gateway.console.messages.schema_lookup import SchemaLookup
 from headwater_gateway.console.messages.shown_text import time_of
 from headwater_gateway.console.messages.worker_pool import WorkerPool
-from headwater_gateway.console.script_answers import told
+from headwater_gateway.console.script_answers import with_problems
 from headwater_gateway.console.shell import Shell
 from headwater_gateway.registry.clients import SchemaRegistry
 
@@ -65,11 +65,11 @@ class Messages:
         return [
             self._shell.view(root, self.browse),
             self._shell.view(one, self.record),
-            Route(root + "/stream", told(self.stream), methods=["GET"]),
-            Route(root + "/export", told(self.export), methods=["GET"]),
-            Route(one + "/detail", told(self.detail), methods=["GET"]),
-            Route(one + "/piece", told(self.piece), methods=["GET"]),
-            Route(one + "/raw", told(self.raw), methods=["GET"]),
+            Route(root + "/stream", with_problems(self.stream), methods=["GET"]),
+            Route(root + "/export", with_problems(self.export), methods=["GET"]),
+            Route(one + "/detail", with_problems(self.detail), methods=["GET"]),
+            Route(one + "/piece", with_problems(self.piece), methods=["GET"]),
+            Route(one + "/raw", with_problems(self.raw), methods=["GET"]),
             *ProducePages(self._shell, lambda: self.browser).routes(),
         ]
 

@@ -207,11 +207,11 @@ def csv_row(record: ConsumerRecord, key: DecodedBlob, value: DecodedBlob) -> str
     )
 
 
-def left_out(told: str, render: Render) -> str:
+def left_out(text: str, render: Render) -> str:
     """The line of an export for a record that could not be rendered."""
     if render is Render.CSV:
-        return csv_line(["", "", "", "", f"left out: {told}", ""])
-    return json.dumps({"left_out": told}) + "\n"
+        return csv_line(["", "", "", "", f"left out: {text}", ""])
+    return json.dumps({"left_out": text}) + "\n"
 
 
 def _csv_text(blob: bytes | None, decoded: DecodedBlob) -> str:

@@ -46,7 +46,7 @@ WINDOW_BYTES_MAX = 128 * 1024 * 1024
 
 @dataclass(slots=True)
 class Found:
-    """What a scan has found since it told the last time. `passed` of `total` offsets are read."""
+    """What a scan has found since it was asked last. `passed` of `total` offsets are read."""
 
     rows: list[Rendered] = field(default_factory=list)
     passed: int = 0

@@ -1,4 +1,4 @@
-"""Which offsets a scan reads, and in which order rows are shown. Pure.
+"""The offsets that a scan reads, and the order of the rows shown. Pure.
 
 Offsets are no counts: compaction and transaction markers leave gaps. Newest first therefore reads
 windows that grow, each forward, and its rows are merged from the back.

@@ -49,8 +49,8 @@ class WorkerProcess:
         schemas: SchemaSource,
     ) -> dict[str, Any]:
         """The answer. Raises WorkerEndedError, UsageError."""
-        told = None if number in self._known else job
-        request = (kind, number, told, list(records))
+        sent_job = None if number in self._known else job
+        request = (kind, number, sent_job, list(records))
         try:
             answer = await self._child.ask(request, schemas, CHUNK_S_MAX)
         except ChildEndedError as error:
@@ -120,8 +120,8 @@ class WorkerPool:
         try:
             answer = await self._ask("detail", self.new_job(), job, [record], schemas)
         except WorkerEndedError as error:
-            told = f"the record is too large to be shown in full ({error.cause}): take its bytes"
-            raise WorkerEndedError(0, told) from None
+            text = f"the record is too large to be shown in full ({error.cause}): take its bytes"
+            raise WorkerEndedError(0, text) from None
         detail: dict[str, Any] = answer["detail"]
         return detail
 

@@ -53,8 +53,8 @@ class Queries:
                     names = await self._topics(viewer, answer["names"])
                     for name, (topic, source) in names.items():
                         yield event("step", {"text": f"Reading {visible(name)} …"})
-                        told = await self._load(process, viewer, name, topic, source, rows)
-                        yield event("table", told)
+                        table = await self._load(process, viewer, name, topic, source, rows)
+                        yield event("table", table)
                     yield event("step", {"text": "Running the query …"})
                     found = await process.ask(("run", query), self._schemas(viewer), QUERY_S_MAX)
                 found["ms"] = round((self._clock.monotonic() - began_s) * 1000)
@@ -120,8 +120,8 @@ class Queries:
         data = await asyncio.to_thread(packed, records)
         formats = await self._browser.formats(at)
         request = ("table", name, formats.value, data)
-        told = await process.ask(request, self._schemas(at), QUERY_S_MAX)
-        return {**told, "name": visible(name), "rows": len(records)}
+        answer = await process.ask(request, self._schemas(at), QUERY_S_MAX)
+        return {**answer, "name": visible(name), "rows": len(records)}
 
 
 def packed(records: list[ConsumerRecord]) -> bytes:

@@ -12,7 +12,7 @@ from headwater_gateway.console.addresses import address
 from headwater_gateway.console.fields import Fields
 from headwater_gateway.console.messages.browser import Browser, Viewer
 from headwater_gateway.console.messages.event_stream import EventStream
-from headwater_gateway.console.script_answers import told
+from headwater_gateway.console.script_answers import with_problems
 from headwater_gateway.console.shell import Shell
 from headwater_gateway.console.sql.queries import SUFFIX, Queries
 
@@ -25,7 +25,7 @@ def routes(shell: Shell, browser: Callable[[], Browser]) -> list[BaseRoute]:
     pages = SqlPages(shell, browser)
     return [
         shell.view("/sql", pages.show),
-        Route("/sql/run", told(pages.run), methods=["GET"], name="run SQL"),
+        Route("/sql/run", with_problems(pages.run), methods=["GET"], name="run SQL"),
     ]
 
 

@@ -144,10 +144,10 @@ def _row(listed: GroupListing, samples: GroupSamples) -> Row:
 
 
 def _no_group(name: str) -> GroupIdNotFoundError:
-    told = (
+    problem = (
         f"there is no group {name!r}: it has neither members nor committed offsets. Groups, on the "
         "left, lists those that are there"
     )
-    error = kafka_error(ErrorCode.GROUP_ID_NOT_FOUND, told)
+    error = kafka_error(ErrorCode.GROUP_ID_NOT_FOUND, problem)
     assert isinstance(error, GroupIdNotFoundError)
     return error

@@ -81,8 +81,8 @@ class Registry:
         found = await self.ask("POST", path, {"schema": text, "schemaType": kind})
         if found["is_compatible"]:
             return []
-        told = [str(message) for message in found.get("messages") or []]
-        return [m for m in told if not m.startswith(CONTEXT)] or ["it is not compatible"]
+        messages = [str(message) for message in found.get("messages") or []]
+        return [m for m in messages if not m.startswith(CONTEXT)] or ["it is not compatible"]
 
     async def register(self, subject: str, kind: str, text: str) -> int:
         """Register a version; its id."""

@@ -156,10 +156,10 @@ class ShareGroupPages:
             await admin.delete_groups([group])
             return f"Share group {group} is deleted."
 
-        told = counted(len(before), "share partition")
+        counts = counted(len(before), "share partition")
         return Plan(
             f"Delete share group {group}",
-            (Change(f"share group {group}", told, None),),
+            (Change(f"share group {group}", counts, None),),
             sorted(before.items()),
             apply,
             address("share-groups"),
@@ -173,8 +173,8 @@ async def _described(admin: Any, name: str) -> ShareGroupDescription:
     if name:
         found = (await admin.describe_share_groups([name]))[name]
     if found is None or found.state == DEAD:
-        told = f"there is no share group {name!r}: Share groups, on the left, lists all"
-        raise kafka_error(ErrorCode.GROUP_ID_NOT_FOUND, told)
+        problem = f"there is no share group {name!r}: Share groups, on the left, lists all"
+        raise kafka_error(ErrorCode.GROUP_ID_NOT_FOUND, problem)
     return found
 
 

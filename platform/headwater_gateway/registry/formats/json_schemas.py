@@ -1,7 +1,8 @@
 """JSON Schema, by `jsonschema` (is it one?) and `jsonsubschema` (is one within the other?).
 
 The only module that imports them. A schema reads what another one wrote if it accepts every
-document that the other one accepts. What the check cannot decide is incompatible, and told as such.
+document that the other one accepts. What the check cannot decide is incompatible, as the message
+says.
 """
 
 from __future__ import annotations
@@ -141,12 +142,12 @@ def _checked_apart(small: Any, large: Any) -> bool | str:
         done = subprocess.run(
             command, input=text, capture_output=True, text=True, timeout=CHECK_S, check=True
         )
-        told: bool | str = json.loads(done.stdout)
+        answer: bool | str = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
         return f"the check takes more than {CHECK_S} s"
     except (subprocess.CalledProcessError, ValueError) as error:
         return f"the check ended: {error}"
-    return told
+    return answer
 
 
 def _narrowed(reads: Any, wrote: Any, path: str) -> Iterator[Problem]:

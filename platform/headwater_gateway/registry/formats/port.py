@@ -33,7 +33,7 @@ class Problem:
     text: str
     info: str = ""
 
-    def told(self, reader: str, writer: str) -> str:
+    def message(self, reader: str, writer: str) -> str:
         """As Confluent's replies have it; `reader` and `writer` are `new` and `old`."""
         said = self.text.replace("{reader}", reader).replace("{writer}", writer)
         more = f", additionalInfo:'{self.info}'" if self.info else ""

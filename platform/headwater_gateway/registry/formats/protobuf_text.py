@@ -150,8 +150,8 @@ class ProtoText:
         body = [f"option {text};" for text in self._options_text(service.options)]
         for method in service.method:
             sent = ("stream " if method.client_streaming else "") + method.input_type
-            told = ("stream " if method.server_streaming else "") + method.output_type
-            head = f"rpc {method.name} ({sent}) returns ({told})"
+            returned = ("stream " if method.server_streaming else "") + method.output_type
+            head = f"rpc {method.name} ({sent}) returns ({returned})"
             options = [f"option {text};" for text in self._options_text(method.options)]
             body += _block(head, options) if options else [head + ";"]
         return _block(f"service {service.name}", body)

@@ -46,7 +46,7 @@ class MemberJoin:
     needs_known_id: bool
     """JoinGroup v4+: a new dynamic member must join again with its assigned id (KIP-394)."""
     may_skip_assignment: bool = False
-    """JoinGroup v9+: a leader may be told to skip the assignment (KIP-814)."""
+    """JoinGroup v9+: a leader may have to skip the assignment (KIP-814)."""
 
 
 def failed_join(code: ErrorCode, member_id: str = "") -> JoinGroupResponse:

@@ -28,7 +28,7 @@ class GroupState(Enum):
 
 
 class GroupEvent(Enum):
-    """What changes the state of a group."""
+    """An event that changes the state of a group."""
 
     REBALANCE = "a rebalance begins"
     JOINED = "all members have joined"

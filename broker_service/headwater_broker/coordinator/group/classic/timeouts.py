@@ -13,7 +13,7 @@ _S = GroupState
 
 
 class ClassicTimeouts:
-    """What follows when a deadline of a group or of a member has passed."""
+    """The consequences of a deadline of a group or of a member."""
 
     def __init__(self, protocol: ClassicProtocol, deadlines: Deadlines[TimerKey]) -> None:
         self._protocol = protocol

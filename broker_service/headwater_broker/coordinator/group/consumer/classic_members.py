@@ -130,7 +130,7 @@ class ClassicMembers:
     # -- sync
 
     def sync(self, group: ConsumerGroup, request: SyncGroupRequest, now: Now) -> SyncGroupResponse:
-        """What the member has now. Raises KafkaError."""
+        """The member's present assignment. Raises KafkaError."""
         member, side = self._classic_member(
             group, request.member_id, request.group_instance_id, request.generation_id
         )

@@ -172,7 +172,7 @@ class ConsumerGroup:
             self.targets[member_id] = target
 
     def set_regex(self, regex: str, resolved: ResolvedRegex | None) -> None:
-        """What a pattern stands for."""
+        """The topics that a pattern stands for."""
         if resolved is None:
             self.regexes.pop(regex, None)
         else:

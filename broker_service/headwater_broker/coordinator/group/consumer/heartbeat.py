@@ -1,7 +1,7 @@
 """The heartbeat of consumer groups (KIP-848): join, reconcile, leave. Pure.
 
 Kafka's counterpart is the consumer half of GroupMetadataManager. A heartbeat never waits: a member
-learns of its target by its next one, so it is told to come back soon while something is about to
+learns of its target by its next one, so it gets a short interval while something is about to
 change.
 """
 
@@ -234,12 +234,12 @@ class ConsumerProtocol:
     ) -> None:
         """Compute the target of the group's epoch, at most once in the assignment interval: of a
         hundred members that join, the first and the last make a target. `is_at_once`: for a member
-        that is told its epoch only when it joins."""
+        that gets its epoch only when it joins."""
         group = change.group
         if change.epoch <= change.target_epoch or not change.members or group.job_epoch >= 0:
             return
         key = TimerKey(Timer.TARGET, group.group_id)
-        is_first = change.target_epoch == 0 or is_at_once  # a member is never told the epoch 0
+        is_first = change.target_epoch == 0 or is_at_once  # no response has the epoch 0
         wait_ms = 0 if is_first else self._target_wait_ms(group, now)
         if wait_ms > 0:
             if not self._table.deadlines.is_set(key):

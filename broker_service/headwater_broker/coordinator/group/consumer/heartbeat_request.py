@@ -47,7 +47,7 @@ class Heartbeat:
 
     @property
     def is_full(self) -> bool:
-        """True when the member says everything: it wants to be told its assignment."""
+        """True when the member says everything: it wants its assignment in the response."""
         if self.epoch == 0:
             return True
         has_subscription = self.topics is not None or self.regex is not None

@@ -54,7 +54,7 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: Owned = field(default_factory=dict)
     revoking: Owned = field(default_factory=dict)
-    """What it was told to give up, and may still work on."""
+    """Partitions that it must give up, and may still work on."""
 
     @property
     def is_away(self) -> bool:

@@ -58,7 +58,7 @@ DOWN = frozenset(("downgrade", "bidirectional"))
 
 def upgraded(group: Group, topics: Topics, config: GroupConfig, out: Decision) -> ConsumerGroup:
     """The classic group as a consumer group, whose records `out` gets. Members that wait for a
-    rebalance are told to join again. Raises GROUP_ID_NOT_FOUND for one that must stay as it is."""
+    rebalance get REBALANCE_IN_PROGRESS. Raises GROUP_ID_NOT_FOUND for one that must stay."""
     _check_upgrade(group, config)
     try:
         members = _modern_members(group, topics)

@@ -66,7 +66,7 @@ def _member_key(group_id: str, member_id: str) -> schemas.ConsumerGroupMemberMet
 
 
 def member_record(group_id: str, member: ConsumerMember) -> StoredRecord:
-    """What the member asks for."""
+    """The member's subscription and timeouts."""
     classic = None
     if member.classic is not None:
         classic = schemas.ClassicMemberMetadata(
@@ -219,7 +219,7 @@ def read_target(value: bytes) -> dict[UUID, frozenset[int]]:
 
 
 def read_regex(value: bytes) -> ResolvedRegex:
-    """What a regular expression stands for."""
+    """The topics that a regular expression stands for."""
     read = read_value(schemas.ConsumerGroupRegularExpressionValue, value)
     return ResolvedRegex(frozenset(read.topics), read.version, read.timestamp)
 

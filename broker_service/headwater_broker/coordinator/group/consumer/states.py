@@ -11,7 +11,7 @@ A group's state follows from its epochs and members, so it is computed, not stor
 A member's state is stored (record type 8):
 
 - STABLE: it has all of its part of the target, or had when it last looked.
-- UNREVOKED: it was told to give up partitions and has not said yet that it did. They stay its own.
+- UNREVOKED: it has to give up partitions and has not confirmed that yet. They stay its own.
 - UNRELEASED: it waits for partitions that other members still hold.
 """
 
@@ -39,15 +39,15 @@ class MemberState(IntEnum):
 
 
 class Situation(Enum):
-    """What a heartbeat finds."""
+    """The finding of a heartbeat."""
 
     AT_TARGET = "the member's epoch is the target's, and it owns nothing that it gave up"
     NEWER_TARGET = "the target's epoch is newer, and it owns nothing that it gave up"
-    OWNS_REVOKED = "the member owns partitions that it was told to give up"
+    OWNS_REVOKED = "the member owns partitions that it has to give up"
 
 
 class Step(Enum):
-    """What the heartbeat does about it."""
+    """The action that follows."""
 
     KEEP = "nothing"
     TAKE = "go on towards the target: give up, then take what is free"

@@ -23,7 +23,7 @@ class ShareGroupState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ShareMember:
-    """A member; `assigned` is what it was told last."""
+    """A member; `assigned`: the partitions in its last response."""
 
     member_id: str
     rack_id: str | None = None

@@ -54,7 +54,7 @@ class Beginning(NamedTuple):
 
 
 class HeartbeatReply(NamedTuple):
-    """What the member gets, and what is to be done then."""
+    """The member's response, and the work that follows it."""
 
     response: k76.ShareGroupHeartbeatResponse
     beginning: Beginning | None = None
@@ -78,7 +78,7 @@ def check(request: ShareHeartbeat) -> None:
 
 
 class _Step:
-    """What a heartbeat makes of the group, before its records are replayed."""
+    """The group after a heartbeat, before its records are replayed."""
 
     def __init__(self, group: ShareGroup, member: ShareMember) -> None:
         self.group = group

@@ -34,7 +34,7 @@ class NewStart(NamedTuple):
 
 @dataclass(slots=True)
 class Alteration:
-    """What the persister is to begin anew, and what is refused."""
+    """Share partitions that the persister begins anew, and those that are refused."""
 
     state_epoch: int = 0
     starts: list[NewStart] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Alteration:
 
 @dataclass(slots=True)
 class Deletion:
-    """What the persister is to delete, and the topics that are not known."""
+    """Share partitions that the persister deletes, and the topics that are not known."""
 
     partitions: list[Partition] = field(default_factory=list)
     topics: dict[UUID, str] = field(default_factory=dict)

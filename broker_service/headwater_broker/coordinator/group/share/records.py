@@ -1,7 +1,7 @@
 """The records of share groups (KIP-932) in `__consumer_offsets`, built and read.
 
 Kinds (versions of the key): 10 a member, 11 the group, 12 and 13 the target assignment, 14 what a
-member was told, 15 the share partitions with a state.
+member has, 15 the share partitions with a state.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def read_group(value: bytes) -> tuple[int, int]:
 
 
 def member_record(group_id: str, member: ShareMember) -> StoredRecord:
-    """What the member asks for."""
+    """The member's subscription."""
     value = schemas.ShareGroupMemberMetadataValue(
         rack_id=member.rack_id,
         client_id=member.client_id,
@@ -126,7 +126,7 @@ def read_target(value: bytes) -> Target:
 
 
 def position_record(group_id: str, member: ShareMember) -> StoredRecord:
-    """What the member was told."""
+    """The member's assignment."""
     value = schemas.ShareGroupCurrentMemberAssignmentValue(
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
@@ -140,7 +140,7 @@ def position_record(group_id: str, member: ShareMember) -> StoredRecord:
 
 
 def with_position(member: ShareMember, value: bytes) -> ShareMember:
-    """The member with what it was told. Raises SchemaError, NewerRecordError."""
+    """The member with its assignment. Raises SchemaError, NewerRecordError."""
     found = read_value(schemas.ShareGroupCurrentMemberAssignmentValue, value)
     return replace(
         member,

@@ -39,7 +39,7 @@ def balance_mixed(
 
 
 class _Division:
-    """Who has what, and how to change it for the better."""
+    """The partitions of each member, and the exchanges that improve them."""
 
     def __init__(
         self,

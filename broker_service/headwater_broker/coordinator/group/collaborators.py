@@ -1,4 +1,4 @@
-"""The rest of the broker, as a group shard sees it."""
+"""The collaborators of a group shard: topics of the cluster, settings, background assignment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def one_second() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Collaborators:
     """All of it may be called on the broker's loop only."""
 
     topics: Topics

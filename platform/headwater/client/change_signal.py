@@ -1,4 +1,4 @@
-"""Shared by the loop and a consumer's caller: one lock, and news for a caller that waits."""
+"""Wakes a consumer's caller when the loop has changed what both use; one lock guards that."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import threading
 from collections.abc import Callable
 
 
-class News:
+class ChangeSignal:
     """`condition` guards what belongs to both sides."""
 
     def __init__(self) -> None:
         self.condition = threading.Condition()
         self.version = 0
-        """Rises with each piece of news."""
-        self.on_news: Callable[[], None] = nothing
+        """Rises with each change."""
+        self.on_change: Callable[[], None] = nothing
         """Called with the lock held when a poll that waits may go on: for callers that are no
         threads."""
 
     def notify(self) -> None:
         """Wake a poll that waits."""
         with self.condition:
-            self.tell()
+            self.notify_locked()
 
-    def tell(self) -> None:
-        """The same, called with the lock held."""
+    def notify_locked(self) -> None:
+        """Wake a poll that waits; the caller holds the lock."""
         self.version += 1
         self.condition.notify_all()
-        self.on_news()
+        self.on_change()
 
 
 def nothing() -> None:

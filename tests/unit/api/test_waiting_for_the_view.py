@@ -64,6 +64,7 @@ def answered(ctx: RequestContext, answer: Answer, spent_s: float = 0.0) -> Reque
         clock=SimpleNamespace(monotonic=lambda: now_s),
         config=ctx.broker.config,
         quotas=ctx.broker.quotas,
+        acls=ctx.broker.acls,
     )
     return replace(ctx, broker=cast(Services, services))
 

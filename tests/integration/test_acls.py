@@ -108,8 +108,8 @@ def test_denials_and_changes_reach_the_audit_topic(guarded: LocalCluster) -> Non
     acl = denial("audited", Operation.READ)
     with guarded.admin() as admin:
         admin.create_topics([NewTopic("audited", 1, 1)])
-        admin.create_acls([acl])
         admin.alter_configs("topic", "audited", {"retention.ms": "60000"})
+        admin.create_acls([acl])
         admin.delete_acls([AclFilter(name="audited")])
         admin.delete_topics(["audited"])
     consumer = confluent_kafka.Consumer(

@@ -11,11 +11,16 @@ sends nothing of that partition, so that order and sequences are the sender's as
 acknowledgement is applied here; everything else, an error, a lost connection, a time limit, an
 interrupt, goes back to the sender, which sends the batch again under its sequence (KIP-98: the
 broker writes it once) or applies the response.
+
+A batch is the thread's while the queue has it `lent`; to end the loan is the thread's last step. A
+thread that was interrupted before, wherever, tells the loop. The loop alone decides then, by one
+look at the batch (`PartitionQueue.take_back`), what is left to do.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import os
@@ -27,7 +32,6 @@ from headwater.client.blocking.connection import BlockingConnection
 from headwater.client.core.lone_produce import LoneProduce
 from headwater.client.core.metadata import TopicMetadata
 from headwater.client.core.partition_queue import PartitionQueue, ProducerBatch
-from headwater.client.errors import ClosedError
 from headwater.client.futures import BatchCompletion
 from headwater.client.produce_requests import NAMES_PRODUCE_VERSION, built_batch
 from headwater.client.producer_engine import ProducerEngine
@@ -110,7 +114,7 @@ class LoneSends:
                 self._turn.release()
         if self._accumulator.is_wait_expected or self._accumulator.flushing:
             self._expect(waits=False)
-            self._engine.host.post(self._sender.drain)
+            self._post(self._sender.drain)
 
     def _is_sent(self, batch: ProducerBatch, limit_s: float) -> bool:
         """Send the batch; False when it cannot be taken."""
@@ -118,6 +122,9 @@ class LoneSends:
         try:
             way = self._take(queue, batch)
             if way is None:
+                if (left := queue.lent) is not None:  # by a thread that was interrupted twice
+                    lost = ConnectionError("the thread that sent was interrupted")
+                    self._post(functools.partial(self._sender.returned, left, lost))
                 return False
             self._exchange(batch, way, limit_s)
         except BaseException as error:
@@ -125,8 +132,8 @@ class LoneSends:
             was_taken = queue.lent is batch
             if was_taken:
                 self._give_back(batch, error, limit_s)
-            elif batch.base_offset >= 0:
-                self._completion.mark([batch])
+            else:
+                self._post(self._sender.drain)
             if not isinstance(error, OSError | HeadwaterError | ValueError):
                 raise
             return was_taken
@@ -160,6 +167,10 @@ class LoneSends:
         connection = self._connections.get(node_id)
         if connection is None or (connection.host, connection.port) != (broker.host, broker.port):
             self._note_wait(broker)
+            return None
+        if connection.is_authentication_due:  # that takes several rounds: not within a wait
+            self._connections = {n: c for n, c in self._connections.items() if n != node_id}
+            connection.close()
             return None
         senders = self._cluster.known_connection(node_id)
         if connection.throttled_s or (senders is not None and senders.throttled_s):
@@ -203,7 +214,7 @@ class LoneSends:
         self.counters.requests_sent += 1
         self.counters.responded(self._clock_s() - began)
         numbers = produce.acknowledged(response, number)
-        if numbers is not None:
+        if numbers is not None and numbers[0] >= 0:
             self._acknowledged(batch, *numbers)
             return
         reply = produce.decoded(response, number)
@@ -213,17 +224,19 @@ class LoneSends:
 
     def _acknowledged(self, batch: ProducerBatch, base_offset: int, append_time: int) -> None:
         queue = batch.queue
-        batch.base_offset, batch.append_time = base_offset, append_time
         self.counters.acknowledged(batch)
+        batch.append_time = append_time
+        batch.base_offset = base_offset  # interrupted from here on, the loop sends it no more
         with self._lock:
             queue.succeeded(batch)
-            queue.lent = None
             self._accumulator.settle(batch)
         self._completion.mark([batch])
         if batch.callbacks:
             self._post(functools.partial(self._completion.call_back, [batch]))
+        queue.lent = None
         if not self._accumulator.is_finished:
-            self._engine.wake_sender()
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._engine.wake_sender()
         now = self._clock_s()
         if not self._accumulator.is_wait_expected and now - self._acknowledged_at < TICK_S:
             self._post(self._begin_ticks)
@@ -231,23 +244,30 @@ class LoneSends:
 
     def _give_back(self, batch: ProducerBatch, error: BaseException, limit_s: float) -> None:
         """The sender sends it again: its connection is of no use any more."""
-        way = self._ways.pop(batch.queue, None)
-        if way is not None:
-            self._connections = {n: c for n, c in self._connections.items() if c != way.connection}
-            way.connection.close()
         if isinstance(error, BlockingIOError | TimeoutError):
             cause: OSError = ConnectionError(f"no response to Produce within {limit_s:g} s")
         elif isinstance(error, OSError):
             cause = error
         else:
             cause = ConnectionError(f"the thread that sent was interrupted: {error!r}")
-        self._post(functools.partial(self._sender.returned, batch, cause))
+        try:
+            way = self._ways.pop(batch.queue, None)
+            if way is not None:
+                used = way.connection
+                with self._lock:
+                    others = {n: c for n, c in self._connections.items() if c is not used}
+                    self._connections = others
+                used.close()
+        finally:
+            self._post(functools.partial(self._sender.returned, batch, cause))
 
     def _post(self, callback: Callable[[], object]) -> None:
+        """Call `callback` on the loop, or here when the loop has ended: the sender has stopped
+        then, and nobody else would."""
         try:
             self._engine.host.post(callback)
-        except RuntimeError:  # the loop has ended
-            raise ClosedError("the producer was closed during the call") from None
+        except RuntimeError:
+            callback()
 
     def _expect(self, *, waits: bool) -> None:
         with self._lock:
@@ -331,7 +351,8 @@ class LoneSends:
             self._turn.release()
 
     def _close_all(self) -> None:
-        connections, self._connections = self._connections, {}
+        with self._lock:
+            connections, self._connections = self._connections, {}
         self._ways.clear()
         for connection in connections.values():
             connection.close()

@@ -188,8 +188,8 @@ class RecordAccumulator:
 
         Called with the lock held.
         """
-        self.reserved_bytes -= batch.reserved_bytes - batch.bytes_held
-        batch.reserved_bytes = batch.bytes_held
+        left = self.reserved_bytes - batch.reserved_bytes + batch.bytes_held
+        self.reserved_bytes, batch.reserved_bytes = left, batch.bytes_held  # Ctrl-C: both or none
         self._room_is_free()
 
     def add_built(self, queue: PartitionQueue, data: bytearray, count: int) -> ProducerBatch:
@@ -256,8 +256,8 @@ class RecordAccumulator:
 
     def _free(self, batch: ProducerBatch) -> None:
         batch.columns = batch.data = None
-        self.reserved_bytes -= batch.reserved_bytes
-        batch.reserved_bytes = 0
+        left = self.reserved_bytes - batch.reserved_bytes
+        self.reserved_bytes, batch.reserved_bytes = left, 0  # Ctrl-C: both or none
         self._unfinished.pop(id(batch), None)
 
     def close(self) -> None:

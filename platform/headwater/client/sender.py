@@ -17,8 +17,8 @@ from headwater.client.connection import Connection, Part
 from headwater.client.coordinator_calls import soon_s
 from headwater.client.core.batch_split import split_batch
 from headwater.client.core.partition_queue import (
-    EPOCH_MAX,
     FailureAction,
+    LentBatch,
     PartitionQueue,
     ProducerBatch,
 )
@@ -171,7 +171,7 @@ class Sender:
                 node_id = self._ready_node(queue)
                 if node_id is None or not queue.may_go_to(node_id):
                     continue
-                if queue.wants_new_producer and self._is_epoch_used_up(queue):
+                if queue.wants_new_producer and queue.producer_id == self.producer_id:
                     self._request_producer_id(replace=True)
                     continue
                 size = queue.next_size
@@ -184,9 +184,6 @@ class Sender:
                 by_node.setdefault(node_id, []).append(batch)
                 sizes[node_id] = sizes.get(node_id, 0) + size
         return by_node, next_due
-
-    def _is_epoch_used_up(self, queue: PartitionQueue) -> bool:
-        return queue.producer_id == self.producer_id and queue.producer_epoch >= EPOCH_MAX
 
     def _ready_node(self, queue: PartitionQueue) -> int | None:
         """The leader if a request can be sent to it now. Otherwise None: what is missing, metadata
@@ -310,6 +307,8 @@ class Sender:
         self, batch: ProducerBatch, names: dict[UUID, str], response: ProduceResponse
     ) -> None:
         """The response for a batch that was lent to a waiting thread."""
+        if batch.queue.lent is not batch:
+            return
         connection = self._cluster.known_connection(batch.queue.leader_id)
         if connection is not None:
             connection.throttle(response)
@@ -318,10 +317,14 @@ class Sender:
         self.drain()
 
     def returned(self, batch: ProducerBatch, error: Exception) -> None:
-        """A batch that was lent to a waiting thread comes back without a response."""
-        batch.queue.lent = None
-        self._request_metadata()
-        self._all_failed([batch], error)
+        """The thread that it was lent to has no response. After `answered` it changes nothing."""
+        with self._lock:
+            state = batch.queue.take_back(batch)
+        if state is LentBatch.IN_FLIGHT:
+            self._request_metadata()
+            self._all_failed([batch], error)
+        elif state is LentBatch.ACKNOWLEDGED:  # the thread has counted it
+            self._completion.finish(self._accumulator.finished([batch]))
         self.drain()
 
     def _apply(
@@ -337,8 +340,7 @@ class Sender:
             queue = batch.queue
             answer = answers.get((queue.topic, queue.partition))
             if answer is None:
-                error: Exception = ConnectionError("the response lacks the partition")
-                finished += self._one_failed(batch, error)
+                finished += self._one_failed(batch, ConnectionError("no answer for its partition"))
             elif answer.error_code:
                 finished += self._refused(batch, answer)
             else:
@@ -397,8 +399,7 @@ class Sender:
         return self._cluster.backoff_s(batch.attempts - 1)
 
     def _all_failed(self, batches: list[ProducerBatch], error: Exception) -> None:
-        finished = [done for batch in batches for done in self._one_failed(batch, error)]
-        self._finish(finished)
+        self._finish([done for batch in batches for done in self._one_failed(batch, error)])
 
     def _finish(self, batches: list[ProducerBatch]) -> None:
         """Batches are acknowledged, or have failed with their `error`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import ssl
 import threading
 from collections.abc import Awaitable, Callable
@@ -14,6 +15,7 @@ from headwater.client.blocking.connection import BlockingConnection
 from headwater.client.cluster import Cluster, ClusterOptions
 from headwater.client.connection import open_connection
 from headwater.errors import ErrorCode, KafkaError
+from headwater.system import SystemClock
 from headwater.wire.apis.k17_sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from headwater.wire.apis.k18_api_versions import (
     ApiVersion,
@@ -24,6 +26,7 @@ from headwater.wire.apis.k36_sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
 )
+from headwater.wire.framing import encode_request
 from headwater.wire.primitives import read_tagged
 from headwater.wire.schema import Message, decode, encode
 from self_signed import CERTIFICATE, KEY
@@ -183,6 +186,51 @@ def test_the_exchange_goes_over_tls_where_the_credentials_say_so(
             assert len(broker.asked) == 4
             with pytest.raises(ssl.SSLError):
                 await connect(port, User("alice", ssl.create_default_context()))
+
+    asyncio.run(run())
+
+
+def test_an_interrupt_shuts_the_connection_and_leaves_tls_on(tmp_path: Path) -> None:
+    """A thread that is sending meanwhile would go on in plain text."""
+    pem = tmp_path / "both.pem"
+    pem.write_bytes(KEY + CERTIFICATE)
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(pem)
+    user = User("alice", ssl.create_default_context(cadata=CERTIFICATE.decode()))
+
+    def interrupt(port: int) -> None:
+        made = BlockingConnection("localhost", port, client_id="me", timeout_s=10, credentials=user)
+        made.interrupt()
+        assert isinstance(made.socket, ssl.SSLSocket) and made.socket.version() is not None
+        with pytest.raises(OSError):
+            made.exchange(b"secret", 10)
+        made.close()
+
+    async def run() -> None:
+        async with Broker(served) as port:
+            await asyncio.to_thread(interrupt, port)
+
+    asyncio.run(run())
+
+
+def test_an_exchange_has_one_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not one for each of its calls."""
+    times = itertools.count(0.0, 6.0)
+
+    def exchange(port: int) -> None:
+        made = BlockingConnection("localhost", port, client_id="me", timeout_s=10)
+        body = encode_request(ApiVersionsRequest(), 3, 9, "me")
+        request = len(body).to_bytes(4, "big") + body
+        assert made.exchange(request, 10.0)[4:8] == bytes([0, 0, 0, 9])
+        monkeypatch.setattr(SystemClock, "monotonic", lambda _: next(times))
+        assert made.exchange(request, 10.0)[4:8] == bytes([0, 0, 0, 9])
+        with pytest.raises(TimeoutError, match="did not answer in time"):
+            made.exchange(request, 5.0)
+        made.close()
+
+    async def run() -> None:
+        async with Broker() as port:
+            await asyncio.to_thread(exchange, port)
 
     asyncio.run(run())
 

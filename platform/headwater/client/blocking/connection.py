@@ -38,6 +38,8 @@ _HEAD_BYTES = 4
 _TIMEVAL = struct.Struct("@ll")
 SHORT_RESPONSE_BYTES = 4096
 """Received at once in an exchange."""
+LIMIT_SLACK_S = 0.02
+"""An exchange may last longer than its limit by so much for each of its calls."""
 
 R = TypeVar("R", bound=Message)
 
@@ -161,8 +163,7 @@ class BlockingConnection:
         if self._throttled_until:
             left_s = self._throttled_until - self._clock.monotonic()
             time.sleep(max(0.0, left_s))
-        due = self._reauthenticate_at
-        if due is not None and self._clock.monotonic() >= due:
+        if self.is_authentication_due:
             self._reauthenticate()
 
     def next_correlation_id(self) -> int:
@@ -231,24 +232,45 @@ class BlockingConnection:
             return 0.0
         return max(0.0, self._throttled_until - self._clock.monotonic())
 
+    @property
+    def is_authentication_due(self) -> bool:
+        """True once the next request would authenticate again first (KIP-368)."""
+        due = self._reauthenticate_at
+        return due is not None and self._clock.monotonic() >= due
+
     def exchange(self, request: bytes | bytearray, timeout_s: float) -> bytes:
         """Send an encoded request and wait for its response, the sizes before both.
 
         The shortest way: a system call to send and one to receive. No other request may wait for a
-        response. Raises OSError; the connection is of no use then.
+        response, and the caller has looked at `throttled_s` and `is_authentication_due`, for which
+        it does not wait. Raises OSError; the connection is of no use then.
         """
-        self._prepare()
+        deadline = self._clock.monotonic() + timeout_s
         if timeout_s != self._exchange_timeout_s:
             self._limit_exchanges(timeout_s)
         sock = self.socket
-        sock.sendall(request)
+        sent = sock.send(request)
+        self._limit_to(deadline)
+        while sent < len(request):
+            sent += sock.send(memoryview(request)[sent:])
+            self._limit_to(deadline)
         response = sock.recv(SHORT_RESPONSE_BYTES)
         while not _is_whole(response):
+            self._limit_to(deadline)
             more = sock.recv(SHORT_RESPONSE_BYTES)
             if not more:
                 raise ConnectionError(f"{self.host}:{self.port} closed the connection")
             response += more
         return response
+
+    def _limit_to(self, deadline: float) -> None:
+        """Leave the next call no more time than until the deadline. Raises TimeoutError after it.
+        What a call that did not wait took is not worth a system call."""
+        left_s = deadline - self._clock.monotonic()
+        if left_s <= 0:
+            raise TimeoutError(f"{self.host}:{self.port} did not answer in time")
+        if self._exchange_timeout_s - left_s > LIMIT_SLACK_S:
+            self._limit_exchanges(left_s)
 
     def _limit_exchanges(self, timeout_s: float) -> None:
         """The kernel's timers spare a plain socket the `poll` before each call."""
@@ -256,7 +278,8 @@ class BlockingConnection:
             self.socket.settimeout(timeout_s)
         else:
             self.socket.settimeout(None)
-            limit = _TIMEVAL.pack(int(timeout_s), int(timeout_s % 1 * 1_000_000))
+            microseconds = max(1, int(timeout_s * 1_000_000))  # 0 is no limit
+            limit = _TIMEVAL.pack(*divmod(microseconds, 1_000_000))
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
         self._exchange_timeout_s = timeout_s
@@ -267,10 +290,14 @@ class BlockingConnection:
         self.socket.close()
 
     def interrupt(self) -> None:
-        """End the wait of a thread that is in a call. Any thread may ask for it."""
+        """End the wait of a thread that is in a call. Any thread may ask for it.
+
+        Only the kernel's end is shut: SSLSocket.shutdown takes TLS off first, and what a thread is
+        sending would go out in plain text.
+        """
         self.is_open = False
         with contextlib.suppress(OSError):  # the peer may have closed it
-            self.socket.shutdown(socket.SHUT_RDWR)
+            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
 
 def _is_whole(response: bytes) -> bool:

@@ -126,6 +126,19 @@ class FailureAction(Enum):
     SUCCEED = auto()
 
 
+class LentBatch(Enum):
+    """What became of a batch that was lent to a waiting thread."""
+
+    NOT_LENT = auto()
+    """It came back before, or its time is up: nothing is left to do."""
+    WAITING = auto()
+    """The thread did not take it: it waits in the queue as before."""
+    IN_FLIGHT = auto()
+    """It may have been sent, and there is no response."""
+    ACKNOWLEDGED = auto()
+    """The broker acknowledged it."""
+
+
 class PartitionQueue:
     """The batches of one partition, in order. The accumulator's lock guards it."""
 
@@ -165,7 +178,8 @@ class PartitionQueue:
         self.leader_id = -1
         """The node that the batches in flight were sent to."""
         self.lent: ProducerBatch | None = None
-        """A batch that a waiting thread sends itself: the sender sends nothing meanwhile."""
+        """A batch that a waiting thread sends itself: the sender sends nothing meanwhile. Who sets
+        it to None has settled the batch: the thread as its last step, or the loop."""
         self.not_before = 0.0
         """Monotonic seconds: no retry before."""
         self.producer_id = -1
@@ -265,11 +279,13 @@ class PartitionQueue:
 
     def _start_epoch(self, producer_id: int, producer_epoch: int) -> None:
         """Number from 0 again: with a new producer id and its epoch, else with the next epoch."""
+        self.next_sequence = 0
         if self.producer_id != producer_id or self.is_transactional:
-            self.producer_id, self.producer_epoch = producer_id, producer_epoch
+            # The id last: a waiting thread that is interrupted before leaves the epoch unbegun.
+            self.producer_epoch = producer_epoch
+            self.producer_id = producer_id
         else:
             self.producer_epoch += 1
-        self.next_sequence = 0
         self.needs_reset = False
         for batch in self.retry:
             batch.sequence = NO_SEQUENCE
@@ -285,6 +301,32 @@ class PartitionQueue:
         self.in_flight -= 1
         self.last_error = None
         self._unfinished.remove(batch)
+
+    def take_back(self, batch: ProducerBatch) -> LentBatch:
+        """End the loan of a batch whose thread was interrupted, between any two of its steps.
+
+        A batch is lent only when nothing else of the partition is in flight, sealed or to be sent
+        again, and nothing is numbered meanwhile. So one look at the batch shows how far the thread
+        came, and the queue's state follows from that.
+        """
+        if self.lent is not batch:
+            return LentBatch.NOT_LENT
+        self.lent = None
+        if batch.base_offset >= 0:
+            self.in_flight = 0
+            self.last_error = None
+            self._unfinished.clear()
+            return LentBatch.ACKNOWLEDGED
+        if batch.is_done:
+            return LentBatch.NOT_LENT  # it waited in the queue, and expired
+        if batch is self.open or batch in self.sealed:
+            return LentBatch.WAITING
+        if batch not in self._unfinished:
+            self._unfinished.append(batch)
+        batch.attempts = self.in_flight = 1
+        if batch.sequence != NO_SEQUENCE:
+            self.next_sequence = (batch.sequence + batch.count) % SEQUENCE_MODULUS
+        return LentBatch.IN_FLIGHT
 
     def failed(
         self,

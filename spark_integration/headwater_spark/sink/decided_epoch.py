@@ -37,7 +37,7 @@ from uuid import UUID
 from headwater.client.blocking.epoch_client import EpochWriter, Participant, SinkFencedError
 from headwater.client.epoch_errors import EpochError
 from headwater.client.sink_values import SinkDescription, SinkEpoch
-from headwater.errors import HeadwaterError
+from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.wire.epoch_values import EpochState, EpochStatus
 
 logger = logging.getLogger(__name__)
@@ -141,8 +141,10 @@ class DecidedEpoch:
         """Settle what earlier attempts left prepared; True: this epoch is committed already.
 
         `is_first_of_run`: also hold the table's history against the coordinator. A replay is
-        always the first epoch of its run. Raises DisagreementError, when nothing is settled yet, if
-        the table is not there although the sink has epochs.
+        always the first epoch of its run. A table that is replaced later in a run, by an empty or
+        an older one, is found only where an epoch is prepared, or by the next run: reading the
+        history costs each micro-batch a job. Raises DisagreementError, when nothing is settled yet,
+        if the table is not there although the sink has epochs.
         """
         sink, own = self._calls.describe(self._writer.sink), self._writer.epoch
         if sink is not None and sink.owner not in ("", self._writer.owner):
@@ -243,6 +245,8 @@ class DecidedEpoch:
             raise
         try:
             is_written = write_table(self._writer)
+        except DisagreementError:
+            raise  # without its table nothing can be settled: the epoch stays prepared
         except Exception as error:
             # A commit that failed may stand in the table all the same.
             if self._writer.epoch not in self._settle():
@@ -256,12 +260,20 @@ class DecidedEpoch:
         self._commit(self._writer)
 
     def _commit(self, writer: EpochWriter) -> None:
-        """Commit what the table has decided. Raises PendingCommitError."""
+        """Commit what the table has decided. Raises PendingCommitError, and DisagreementError when
+        the sink was deleted meanwhile."""
         try:
             self._calls.commit(writer, (), is_prepared=True)
         except EpochError:
             raise
         except (OSError, HeadwaterError) as error:
+            if isinstance(error, KafkaError) and error.code is ErrorCode.RESOURCE_NOT_FOUND:
+                raise DisagreementError(
+                    f"{writer} is in the table, and the brokers do not know its sink any more: it"
+                    f" was deleted by hand ({error}). {self._takeover(writer.epoch)} goes on"
+                    f" without its rows in the topics, and {self._takeover(writer.epoch - 1)}"
+                    " writes it to both, and a second time to the table"
+                ) from error
             raise PendingCommitError(
                 f"{writer} is decided, as the table has its rows, but the brokers did not confirm"
                 f" its commit in the topics: {error}. Nothing is lost, and nothing has to be"

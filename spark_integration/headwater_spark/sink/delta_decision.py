@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headwater.client.blocking.epoch_client import EpochWriter
 from headwater.client.sink_values import SinkEpoch
 from headwater_spark.sink.commit_metadata import CommitMetadata, last_epoch, read_commit
-from headwater_spark.sink.decided_epoch import NO_EPOCH, Verdict
+from headwater_spark.sink.decided_epoch import NO_EPOCH, DisagreementError, Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -97,9 +97,19 @@ class DeltaDecisionTable:
             self._save(writer)
 
     def write(self, write: Append | Merge | None, writer: EpochWriter) -> bool:
-        """Commit an epoch's rows, or none; False: Delta passed over the write."""
+        """Commit an epoch's rows, or none; False: Delta passed over the write.
+
+        Raises DisagreementError when the table was there and is not any more: Delta would append
+        to a new one.
+        """
         metadata = CommitMetadata(self._sink, writer.epoch, writer.ticket).text()
         if isinstance(write, Append):
+            if self._is_found and not self._find():  # it may have gone while topics were written
+                raise DisagreementError(
+                    f"table {self.name} was there when epoch {writer.epoch} of sink"
+                    f" {self._sink!r} began, and is not any more: is its storage mounted? The"
+                    " epoch is not written to a new one. Start the query again when it is there"
+                )
             session = write.rows.sparkSession
             return self._commits(session, metadata, lambda: self._append(write, writer, metadata))
         if write is None:

@@ -9,6 +9,7 @@ import pytest
 
 from headwater.client.blocking.epoch_client import SinkFencedError
 from headwater.client.epoch_errors import EpochError
+from headwater.errors import ErrorCode, KafkaError
 from headwater_spark.sink.decided_epoch import (
     DisagreementError,
     PendingCommitError,
@@ -334,6 +335,18 @@ def test_tickets_that_began_again_are_found_before_rows_are_lost() -> None:
     with pytest.raises(SinkFencedError, match="another sink_id"):
         world.attempt(1, 2)
     assert world.coordinator.last_epoch == 0
+
+
+def test_a_sink_that_is_deleted_before_its_commit_is_no_outage_of_brokers() -> None:
+    """No next start would commit the epoch: the brokers have forgotten it."""
+    world = _one_epoch()
+
+    def delete(step: str) -> None:
+        if step == "before commit":
+            raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, "sink 'sink'")
+
+    with pytest.raises(DisagreementError, match=r"epoch 1 .*deleted by hand.*--last-epoch 1 "):
+        world.attempt(1, 1, delete)
 
 
 def _tolerant(world: World, run: int, hook: Hook) -> None:

@@ -15,6 +15,8 @@ from headwater.client.errors import KafkaTimeoutError
 from headwater.errors import UsageError
 from headwater_spark.sink.commit_metadata import CommitMetadata, last_epoch
 from headwater_spark.sink.connections import ABORT_TIMEOUT_S
+from headwater_spark.sink.decided_epoch import DisagreementError
+from headwater_spark.sink.delta_decision import Append, DeltaDecisionTable
 from headwater_spark.sink.epoch_identity import BATCH_ID, QUERY_ID, RUN_ID
 from headwater_spark.sink.epoch_write import EpochWrite
 from headwater_spark.sink.exactly_once import EpochWrites, ExactlyOnceBatch
@@ -137,6 +139,17 @@ def test_two_functions_of_a_micro_batch_must_not_share_a_sink() -> None:
     table = TableWith(4)
     function()(micro_batch(run, 4), 4)
     function()(micro_batch(UUID(int=9), 4), 4)  # the next run repeats it
+
+
+def test_rows_are_not_appended_to_a_new_table_when_theirs_has_gone() -> None:
+    """While the topics were written."""
+    is_there = iter([True, False])
+    catalog = SimpleNamespace(tableExists=lambda _name: next(is_there))
+    session = cast(Any, SimpleNamespace(catalog=catalog))
+    table = DeltaDecisionTable(session, "silver", "q")
+    assert table.exists()
+    with pytest.raises(DisagreementError, match="silver was there when epoch 3 of sink 'q' began"):
+        table.write(Append(cast(Any, None), (), {}), WRITER)
 
 
 class _Client(FakeEpochClient):

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from headwater.system import SystemEntropy
 from headwater.testing.clocks import ManualClock
-from headwater_tier.commit_check import ColumnStats, FileFacts
+from headwater_tier.commit_fence import ColumnStats, FileFacts
 from headwater_tier.compaction import DAY_MS, L1_BYTES_TARGET, plan_fold
 from headwater_tier.delta import Change, LogTable
 from headwater_tier.live_files import LiveFile

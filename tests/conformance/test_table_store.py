@@ -13,7 +13,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 
 from headwater_tier.commit import commit_facts, ensure_table
-from headwater_tier.commit_check import CommitResult, Outcome
+from headwater_tier.commit_fence import CommitResult, Outcome
 from headwater_tier.data_files import tier_range
 from headwater_tier.delta import Change, CommitUnknownError, LogTable
 from headwater_tier.offset_ranges import TierRange

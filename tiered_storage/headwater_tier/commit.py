@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from headwater.clock import Clock
 from headwater.errors import UsageError
-from headwater_tier.commit_check import (
+from headwater_tier.commit_fence import (
     CommitResult,
     FileFacts,
     Outcome,

@@ -23,7 +23,7 @@ from headwater.clock import Clock
 from headwater.columnar.schema import LOG_TABLE_COLUMNS, LOG_TABLE_SCHEMA
 from headwater.entropy import Entropy
 from headwater.errors import UsageError
-from headwater_tier.commit_check import FileFacts
+from headwater_tier.commit_fence import FileFacts
 from headwater_tier.data_files import check_file, write_file
 from headwater_tier.delta import (
     Change,

@@ -18,7 +18,7 @@ from headwater.columnar.decode import decode_batches
 from headwater.columnar.schema import LOG_TABLE_COLUMNS, LOG_TABLE_SCHEMA
 from headwater.entropy import Entropy
 from headwater.errors import HeadwaterError
-from headwater_tier.commit_check import ColumnStats, FileFacts
+from headwater_tier.commit_fence import ColumnStats, FileFacts
 from headwater_tier.delta import TableAccessError, filesystem, local_path
 from headwater_tier.offset_ranges import TierRange
 from headwater_tier.schema import STATS_COLUMNS

@@ -27,7 +27,7 @@ from pyarrow import fs
 from headwater.errors import HeadwaterError
 from headwater.security.store_options import opened
 from headwater_tier import schema
-from headwater_tier.commit_check import FileFacts
+from headwater_tier.commit_fence import FileFacts
 from headwater_tier.live_files import LiveFile as LiveFile
 from headwater_tier.live_files import LiveFiles
 from headwater_tier.local_log import LocalLog, actions_of, is_plain

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from headwater_tier.commit_check import FileFacts
+from headwater_tier.commit_fence import FileFacts
 
 CHUNKS_MAX = 64
 """Of the table of add actions: each commit makes another."""

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from headwater.system import SystemClock, SystemEntropy
-from headwater_tier.commit_check import FileFacts
+from headwater_tier.commit_fence import FileFacts
 from headwater_tier.schema import stats_json
 
 LOG_FOLDER = "_delta_log"

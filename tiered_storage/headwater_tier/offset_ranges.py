@@ -1,6 +1,6 @@
 """The offset ranges to tier next, and each task's share of them. Pure.
 
-A range begins at its table's `end`, the next offset to tier (`commit_check` has the fence).
+A range begins at its table's `end`, the next offset to tier (`commit_fence` has the fence).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from headwater.columnar.schema import LOG_TABLE_COLUMNS, LOG_TABLE_SCHEMA
 from headwater.ids import id_text
-from headwater_tier.commit_check import FileFacts
+from headwater_tier.commit_fence import FileFacts
 
 FORMAT_VERSION = 1
 READER_VERSION = 1

@@ -1,8 +1,9 @@
 """The API keys that this broker serves: each handler registers itself beside its code.
 
 There is one file per key, `kNN_name.py`. `load_handlers` imports every such file, so the directory
-listing is the list of features, and ApiVersions (k18) is built from the registered rows. A general
-handler takes the decoded request and returns the response, or an awaitable of it:
+listing is the list of features, and ApiVersions (k18) is built from the registered rows. A new
+version is one more in `versions` of `headwater.wire.apis.kNN_name`. A general handler takes the
+decoded request and returns the response, or an awaitable of it:
 
     @handles(MetadataRequest, MetadataResponse)
     def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse: ...

@@ -1,4 +1,7 @@
-"""The aborted transactions in a response to a read_committed fetch, from the segments' indexes."""
+"""The aborted transactions in a response to a read_committed fetch, from the segments' indexes.
+
+`UnifiedLog.last_stable_offset` is how far such a fetch reads.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Loads the folder of a log, and recovers it after an unclean shutdown (Kafka's LogLoader)."""
+"""Loads the folder of a log, and recovers it after an unclean shutdown (Kafka's LogLoader).
+
+`recovery_rules` decides which segments are scanned or indexed anew.
+"""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 The rates of a client's Produce and Fetch bytes and of its request time are measured over the last
 windows (quota.window.num, quota.window.size.seconds; KIP-13, KIP-124, KIP-546). A request gets a
 `RequestQuota` only while some client has a quota (`is_active`). It measures and decides
-(`rate.WindowedRate` computes how long); `network.throttling` sets throttle_time_ms and mutes the
-connection (KIP-219).
+(`rate.WindowedRate` computes how long, `headwater.config.quota_precedence` which quota applies);
+`network.throttling` sets throttle_time_ms and mutes the connection (KIP-219).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from headwater.client.cluster import Cluster
 from headwater.client.core.metadata import NO_LEADER
-from headwater.client.core.producer_sequences import PartitionQueue, ProducerBatch
+from headwater.client.core.partition_queue import PartitionQueue, ProducerBatch
 from headwater.client.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
 from headwater.client.outages import OutageLog
 from headwater.client.record_accumulator import RecordAccumulator

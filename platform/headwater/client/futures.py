@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from headwater.client.core.producer_sequences import ProducerBatch
+from headwater.client.core.partition_queue import ProducerBatch
 from headwater.client.errors import KafkaTimeoutError
 from headwater.client.values import RecordMetadata, SendSummary
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from headwater.client.blocking.connection import BlockingConnection
 from headwater.client.core.lone_produce import LoneProduce
 from headwater.client.core.metadata import TopicMetadata
-from headwater.client.core.producer_sequences import PartitionQueue, ProducerBatch
+from headwater.client.core.partition_queue import PartitionQueue, ProducerBatch
 from headwater.client.errors import ClosedError
 from headwater.client.futures import BatchCompletion
 from headwater.client.produce_requests import NAMES_PRODUCE_VERSION, built_batch

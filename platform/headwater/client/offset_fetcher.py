@@ -1,6 +1,6 @@
 """Looks up positions: the committed offset of a partition, else what auto_offset_reset says.
 
-`fetcher` asks for it again when a leader answers that a position is out of range.
+`fetcher` applies auto_offset_reset when a leader answers that a position is out of range.
 """
 
 from __future__ import annotations

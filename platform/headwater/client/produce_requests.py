@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
-from headwater.client.core.producer_sequences import ProducerBatch
+from headwater.client.core.partition_queue import ProducerBatch
 from headwater.client.producer_options import ProducerOptions
 from headwater.records.batch import AT_ATTRIBUTES, TRANSACTIONAL_MASK
 from headwater.records.builder import stamp_producer

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from headwater.client.config_names import keywords_of
-from headwater.client.core.producer_sequences import PartitionQueue
+from headwater.client.core.partition_queue import PartitionQueue
 from headwater.client.errors import ClosedError, IllegalStateError, KafkaTimeoutError
 from headwater.client.futures import BatchCompletion, SendFuture, TableFuture
 from headwater.client.interceptors import Interceptor

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from headwater.client.cluster import Cluster
-from headwater.client.core.producer_sequences import ProducerBatch
+from headwater.client.core.partition_queue import ProducerBatch
 from headwater.client.engine_host import EngineHost
 from headwater.client.errors import ClosedError, KafkaTimeoutError
 from headwater.client.futures import BatchCompletion

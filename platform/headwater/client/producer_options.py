@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from headwater.client.cluster import ClusterOptions
-from headwater.client.core.producer_sequences import IN_FLIGHT_MAX
+from headwater.client.core.partition_queue import IN_FLIGHT_MAX
 from headwater.client.interceptors import Interceptor, interceptors
 from headwater.client.option_rules import (
     bootstrap,

@@ -1,7 +1,7 @@
 """The producer's batches, from `send` to their acknowledgement, within `buffer_memory`.
 
 A batch reserves its memory in steps, so that the bound holds and a record costs no accounting of
-its own; `core.producer_sequences` tells when a batch is due (`linger`). A caller that finds no room
+its own; `core.partition_queue` tells when a batch is due (`linger`). A caller that finds no room
 waits for up to `max_block_ms`; meanwhile batches are sent without lingering. How callers wait is
 all in which the two kinds differ: threads wait in `ThreadAccumulator`, tasks in
 `headwater.client.aio.task_accumulator`. The lock guards the partitions' queues too.
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import sleep
 
-from headwater.client.core.producer_sequences import PartitionQueue, ProducerBatch
+from headwater.client.core.partition_queue import PartitionQueue, ProducerBatch
 from headwater.client.engine_host import EngineHost
 from headwater.client.errors import BufferExhaustedError, ClosedError, MessageTooLargeError
 from headwater.client.futures import BatchCompletion

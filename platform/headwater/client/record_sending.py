@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, Protocol, TypeVar, overload
 
-from headwater.client.core.producer_sequences import PartitionQueue
+from headwater.client.core.partition_queue import PartitionQueue
 from headwater.client.errors import OptionError
 from headwater.client.futures import RecordOutcome
 from headwater.client.interceptors import SendRecord, chain_of

@@ -3,7 +3,7 @@
 A node is sent to only over an open connection and synchronously, so that the batches of a partition
 leave in the order in which they were taken. At most `max_in_flight_requests_per_connection`
 requests per node have no response. Whether a failed batch is sent again is the rule of
-`client.core.producer_sequences`.
+`client.core.partition_queue`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headwater.client.cluster import Cluster
 from headwater.client.connection import Connection, Part
 from headwater.client.coordinator_calls import soon_s
 from headwater.client.core.batch_split import split_batch
-from headwater.client.core.producer_sequences import (
+from headwater.client.core.partition_queue import (
     EPOCH_MAX,
     FailureAction,
     PartitionQueue,

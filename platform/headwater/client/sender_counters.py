@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.client.core.producer_sequences import ProducerBatch
+from headwater.client.core.partition_queue import ProducerBatch
 
 
 class SenderCounters:

@@ -11,8 +11,8 @@ import asyncio
 import itertools
 
 from headwater.client.cluster import Cluster
+from headwater.client.core.partition_queue import PartitionQueue
 from headwater.client.core.partitioning import KeyPartitioner, StickyPartitioner
-from headwater.client.core.producer_sequences import PartitionQueue
 from headwater.client.errors import (
     ClosedError,
     LeaderNotAvailableError,

@@ -2,7 +2,7 @@
 
 The states are `client.core.transaction_states`. One call at a time runs; a call whose time is up
 goes on in the background, and the same call made again waits for its outcome. Sequences, and the
-epochs of a producer without transactions, are those of `client.core.producer_sequences`.
+epochs of a producer without transactions, are those of `client.core.partition_queue`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from headwater.client.cluster import Cluster
 from headwater.client.connection import Connection
 from headwater.client.coordinator_calls import CoordinatorCalls, transaction_version
-from headwater.client.core.producer_sequences import PartitionQueue
+from headwater.client.core.partition_queue import PartitionQueue
 from headwater.client.core.transaction_states import (
     Event,
     Phase,

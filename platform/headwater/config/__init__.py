@@ -1,1 +1,1 @@
-"""Every config key, one row each."""
+"""Every config key, one row each in `rows_*`; `row` has their validators."""

@@ -1,4 +1,8 @@
-"""The console as a part of the gateway: its routes, its static files. `navigation` has the menu."""
+"""The console as a part of the gateway: its routes, its static files. `navigation` has the menu.
+
+The console decides no rights: each request uses its user's clients (`app.client_pools`), and the
+brokers' ACLs decide.
+"""
 
 from __future__ import annotations
 

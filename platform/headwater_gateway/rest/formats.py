@@ -1,4 +1,7 @@
-"""Keys and values in JSON: as base64, as JSON, as text, or by a schema (`schemas`)."""
+"""Keys and values in JSON: as base64, as JSON, as text, or by a schema (`schemas`).
+
+`v2_produce` and `v3_records` report the error of each record, which `sending` collects.
+"""
 
 from __future__ import annotations
 

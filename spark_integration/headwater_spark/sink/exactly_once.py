@@ -1,5 +1,7 @@
 """`exactly_once`: a Delta table and topics in one micro-batch of `foreachBatch`.
 
+For `format("headwater")` alone: `epoch_task` and `epoch_commit`.
+
     def batch(df, epoch_id, tx):
         tx.delta(df)                        # or tx.merge(df, on="target.id = source.id")
         tx.topic(alerts(df), "alerts")

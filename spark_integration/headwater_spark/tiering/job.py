@@ -28,7 +28,7 @@ from headwater_spark.task_tokens import TOKENS
 from headwater_spark.tiering.table_maintenance import TableMaintenance
 from headwater_spark.tiering.task import FACTS_SCHEMA, TierTask, arrow_tasks, unpack
 from headwater_tier.commit import commit_facts
-from headwater_tier.commit_check import FileFacts, Outcome
+from headwater_tier.commit_fence import FileFacts, Outcome
 from headwater_tier.delta import LogTable
 from headwater_tier.offset_ranges import PartitionBounds, TierRange, plan_ranges, task_ranges
 from headwater_tier.table_location import ENABLE_KEY, locate_table

@@ -16,7 +16,7 @@ from headwater.system import SystemClock, SystemEntropy
 from headwater_spark.blocking_clients import record_client
 from headwater_spark.task_security import NO_SECURITY, TaskSecurity
 from headwater_spark.worker_errors import without_traceback
-from headwater_tier.commit_check import FileFacts
+from headwater_tier.commit_fence import FileFacts
 from headwater_tier.data_files import tier_range
 from headwater_tier.offset_ranges import TierRange
 from headwater_tier.stream_fetch import StreamFetch

@@ -11,8 +11,8 @@ from headwater.client.core.batch_split import split_batch
 from headwater.client.core.completed_fetch import AbortedFilter, CompletedFetch
 from headwater.client.core.metadata import MetadataCache, StaleMetadata
 from headwater.client.core.partition_fetch_state import PartitionFetchState
+from headwater.client.core.partition_queue import FailureAction, PartitionQueue, ProducerBatch
 from headwater.client.core.partitioning import StickyPartitioner, murmur2
-from headwater.client.core.producer_sequences import FailureAction, PartitionQueue, ProducerBatch
 from headwater.client.errors import MessageTooLargeError, kafka_error
 from headwater.columnar.decode import CorruptRecordsError
 from headwater.errors import ErrorCode, KafkaError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.client.core.producer_sequences import FailureAction, PartitionQueue, ProducerBatch
+from headwater.client.core.partition_queue import FailureAction, PartitionQueue, ProducerBatch
 from headwater.client.core.transaction_states import (
     TRANSITIONS,
     Event,

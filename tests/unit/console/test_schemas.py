@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headwater_gateway.console.addresses import ROOT, address
-from headwater_gateway.console.views.registry import SchemaRow, difference
+from headwater_gateway.console.views.schema_registry import SchemaRow, difference
 from headwater_gateway.registry.clients import OwnRegistry
 from unit.console.consoles import Console
 from unit.console.full_cluster import HOSTILE

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from headwater.errors import UsageError
 from headwater_tier.commit import commit_facts, ensure_table
-from headwater_tier.commit_check import CommitResult, FileFacts, Outcome
+from headwater_tier.commit_fence import CommitResult, FileFacts, Outcome
 from headwater_tier.data_files import FileCheckError, tier_range
 from headwater_tier.delta import (
     Change,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from headwater_tier.commit_check import FileFacts
+from headwater_tier.commit_fence import FileFacts
 from headwater_tier.delta import (
     CHECKPOINT_EVERY,
     Change,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from headwater.client.blocking.record_client import RecordClient
 from headwater.clock import Clock
 from headwater.entropy import Entropy
-from headwater_tier.commit_check import FileFacts
+from headwater_tier.commit_fence import FileFacts
 from headwater_tier.data_files import tier_range
 from headwater_tier.offset_ranges import TierRange, task_ranges
 from headwater_tier.stream_fetch import StreamFetch

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError, UsageError
 from headwater_tier.commit import commit_to
-from headwater_tier.commit_check import FileFacts, Outcome
+from headwater_tier.commit_fence import FileFacts, Outcome
 from headwater_tier.data_files import make_durable
 from headwater_tier.delta import (
     CommitUnknownError,

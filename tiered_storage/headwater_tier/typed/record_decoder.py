@@ -1,4 +1,7 @@
-"""Decodes keys and values of records together, into the rows of a typed table and its misfits."""
+"""Decodes keys and values of records together, into the rows of a typed table and its misfits.
+
+`formats.confluent` decodes values with a schema id; misfits go to `quarantine`.
+"""
 
 from __future__ import annotations
 

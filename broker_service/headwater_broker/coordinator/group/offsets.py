@@ -1,4 +1,7 @@
-"""Committed offsets of a group: commit, fetch, delete. Pure."""
+"""Committed offsets of a group: commit, fetch, delete. Pure.
+
+Stored as `records`, loaded by `common.loader` through the shard, removed by `offset_expiration`.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Generator
 from typing import Any, cast
 
-from headwater.client.core.producer_sequences import ProducerBatch
+from headwater.client.core.partition_queue import ProducerBatch
 from headwater.client.engine_host import AsyncHost
 from headwater.client.futures import BatchCompletion, RecordOutcome, table_summary
 from headwater.client.values import RecordMetadata, SendSummary

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.client.core.producer_sequences import ProducerBatch
+from headwater.client.core.partition_queue import ProducerBatch
 from headwater.records.batch import read_header
 from headwater.records.builder import RECORD_OVERHEAD_MAX_BYTES
 from headwater.records.columns import BatchColumns

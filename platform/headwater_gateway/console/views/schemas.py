@@ -16,7 +16,7 @@ from headwater_gateway.console.listing import Column, listing
 from headwater_gateway.console.plans import Change, Plan
 from headwater_gateway.console.shell import Shell, is_part
 from headwater_gateway.console.shown import counted
-from headwater_gateway.console.views.registry import Registry, difference, pretty
+from headwater_gateway.console.views.schema_registry import Registry, difference, pretty
 from headwater_gateway.registry.clients import SchemaRegistry
 
 COLUMNS = (

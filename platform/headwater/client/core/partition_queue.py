@@ -1,4 +1,4 @@
-"""The producer's state of one partition: batches waiting, in flight and to be retried. Pure.
+"""A producer's batches of one partition: waiting, due by linger, in flight, to be retried. Pure.
 
 Order and exactly-once (KIP-98, KIP-360):
 - A batch is numbered when it is first sent and keeps its sequence through retries.

@@ -1,4 +1,4 @@
-"""Checks the files of planned ranges against the table's fence before a commit. Pure.
+"""The fence of a table: no offset is committed twice, whoever crashed or restarted. Pure.
 
 The fence is one application transaction per partition whose version *is* the next offset to tier,
 `end`. A commit may be made only against a snapshot where each partition's `end` equals the plan's

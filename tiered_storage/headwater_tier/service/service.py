@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import queue
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -35,10 +36,11 @@ REREAD_EVERY_S = 60.0
 SHARE_EVERY_S = 0.2
 """How often the group is asked which topics are this service's."""
 PAUSE_S_MAX = 0.5
-COMMIT_QUEUE_MAX = 16
-"""Commits of all topics that wait for the table thread."""
-OPENINGS_MAX = 4
-"""Tables that wait for the table thread to open, create or read them: commits wait for few."""
+COMMIT_QUEUE_MAX = 4
+"""Commits that wait for one of the table threads: a commit that hangs stops no other thread's."""
+OPENINGS_MAX = 5
+"""Tables that wait for the table threads to open, create or read them: commits wait for few. One
+place is always left for tables that are due, and one for those that are read again."""
 TURNS_A_STEP = 8
 """Turns after one look at all topics' deadlines."""
 STEP_S = 0.2
@@ -116,18 +118,16 @@ class TieringService:
         if now - self._shared_at >= SHARE_EVERY_S:
             self._shared_at = now
             self._share_out()
-        if sum(s.in_flight for s in self.topics.values()) > COMMIT_QUEUE_MAX - TURNS_A_STEP:
-            self._wait(pause_s_max)  # the table thread has enough to do, and says when not
-            return
         self._look(self.schedule.to_look_at(now), now)
         busy = {s.name for s in self.topics.values() if s.is_busy}
         due = self.schedule.due(self._clock.monotonic(), busy)
-        room = self._read_again(now)
+        has_begun = bool(due) and self._take_turns(self._first_of(due))
+        self._read_again(now)
         if due:
-            if not self._take_turns(due[:TURNS_A_STEP], room):
-                self._wait(pause_s_max)  # their tables are being opened
+            if not has_begun:
+                self._wait(pause_s_max)  # the table threads have enough to do, and say when not
             return
-        self._open_more(now, room)
+        self._open_more(now)
         self._wait(self.schedule.pause_s(self._clock.monotonic(), pause_s_max, busy))
 
     def close(self) -> None:
@@ -191,10 +191,13 @@ class TieringService:
         state.is_opening = True
         self.tables.open(state.location, state.settings.topic.partitions)
 
-    def _read_again(self, now: float) -> int:
-        """Read tables without commits again, those that were read longest ago first; how many more
-        may be opened."""
-        room = OPENINGS_MAX - sum(state.is_opening for state in self.topics.values())
+    def _room(self, *, again: bool) -> int:
+        """How many tables may be opened; with `again` those that are open, to read them again."""
+        opening = [s.planned is not None for s in self.topics.values() if s.is_opening]
+        return min(OPENINGS_MAX - len(opening), OPENINGS_MAX - 1 - opening.count(again))
+
+    def _read_again(self, now: float) -> None:
+        """Read tables without commits again, those that were read longest ago first."""
         quiet = [
             state
             for state in self.topics.values()
@@ -203,13 +206,13 @@ class TieringService:
             and not state.in_flight
             and now - state.opened_at >= REREAD_EVERY_S
         ]
-        for state in sorted(quiet, key=lambda s: s.opened_at)[: max(0, room)]:
+        room = max(0, self._room(again=True))
+        for state in sorted(quiet, key=lambda s: s.opened_at)[:room]:
             self._open(state)
-            room -= 1
-        return room
 
-    def _open_more(self, now: float, room: int) -> None:
+    def _open_more(self, now: float) -> None:
         """While no turn is due: open tables of topics that have not had one, and failed ones."""
+        room = self._room(again=False)
         for state in self.topics.values():
             if room <= 0:
                 return
@@ -257,9 +260,33 @@ class TieringService:
 
     # -- turns
 
-    def _take_turns(self, due: list[str], room: int) -> bool:
-        """Give the first due topics their turns, or open their tables first; False if neither can
-        begin now. `room`: how many tables may be opened."""
+    def _first_of(self, due: list[str]) -> list[str]:
+        """The first due topics that the table threads have room for, be it to open their tables. A
+        topic that waits for room keeps no other from its turn."""
+        room = self._room(again=False)
+        queued: Counter[int] = Counter()
+        for state in self.topics.values():
+            queued[self.tables.thread_of(state.location)] += state.in_flight
+        found: list[str] = []
+        for name in due:
+            state = self.topics[name]
+            thread = self.tables.thread_of(state.location)
+            if state.planned is None:
+                if room <= 0:
+                    continue
+                room -= 1
+            elif queued[thread] >= COMMIT_QUEUE_MAX:
+                continue
+            else:
+                queued[thread] += 1
+            found.append(name)
+            if len(found) == TURNS_A_STEP:
+                break
+        return found
+
+    def _take_turns(self, due: list[str]) -> bool:
+        """Give these topics their turns, or open their tables first; False if neither can begin
+        now."""
         now, known = self._clock.monotonic(), self.schedule.topics
         self._look([n for n in due if now - known[n].looked_at >= known[n].look_s], now)
         has_begun = False
@@ -269,11 +296,8 @@ class TieringService:
                 break
             if state.is_busy or now < known[name].retry_at:
                 continue  # the look has failed
-            if state.planned is None and room <= 0:
-                break  # a topic whose records came later does not go first
             if state.planned is None:
                 self._open(state)
-                room -= 1
             else:
                 self._turn(state)
             has_begun = True

@@ -147,8 +147,12 @@ class TableThread:
         for thread in self._threads:
             thread.join()
 
+    def thread_of(self, location: TableLocation) -> int:
+        """Which of the threads has this table."""
+        return hash(location) % len(self._jobs)
+
     def _jobs_of(self, location: TableLocation) -> Jobs:
-        return self._jobs[hash(location) % len(self._jobs)]
+        return self._jobs[self.thread_of(location)]
 
     def _put(self, location: TableLocation, since: float | None, job: Callable[[], Event]) -> None:
         def guarded() -> Event:

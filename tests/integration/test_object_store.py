@@ -110,7 +110,10 @@ def test_the_whole_path_and_a_restore_from_it(store: ObjectStore, tmp_path: Path
         cluster.wait_until(lambda: is_cold(cluster, RECORDS), "no local byte", WAIT_S)
         assert consume(cluster, TOPIC, {0: RECORDS}) == rows, "read from the store"
         _other_engines_see_the_rows(store, base)
-        storage = [f"--storage-option={key}={value}" for key, value in store.options.items()]
+        secret = tmp_path / "secret"
+        secret.write_text(store.options["aws_secret_access_key"])
+        options = {**store.options, "aws_secret_access_key": f"file:{secret}"}
+        storage = [f"--storage-option={key}={value}" for key, value in options.items()]
         found = cli("verify", TOPIC, "--bootstrap-server", cluster.bootstrap, "--json", *storage)
         assert json.loads(found.stdout)["equal"]
         rows = consume(cluster, TOPIC, ends_of(cluster, TOPIC))

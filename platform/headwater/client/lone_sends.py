@@ -32,6 +32,7 @@ from headwater.client.blocking.connection import BlockingConnection
 from headwater.client.core.lone_produce import LoneProduce
 from headwater.client.core.metadata import TopicMetadata
 from headwater.client.core.partition_queue import PartitionQueue, ProducerBatch
+from headwater.client.errors import ClosedError
 from headwater.client.futures import BatchCompletion
 from headwater.client.produce_requests import NAMES_PRODUCE_VERSION, built_batch
 from headwater.client.producer_engine import ProducerEngine
@@ -114,7 +115,7 @@ class LoneSends:
                 self._turn.release()
         if self._accumulator.is_wait_expected or self._accumulator.flushing:
             self._expect(waits=False)
-            self._post(self._sender.drain)
+            self._ask(self._sender.drain)
 
     def _is_sent(self, batch: ProducerBatch, limit_s: float) -> bool:
         """Send the batch; False when it cannot be taken."""
@@ -133,7 +134,7 @@ class LoneSends:
             if was_taken:
                 self._give_back(batch, error, limit_s)
             else:
-                self._post(self._sender.drain)
+                self._ask(self._sender.drain)
             if not isinstance(error, OSError | HeadwaterError | ValueError):
                 raise
             return was_taken
@@ -239,7 +240,7 @@ class LoneSends:
                 self._engine.wake_sender()
         now = self._clock_s()
         if not self._accumulator.is_wait_expected and now - self._acknowledged_at < TICK_S:
-            self._post(self._begin_ticks)
+            self._ask(self._begin_ticks)
         self._acknowledged_at = now
 
     def _give_back(self, batch: ProducerBatch, error: BaseException, limit_s: float) -> None:
@@ -262,12 +263,20 @@ class LoneSends:
             self._post(functools.partial(self._sender.returned, batch, cause))
 
     def _post(self, callback: Callable[[], object]) -> None:
-        """Call `callback` on the loop, or here when the loop has ended: the sender has stopped
-        then, and nobody else would."""
+        """Settle a batch on the loop, or here when the loop has ended: nobody else would. Raises
+        ClosedError when that is not possible any more."""
         try:
             self._engine.host.post(callback)
         except RuntimeError:
-            callback()
+            try:
+                callback()
+            except RuntimeError:  # it needs the loop
+                raise ClosedError("the producer was closed during the call") from None
+
+    def _ask(self, work: Callable[[], object]) -> None:
+        """Have the loop do what only a running loop needs."""
+        with contextlib.suppress(RuntimeError):  # it has ended
+            self._engine.host.post(work)
 
     def _expect(self, *, waits: bool) -> None:
         with self._lock:
@@ -313,7 +322,7 @@ class LoneSends:
         if former is not None:  # the producer is closed, or the broker has another address now
             former.interrupt()
             former.close()
-        self._post(self._watch_idle)
+        self._ask(self._watch_idle)
 
     # --- on the engine's loop -----------------------------------------------------------------
 

@@ -211,6 +211,7 @@ def test_a_loop_that_has_ended_costs_no_acknowledgement_and_no_callback(
         def end() -> None:
             producer.send(other, b"left over")
             patch.setattr(LoopThread, "post", gone)
+            patch.setattr(lone_sends, "TICK_S", LIMIT_S)  # so that ticks would begin too
 
         exchanges.after = end
         while exchanges.after is not None:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from headwater.wire.headers import RequestHeader, ResponseHeader
 from headwater.wire.schema import Message, decoder, encode
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 IN_FLIGHT = 100
 CLIENT_ID = "differential"
 

@@ -10,7 +10,8 @@ import asyncio
 
 from headwater.clock import Clock
 
-DELAY_MAX_S = 5.0
+DELAY_MAX_S = 3.0
+"""Clients here allow five seconds for a handshake: a refusal must reach them as one."""
 FORGIVEN_AFTER_S = 60.0
 """An address without a failure for so long begins anew."""
 HOSTS_MAX = 10_000

@@ -11,11 +11,11 @@ from headwater_broker.security.failure_delays import (
 )
 
 
-def test_it_doubles_for_each_address_up_to_five_seconds() -> None:
+def test_it_doubles_for_each_address_up_to_three_seconds() -> None:
     delays = FailureDelays(ManualClock(), 100)
-    assert [delays.failed("a") for _ in range(8)] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+    assert [delays.failed("a") for _ in range(8)] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 3.0, 3.0]
     assert delays.failed("b") == 0.1
-    assert DELAY_MAX_S == 5.0
+    assert DELAY_MAX_S == 3.0
 
 
 def test_a_minute_without_a_failure_forgives() -> None:

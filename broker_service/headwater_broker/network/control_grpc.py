@@ -105,7 +105,7 @@ class ControlServer:
         handshake_timeout_s: float = HANDSHAKE_TIMEOUT_S,
     ) -> None:
         """`credentials`: None is a port without TLS. `admit` runs on the loop before each call."""
-        self._threads = ControlThreads(THREADS_MAX)
+        self._threads = ControlThreads(THREADS_MAX, loop.time)
         self._options = (
             *SERVER_OPTIONS,
             ("grpc.server_handshake_timeout_ms", int(handshake_timeout_s * 1000)),

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec
 
 LATE_S = 0.2
 """A message that comes so long after its headers is late."""
 
 P = ParamSpec("P")
-T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -30,12 +28,14 @@ logger = logging.getLogger(__name__)
 class ControlThreads(Executor):
     """At most so many threads, started when calls wait for one."""
 
-    def __init__(self, threads_max: int, late_s: float = LATE_S) -> None:
+    def __init__(self, threads_max: int, now: Callable[[], float], late_s: float = LATE_S) -> None:
+        """`now`: seconds of a monotonic clock."""
+        self._now = now
         self._pool = ThreadPoolExecutor(threads_max, thread_name_prefix="control")
         self._awaited_max = threads_max // 2
         self._late_s = late_s
         self._lock = threading.Lock()
-        self._calls: deque[Callable[[], None]] = deque()
+        self._calls: deque[Callable[[], Any]] = deque()
         """Those that no thread has taken yet, the oldest first."""
         self._newest_first = False
         self._awaited: dict[int, tuple[float, Callable[[], None]]] = {}
@@ -44,12 +44,12 @@ class ControlThreads(Executor):
         self._next_id = 0
         self._check: threading.Timer | None = None
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Run a call in a thread."""
-        future: Future[T] = Future()
+    def submit(self, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Future[Any]:
+        """Run a call in a thread. The future ends with a call, not always this one: gRPC counts
+        them."""
         with self._lock:
-            self._calls.append(partial(_run, future, partial(fn, *args, **kwargs)))
-        self._pool.submit(self._run_next)
+            self._calls.append(partial(fn, *args, **kwargs))
+        future = self._pool.submit(self._run_next)
         self._make_room()
         return future
 
@@ -59,7 +59,7 @@ class ControlThreads(Executor):
         with self._lock:
             self._next_id += 1
             mine = self._next_id
-            self._awaited[mine] = (time.monotonic(), end)
+            self._awaited[mine] = (self._now(), end)
         self._make_room()
         try:
             yield
@@ -67,12 +67,12 @@ class ControlThreads(Executor):
             with self._lock:
                 self._awaited.pop(mine, None)
 
-    def _run_next(self) -> None:
+    def _run_next(self) -> Any:
         with self._lock:
             run = self._calls.pop() if self._newest_first else self._calls.popleft()
             if not self._calls:
                 self._newest_first = False
-        run()
+        return run()
 
     def _make_room(self) -> None:
         """End the calls that are late, if the others need their threads; look again if some may be
@@ -80,7 +80,7 @@ class ControlThreads(Executor):
         with self._lock:
             if len(self._awaited) <= self._awaited_max or not self._calls:
                 return
-            before = time.monotonic() - self._late_s
+            before = self._now() - self._late_s
             late = [mine for mine, (since, _) in self._awaited.items() if since < before]
             ends = [self._awaited.pop(mine)[1] for mine in late]
             self._newest_first = self._newest_first or bool(late)
@@ -97,14 +97,3 @@ class ControlThreads(Executor):
         with self._lock:
             self._check = None
         self._make_room()
-
-
-def _run(future: Future[T], call: Callable[[], T]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        result = call()
-    except BaseException as error:
-        future.set_exception(error)
-    else:
-        future.set_result(result)

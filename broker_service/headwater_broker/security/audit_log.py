@@ -29,9 +29,7 @@ class AuditLog:
     """Writes decisions and administrators' changes. `publish` takes each entry, too: the audit
     topic."""
 
-    def __init__(
-        self, clock: Clock, publish: Callable[[AuditEntry], None] | None = None
-    ) -> None:
+    def __init__(self, clock: Clock, publish: Callable[[AuditEntry], None] | None = None) -> None:
         self._clock = clock
         self._publish = publish
         self._written: dict[tuple[object, ...], float] = {}

@@ -30,8 +30,9 @@ from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
 from headwater.wire.framing import encode_request
 from headwater_broker.app.data_plane import build_listener
 from headwater_broker.app.tls_listeners import TlsListeners
+from headwater_broker.network.handshake_threads import HandshakeThreads
 from headwater_broker.network.listener import Listener
-from headwater_broker.network.tls_endpoint import TlsEndpoint, handshake_pool
+from headwater_broker.network.tls_endpoint import TlsEndpoint
 from headwater_broker.network.unauthenticated import UnauthenticatedLimits
 from solo_broker import SoloBroker
 from tls_authority import Authority, Leaf
@@ -427,7 +428,7 @@ def test_an_expired_certificate_is_nobody() -> None:
     der = shown.certificate.public_bytes(Encoding.DER)
     clock = ManualClock(int(datetime.now(UTC).timestamp() * 1000))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    endpoint = TlsEndpoint(context, principal_mapper("DEFAULT"), handshake_pool(), clock)
+    endpoint = TlsEndpoint(context, principal_mapper("DEFAULT"), HandshakeThreads(), clock)
     assert endpoint.principal(der, "SSL").kind == "User"
     clock.advance(3_600_001)
     with pytest.raises(CertificateFormatError, match="expired"):

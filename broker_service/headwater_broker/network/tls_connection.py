@@ -78,6 +78,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._is_lost = True
         self._is_open = False
         self._plain.connection_lost(exc)
+        self._transport.lost()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The buffer of the listener: its content is taken at once."""
@@ -222,7 +223,7 @@ class TlsConnection(asyncio.BufferedProtocol):
                 try:
                     count = cast(int, read(size - filled, room[filled:]))
                 except ssl.SSLError as failure:
-                    error = failure
+                    error = failure.with_traceback(None)  # it would hold this frame, which holds it
                     break
                 if not count:
                     break

@@ -19,7 +19,7 @@ from headwater.clock import Clock
 from headwater.errors import ErrorCode, KafkaError
 from headwater_spark.sink.connections import SinkConnections
 from headwater_spark.sink.heartbeats import Heartbeats
-from headwater_spark.sink.second_writes import check_repeat
+from headwater_spark.sink.repeated_batches import check_repeat
 from headwater_spark.sink.sink_options import SinkOptions
 from headwater_spark.sink.write_task import ProducerState, TaskWriter, Written
 

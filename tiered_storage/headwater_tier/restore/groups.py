@@ -18,7 +18,7 @@ from headwater.clock import Clock
 from headwater.errors import HeadwaterError, KafkaError
 from headwater.wire.restore_names import GROUPS_PENDING
 from headwater_tier.delta import LogTable
-from headwater_tier.restore.first_offsets import RestoredTopic, restored_offsets
+from headwater_tier.restore.restore_plan import RestoredTopic, restored_offsets
 from headwater_tier.restore.tables_and_zookeeper import MetadataReport, Source
 
 BEGINNING_OF_TIME_MS = 0

@@ -1,6 +1,6 @@
 """Decodes keys and values of records together, into the rows of a typed table and its misfits.
 
-`formats.confluent` decodes values with a schema id; misfits go to `quarantine`.
+`formats.confluent` decodes values with a schema id; misfits go to `quarantine_table`.
 """
 
 from __future__ import annotations

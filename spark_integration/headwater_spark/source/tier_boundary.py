@@ -1,7 +1,8 @@
 """The edge between a topic's log table (cold) and the brokers (hot) in a micro-batch. Pure.
 
 `batch_planner` asks the table and the leader for each partition's `Boundary`; `input_partitions`
-cuts the splits at it.
+cuts the splits at it. A union read has its own edge (`union_read`): the tiered end in the version
+of the table that it reads.
 """
 
 from __future__ import annotations

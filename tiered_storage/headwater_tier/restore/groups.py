@@ -1,5 +1,5 @@
 """The second half of a restore: on the running brokers, groups' offsets
-(`first_offsets` decides them) and what must be true.
+(`restore_plan` decides them) and what must be true.
 
 Until it ends no group finds its coordinator: a consumer that came earlier would find no committed
 offset, and its reset policy would send it elsewhere.

@@ -1,4 +1,7 @@
-"""How long a client over its quota is throttled: throttle_time_ms (KIP-13, KIP-219). Pure."""
+"""How long a client over its quota is throttled: throttle_time_ms (KIP-13, KIP-219). Pure.
+
+`client_quotas` measures requests, `network.connection_quotas` new connections.
+"""
 
 from __future__ import annotations
 

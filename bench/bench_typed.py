@@ -28,7 +28,7 @@ from headwater_spark.jars import delta_jars
 from headwater_spark.spark_session import session
 from headwater_spark.tiering.job import tier
 from headwater_tier.table_location import locate
-from headwater_tier.typed.follow import follow_topic
+from headwater_tier.typed.follow_log import follow_topic
 from headwater_tier.typed.without_registry import WithoutRegistry
 
 SCHEMA = "id bigint, user string, amount double, ok boolean, city string, count bigint"

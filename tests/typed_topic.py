@@ -14,7 +14,7 @@ from headwater_tier.data_files import tier_range
 from headwater_tier.offset_ranges import plan_ranges
 from headwater_tier.table_names import TableLocation
 from headwater_tier.typed.decoding import DeclaredFormat, Decoded, RegisteredSchema
-from headwater_tier.typed.follow import FollowResult, follow_topic
+from headwater_tier.typed.follow_log import FollowResult, follow_topic
 from headwater_tier.typed.quarantine_reasons import Misfit, Reason
 from tier_log import CountingEntropy, FixedClock, MemoryLog, location_at
 

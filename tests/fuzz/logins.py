@@ -29,7 +29,7 @@ from headwater.client.connection import open_connection
 from headwater.security.plain import PlainExchange
 from headwater.security.principal import principal_mapper
 from headwater.security.protocol import SecurityProtocol
-from headwater.security.scram import ScramExchange
+from headwater.security.scram_exchange import ScramExchange
 from headwater.security.tls_context import client_context
 from headwater.system import SystemClock, SystemEntropy
 from headwater.wire.apis.k17_sasl_handshake import SaslHandshakeRequest

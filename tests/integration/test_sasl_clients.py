@@ -15,7 +15,7 @@ from headwater.client.blocking.connection import BlockingConnection
 from headwater.client.connection import open_connection
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.credentials import SaslExchange
-from headwater.security.scram import ScramExchange
+from headwater.security.scram_exchange import ScramExchange
 from integration.cluster import LocalCluster
 from integration.jvm_tools import kafka_tool
 

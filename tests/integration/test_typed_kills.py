@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from headwater.system import SystemClock
-from headwater_tier.typed.follow import follow_topic
+from headwater_tier.typed.follow_log import follow_topic
 from headwater_tier.typed.names import Kind, derived
 from headwater_tier.typed.without_registry import WithoutRegistry
 from typed_topic import TypedTopic

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headwater.errors import HeadwaterError
 from headwater.system import SystemClock
-from headwater_tier.typed.follow import follow_topic
+from headwater_tier.typed.follow_log import follow_topic
 from headwater_tier.typed.without_registry import WithoutRegistry
 from tier_log import location_at
 

@@ -2,6 +2,7 @@
 
 Headwater's files have sorted row groups of one partition each. Files that a user's OPTIMIZE wrote
 may be unsorted and have several partitions per row group: they are read correctly, but slower.
+`rebuilt_segments` makes record batches of the rows.
 """
 
 from __future__ import annotations

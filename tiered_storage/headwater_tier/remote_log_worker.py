@@ -2,9 +2,9 @@
 broker.
 
 Requests and answers are frames of a 4-byte big-endian length and JSON, on stdin and stdout; EOF
-ends the process. Requests: `ranges` (tiered offsets), `build` (rebuild one row group as a file of
-record batches), `find` (the first record at or after a timestamp), `check` (missing files). An
-answer has the request's `id` and either `result` or `error`.
+ends the process. Requests: `ranges` (tiered offsets), `build` (one row group as a file of record
+batches: `rebuilt_segments`), `find` (the first record at or after a timestamp), `check` (missing
+files). An answer has the request's `id` and either `result` or `error`.
 """
 
 from __future__ import annotations
@@ -19,17 +19,15 @@ from typing import Any, BinaryIO
 from uuid import UUID
 
 from headwater.columnar import encode
-from headwater.columnar.encode import arrow_to_batches
 from headwater.errors import HeadwaterError
 from headwater_tier.delta import TableAccessError, table_exists
 from headwater_tier.reader import OffsetNotTieredError, RowRange, TableReader
+from headwater_tier.rebuilt_segments import rebuild_segment
 from headwater_tier.table_names import TableLocation
 
 NICENESS = 10
 """Reads of old offsets must not slow the broker down."""
 TABLES_MAX = 64
-BATCH_BYTES_MAX = 256 * 1024
-"""Of a rebuilt batch, which a fetch with a smaller limit gets whole."""
 LENGTH = struct.Struct(">I")
 
 logger = logging.getLogger(__name__)
@@ -77,20 +75,7 @@ class Worker:
     def _build(
         self, location: TableLocation, partition: int, offset: int, path: str
     ) -> dict[str, Any]:
-        found = self._read(location, partition, offset)
-        batches = arrow_to_batches(
-            found.rows,
-            start_offset=found.start_offset,
-            end_offset=found.end_offset,
-            batch_bytes_max=BATCH_BYTES_MAX,
-        )
-        with open(path, "wb") as segment:
-            segment.writelines(batch.data for batch in batches)
-        return {
-            "end": found.end_offset,
-            "batches": [[batch.base_offset, len(batch.data)] for batch in batches],
-            "sources": found.paths,
-        }
+        return rebuild_segment(self._read(location, partition, offset), path)
 
     def _read(self, location: TableLocation, partition: int, offset: int) -> RowRange:
         """Read from the open version, or from the newest if that fails.

@@ -2,7 +2,8 @@
 
 The state of a producer is its epoch, its last five batches, and the first offset of its open
 transaction. Only batches in the log change the state, so a replay of the log rebuilds it (KIP-98,
-KIP-360, KIP-890). `log_validator` calls `check_batch` before an append.
+KIP-360, KIP-890). `log_validator` calls `find_duplicate` and
+`check_batch` before an append.
 """
 
 from __future__ import annotations

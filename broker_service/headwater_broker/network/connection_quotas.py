@@ -13,6 +13,7 @@ from headwater.clock import Clock
 from headwater.config.connection_overrides import connection_overrides
 from headwater.config.keys import Values
 from headwater_broker.quota.rate import WindowedRate, Windows
+from headwater_broker.quota.throttle_time import throttle_s
 
 HOSTS_MAX = 10_000
 """Addresses with a measured rate; beyond that, silent ones are forgotten."""
@@ -63,8 +64,7 @@ class ConnectionRates:
     def _record(self, rate: WindowedRate, limit: float, now: float) -> int:
         """As in Kafka, no connection waits longer than a window."""
         rate.record(1, now)
-        delay_s = min(rate.delay_s(limit, now), self._windows.seconds)
-        return max(int(delay_s * 1000), 0)
+        return int(min(throttle_s(rate, limit, now), self._windows.seconds) * 1000)
 
 
 class ConnectionQuotas:

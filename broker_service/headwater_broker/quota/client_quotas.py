@@ -3,7 +3,7 @@
 The rates of a client's Produce and Fetch bytes and of its request time are measured over the last
 windows (quota.window.num, quota.window.size.seconds; KIP-13, KIP-124, KIP-546). A request gets a
 `RequestQuota` only while some client has a quota (`is_active`). It measures and decides
-(`rate.WindowedRate` computes how long, `headwater.config.quota_precedence` which quota applies);
+(`throttle_time` computes how long, `headwater.config.quota_precedence` which quota applies);
 `network.throttling` sets throttle_time_ms and mutes the connection (KIP-219).
 """
 
@@ -25,6 +25,7 @@ from headwater.config.quota_precedence import (
 )
 from headwater_broker.quota.controller_mutation import MutationQuota, TokenBucket
 from headwater_broker.quota.rate import WindowedRate, Windows
+from headwater_broker.quota.throttle_time import throttle_time_ms
 
 REMEMBERED_MAX = 10_000
 """Clients with a measured rate. Beyond that silent clients are forgotten, and if none is silent,
@@ -94,12 +95,10 @@ class QuotaLimit:
         return delay_ms
 
     def _delay_ms(self, now: float) -> int:
-        delay_s = self.rate.delay_s(self.per_s, now)
-        if delay_s <= 0:
-            return 0
-        delay_ms = min(max(int(delay_s * 1000), 1), self._delay_max_ms)
-        self._counts.throttled[self.key] += 1
-        self._counts.throttled_ms[self.key] += delay_ms
+        delay_ms = throttle_time_ms(self.rate, self.per_s, now, self._delay_max_ms)
+        if delay_ms:
+            self._counts.throttled[self.key] += 1
+            self._counts.throttled_ms[self.key] += delay_ms
         return delay_ms
 
 

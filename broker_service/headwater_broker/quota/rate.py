@@ -44,12 +44,10 @@ class WindowedRate:
             return 0.0
         return self._total / self._span_s(now)
 
-    def delay_s(self, per_second: float, now: float) -> float:
-        """Seconds of silence until the rate has fallen to `per_second`; 0 or less: it has.
-
-        `client_quotas` rounds them to throttle_time_ms and bounds them."""
+    def amount_and_span_s(self, now: float) -> tuple[float, float]:
+        """The amount of the last windows at `now`, and the seconds that it is divided by."""
         self._forget(now)
-        return self._total / per_second - self._span_s(now) if self._samples else 0.0
+        return (self._total, self._span_s(now)) if self._samples else (0.0, self.windows.seconds)
 
     def _span_s(self, now: float) -> float:
         least = (self.windows.count - 1) * self.windows.seconds

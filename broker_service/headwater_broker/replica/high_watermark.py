@@ -1,4 +1,7 @@
-"""The high watermark: the lowest log end offset of the maximal ISR. Pure."""
+"""The high watermark: the lowest log end offset of the maximal ISR. Pure.
+
+`leader_state` tells which followers are joining the ISR.
+"""
 
 from __future__ import annotations
 

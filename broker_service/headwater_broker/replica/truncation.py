@@ -2,6 +2,8 @@
 
 An *epoch end* (epoch, end offset): the records of `epoch` in a log end before `end_offset`.
 (-1, -1): unknown.
+
+`fetcher` asks when a leader answers that the logs diverge, and cuts the log.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """SCRAM-SHA-256 and -512 on the broker's side: users, and delegation tokens (KIP-48).
 
-Finds the user's stored keys; `headwater.security.scram.ScramServer` checks the client's proof.
+Finds the user's stored keys; `scram_server` checks the client's proof.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.ports.authorizer import Principal
-from headwater.security.scram import ScramServer, new_nonce
 from headwater.security.scram_credential import (
     ITERATIONS_MIN,
     ScramCredential,
@@ -21,10 +20,11 @@ from headwater.security.scram_credential import (
     credential_of_password,
     new_salt,
 )
-from headwater.security.scram_messages import ClientFirst, ScramError
+from headwater.security.scram_messages import ClientFirst, ScramError, new_nonce
 from headwater_broker.security.delegation_tokens import TokenLogin
 from headwater_broker.security.mechanism import Authenticated, AuthenticationFailedError
 from headwater_broker.security.scram_credentials import ScramCredentials
+from headwater_broker.security.scram_server import ScramServer
 from headwater_broker.security.session import Session
 
 TOKENS_MAX = 10_000

@@ -1,6 +1,7 @@
 """The positions of a consumer's partitions: seek, position, pause, and offsets by time.
 
-A partition without a position gets one from `offset_fetcher` (`auto_offset_reset`).
+A partition without a position gets one from `offset_fetcher` (`auto_offset_reset`);
+`refused_fetches` takes it away when the broker has no such offset.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A consumer's fetches, on its loop: one per broker at a time, into the partitions' buffers.
 
 Fetches have a connection of their own to each broker: a parked one would delay other requests.
+`refused_fetches` decides what follows from an error.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from headwater.client.consumer_options import ConsumerOptions
 from headwater.client.core.completed_fetch import CompletedFetch
 from headwater.client.core.metadata import NO_LEADER, StaleMetadata
 from headwater.client.core.partition_fetch_state import NO_REPLICA, PartitionFetchState
-from headwater.client.errors import OffsetOutOfRangeError, UnknownServerError, kafka_error
+from headwater.client.errors import kafka_error
 from headwater.client.offset_fetcher import LoadCommitted, OffsetFetcher
 from headwater.client.outages import OutageLog
+from headwater.client.refused_fetches import AfterRefusal, RefusedFetches
 from headwater.client.subscription_state import SubscriptionState
 from headwater.client.values import Broker, TopicPartition
 from headwater.errors import ErrorCode, KafkaError
@@ -79,6 +81,7 @@ class Fetcher:
         self._retry: asyncio.TimerHandle | None = None
         self._refreshes = 0
         self._stale = StaleMetadata(options.stale_leader_timeout_ms / 1000)
+        self._refusals = RefusedFetches(cluster, options)
         self._offsets = OffsetFetcher(
             cluster,
             options,
@@ -368,7 +371,11 @@ class Fetcher:
     ) -> bool:
         """True when there are records, or an error, for the caller's poll."""
         if answer.error_code:
-            self._refused(tp, entry, answer)
+            after = self._refusals.refused(tp, entry, answer)
+            if after is AfterRefusal.FETCH_AGAIN:
+                self._wake_later(0)
+            elif after is AfterRefusal.REFRESH_METADATA:
+                self._request_metadata()
             return entry.error is not None
         entry.high_watermark = answer.high_watermark
         entry.last_stable_offset = answer.last_stable_offset
@@ -392,53 +399,3 @@ class Fetcher:
         self.counters.bytes_fetched += end
         fetch = CompletedFetch(records[:end], requested[0], next_offset, aborted, epoch)
         return entry.add_fetch(fetch, requested[1]) and end > 0
-
-    def _refused(
-        self, tp: TopicPartition, entry: PartitionFetchState, answer: PartitionData
-    ) -> None:
-        code = kafka_error(answer.error_code).code
-        if entry.preferred_replica != NO_REPLICA:  # ask the leader: it may name a replica again
-            entry.prefer_replica(NO_REPLICA, 0.0)
-            entry.not_before = self._cluster.clock.monotonic() + self._cluster.backoff_s(1)
-            self._wake_later(0)
-            return
-        where = f"{tp.topic}-{tp.partition} at offset {entry.fetch_offset}"
-        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            if entry.fetches or entry.has_data:
-                # The caller has not read that far yet: fetch again once it has.
-                entry.not_before = self._cluster.clock.monotonic() + self._cluster.backoff_s(1)
-            elif self._options.auto_offset_reset is None:
-                entry.error = OffsetOutOfRangeError(where)
-            else:
-                entry.seek_by_timestamp(self._options.auto_offset_reset)
-                self._wake_later(0)
-            return
-        now = self._cluster.clock.monotonic()
-        if code == ErrorCode.UNKNOWN_SERVER_ERROR:
-            # A short failure, of reads from a Delta table for example, is retried in silence.
-            if entry.server_failed(now, self._options.server_error_timeout_ms / 1000):
-                entry.error = UnknownServerError(self._server_error(tp, where, now, entry))
-                return
-        elif not code.retriable:
-            entry.error = kafka_error(answer.error_code, where)
-            return
-        leader = answer.current_leader
-        entry.failure = kafka_error(answer.error_code, where)
-        entry.not_before = now + self._cluster.backoff_s(1)
-        if self._cluster.cache.move_leader(*tp, leader.leader_id, leader.leader_epoch):
-            entry.not_before = 0.0
-            self._wake_later(0)
-        else:
-            self._request_metadata()
-
-    def _server_error(
-        self, tp: TopicPartition, where: str, now: float, entry: PartitionFetchState
-    ) -> str:
-        leader = self._cluster.cache.leader(*tp)
-        since = entry.failing_since
-        lasted = now - (now if since is None else since)
-        entry.failing_since = None  # the next poll begins to wait again
-        return (
-            f"{where}: broker {leader} failed for {lasted:.0f} s; its log says why. If the topic "
-            f"is tiered, check that its Delta table can be read: headwater verify {tp.topic}"
-        )

@@ -1,10 +1,11 @@
 """The producer's batches, from `send` to their acknowledgement, within `buffer_memory`.
 
 A batch reserves its memory in steps, so that the bound holds and a record costs no accounting of
-its own; `core.partition_queue` tells when a batch is due (`linger`). A caller that finds no room
-waits for up to `max_block_ms`; meanwhile batches are sent without lingering. How callers wait is
-all in which the two kinds differ: threads wait in `ThreadAccumulator`, tasks in
-`headwater.client.aio.task_accumulator`. The lock guards the partitions' queues too.
+its own; `PartitionQueue.due_at` (`core.partition_queue`) tells when a batch is due (`linger`). A
+caller that finds no room waits for up to `max_block_ms`; meanwhile batches are sent without
+lingering. How callers wait is all in which the two kinds differ: threads wait in
+`ThreadAccumulator`, tasks in `headwater.client.aio.task_accumulator`. The lock
+guards the partitions' queues too.
 """
 
 from __future__ import annotations

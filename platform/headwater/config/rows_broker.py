@@ -1,4 +1,7 @@
-"""The broker keys (Kafka 4.3 "Broker Configs"; ZooKeeper keys as in Kafka 3.9)."""
+"""The broker keys (Kafka 4.3 "Broker Configs"; ZooKeeper keys as in Kafka 3.9).
+
+`headwater_broker.app.dynamic_config` applies changes of dynamic ones while the broker runs.
+"""
 
 from __future__ import annotations
 

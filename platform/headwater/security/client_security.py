@@ -20,7 +20,7 @@ from headwater.security.oauth_token_source import token_source
 from headwater.security.oauthbearer import OAUTHBEARER, OAuthBearerExchange
 from headwater.security.plain import PlainExchange
 from headwater.security.protocol import SecurityProtocol, security_protocol
-from headwater.security.scram import ScramExchange
+from headwater.security.scram_exchange import ScramExchange
 from headwater.security.secret import resolved
 from headwater.security.tls_context import client_context
 

@@ -74,6 +74,11 @@ def salted_password(
     return hashlib.pbkdf2_hmac(mechanism.hash, password.encode(), salt, iterations)
 
 
+def exclusive_or(left: bytes, right: bytes) -> bytes:
+    """RFC 5802's XOR of two strings of one length. Raises ValueError for others."""
+    return bytes(a ^ b for a, b in zip(left, right, strict=True))
+
+
 def keyed(mechanism: ScramMechanism, key: bytes, message: bytes) -> bytes:
     """The mechanism's HMAC."""
     return hmac.digest(key, message, mechanism.hash)

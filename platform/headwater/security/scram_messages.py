@@ -7,9 +7,11 @@ import binascii
 import re
 from dataclasses import dataclass
 
+from headwater.entropy import Entropy
 from headwater.errors import HeadwaterError
 
 MESSAGE_BYTES_MAX = 16 * 1024
+NONCE_BYTES = 24
 _NAME = r"(?:[^=,\x00]|=2C|=3D)+"
 _VALUE = r"[^,\x00]+"
 _NONCE = r"[\x21-\x2B\x2D-\x7E]+"
@@ -117,6 +119,11 @@ def parse_server_final(token: bytes) -> bytes:
     if found["error"] is not None:
         raise ScramError(f"the broker answers {found['error'][:100]!r}")
     return _decoded(found["signature"])
+
+
+def new_nonce(entropy: Entropy) -> str:
+    """One side's part of an exchange's nonce: it makes every exchange another one."""
+    return encoded(entropy.randbytes(NONCE_BYTES))
 
 
 def encoded(data: bytes) -> str:

@@ -1,4 +1,7 @@
-"""REST requests as handlers see them, and the routes that call the handlers."""
+"""REST requests as handlers see them, and the builder of routes.
+
+The routes and their handlers stand in the files `v2_*` and `v3_*`; `part` joins them.
+"""
 
 from __future__ import annotations
 

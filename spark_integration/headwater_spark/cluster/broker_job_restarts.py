@@ -3,7 +3,8 @@
 A thread per broker submits a job of one task and waits for its end. When the task or its executor
 dies, the thread submits the job again, with back-off. When a broker process has ended, its
 ZooKeeper session is closed at once, so that its partitions get new leaders now and not after the
-session timeout.
+session timeout. The thread never gives up; a task ends after `broker_task.FAILED_STARTS_MAX` starts
+of the broker process that failed.
 """
 
 from __future__ import annotations

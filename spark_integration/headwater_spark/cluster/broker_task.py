@@ -1,5 +1,8 @@
 """The Spark task of one broker: keeps `python -m headwater_broker` running. No pyspark.
 
+`headwater.local.child_restarts` sees the end of the process and starts it again; when Spark loses
+the task itself, `broker_job_restarts` submits it anew.
+
 Spark may kill the worker process at any time (a cancelled job, a lost executor). The broker then
 reads EOF on its stdin and drains; no code of the worker has to run for that. One TCP connection
 carries reports to the driver and the driver's commands back, as lines of JSON. Its loss means to

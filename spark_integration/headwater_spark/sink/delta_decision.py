@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headwater.client.blocking.epoch_client import EpochWriter
 from headwater.client.sink_values import SinkEpoch
 from headwater_spark.sink.commit_metadata import CommitMetadata, last_epoch, read_commit
-from headwater_spark.sink.decided_epoch import NO_EPOCH, DisagreementError, Verdict
+from headwater_spark.sink.epoch_decided_by_table import NO_EPOCH, DisagreementError, Verdict
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from headwater.clock import Clock
 from headwater.errors import ErrorCode, KafkaError
 from headwater_spark.sink.connections import SinkConnections
 from headwater_spark.sink.heartbeats import Heartbeats
-from headwater_spark.sink.second_writes import check_repeat
+from headwater_spark.sink.repeated_batches import join_unless_repeated
 from headwater_spark.sink.sink_options import SinkOptions
 from headwater_spark.sink.write_task import ProducerState, TaskWriter, Written
 
@@ -71,11 +71,14 @@ class _Joining:
 
     def open_producer(self, partitions: Mapping[str, Sequence[int]]) -> ProducerState | None:
         task = self._task
-        participant = self._connections.epochs.join(
-            task.writer, task=task.task, attempt=task.attempt, topics=partitions
+        participant = join_unless_repeated(
+            self._connections.epochs,
+            task.writer,
+            task=task.task,
+            attempt=task.attempt,
+            topics=partitions,
         )
         if participant is None:
-            check_repeat(task.writer, self._connections.epochs.describe(task.writer.sink))
             self.is_committed = True
             return None
         self.participant = participant

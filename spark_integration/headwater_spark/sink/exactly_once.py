@@ -15,7 +15,7 @@ For `format("headwater")` alone: `epoch_task` and `epoch_commit`.
     )
 
 After any crash the table and the topics have the same micro-batches, each once.
-`headwater_spark.sink.decided_epoch` says how.
+`headwater_spark.sink.epoch_decided_by_table` says how.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from headwater.client.blocking.epoch_client import EpochClient, EpochWriter
 from headwater.errors import UsageError
 from headwater_spark.options import servers_of
 from headwater_spark.sink.connections import ABORT_TIMEOUT_S, CLIENT_ID
-from headwater_spark.sink.decided_epoch import DecidedEpoch
 from headwater_spark.sink.delta_decision import (
     Append,
     DeltaDecisionTable,
@@ -38,6 +37,7 @@ from headwater_spark.sink.delta_decision import (
     MergeClauses,
     update_and_insert,
 )
+from headwater_spark.sink.epoch_decided_by_table import DecidedEpoch
 from headwater_spark.sink.epoch_identity import (
     BATCH_ID,
     QUERY_ID,
@@ -45,7 +45,7 @@ from headwater_spark.sink.epoch_identity import (
     TaskIdentity,
     query_epoch,
 )
-from headwater_spark.sink.second_writes import FinishedBatches
+from headwater_spark.sink.repeated_batches import FinishedBatches
 from headwater_spark.sink.sink_options import sink_options
 from headwater_spark.sink.topic_writes import write_topics
 

@@ -13,7 +13,7 @@ from typing import Protocol, Self
 from pyspark.sql import DataFrame
 
 from headwater.client.blocking.epoch_client import EpochClient, EpochWriter, Participant
-from headwater_spark.sink.decided_epoch import TopicRows
+from headwater_spark.sink.epoch_decided_by_table import TopicRows
 from headwater_spark.sink.epoch_write import EpochWrite, write_epoch
 from headwater_spark.sink.heartbeats import Heartbeats
 

@@ -1,4 +1,7 @@
-"""Limits of a micro-batch: maxOffsetsPerTrigger, bytes, minOffsetsPerTrigger. Pure."""
+"""Limits of a micro-batch: maxOffsetsPerTrigger, bytes, minOffsetsPerTrigger. Pure.
+
+`batch_planner.limited` applies them to the ends that `batch_offsets` found.
+"""
 
 from __future__ import annotations
 

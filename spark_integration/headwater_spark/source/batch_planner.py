@@ -22,10 +22,11 @@ from headwater_spark.source.broker_metadata import CLIENT_ID, Brokers, Topic
 from headwater_spark.source.cold_files import ColdFiles
 from headwater_spark.source.data_loss import LossReport, gone_topics, truncated_partitions
 from headwater_spark.source.history import History
-from headwater_spark.source.input_partitions import COLD_OFFSETS_MIN, Boundary, Split, splits
+from headwater_spark.source.input_partitions import Split, splits
 from headwater_spark.source.positions import CurrentOffsets, PartitionId, Position
 from headwater_spark.source.pushdown import ReadWindow, from_starts, inside
 from headwater_spark.source.source_options import SourceOptions
+from headwater_spark.source.tier_boundary import COLD_OFFSETS_MIN, Boundary
 
 LEADER_CATCH_UP_S = 30.0
 """How long a new leader may report a log end below an offset that was already read (KIP-207)."""

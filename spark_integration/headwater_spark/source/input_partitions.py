@@ -1,7 +1,8 @@
 """Cuts a micro-batch into splits, one per task (Spark's KafkaOffsetRangeCalculator). Pure.
 
 A split is one task's work: offsets [start, end) of one partition, read either from the brokers
-(hot) or from the topic's log table (cold). Offsets may have gaps.
+(hot) or from the topic's log table (cold): `tier_boundary` says where the edge is. Offsets may have
+gaps.
 """
 
 from __future__ import annotations
@@ -11,9 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from headwater_spark.source.positions import PartitionId, Position
-
-COLD_OFFSETS_MIN = 200_000
-"""A smaller tiered range is fetched if a broker has it locally: opening files would cost more."""
+from headwater_spark.source.tier_boundary import Boundary, cut_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +30,6 @@ class Split:
     def offsets(self) -> int:
         """The number of offsets, gaps included."""
         return self.end_offset - self.start_offset
-
-
-@dataclass(frozen=True, slots=True)
-class Boundary:
-    """Which offsets of a partition are in the table, and which the leader has locally."""
-
-    local_start: int
-    """The leader's local log start offset (KIP-405)."""
-    tiered_start: int
-    tiered_end: int
-    """Offsets [tiered_start, tiered_end) are in the table."""
-    runs: tuple[tuple[int, int], ...] = ()
-    """Of a table with wide gaps: the ranges that have rows. Empty: all offsets may have them."""
 
 
 def splits(
@@ -78,24 +64,12 @@ def cut(split: Split, parts: int) -> list[Split]:
 
 
 def _cut_at(split: Split, boundary: Boundary | None) -> list[Split]:
-    if boundary is None or split.start_offset < boundary.tiered_start:
+    if boundary is None:
         return [split]
-    edge = min(boundary.tiered_end, split.end_offset)
-    tiered = edge - split.start_offset
-    is_local = split.start_offset >= boundary.local_start
-    if tiered <= 0 or (is_local and tiered < COLD_OFFSETS_MIN):
-        return [split]
-    cold = replace(split, end_offset=edge, cold=True)
-    pieces = _cut_to(cold, boundary.runs) or [cold]
-    if edge < split.end_offset:
-        pieces.append(replace(split, start_offset=edge))
-    return pieces
-
-
-def _cut_to(split: Split, runs: Sequence[tuple[int, int]]) -> list[Split]:
-    """What of a split is within the runs: a gap is nobody's work."""
-    spans = [(max(a, split.start_offset), min(b, split.end_offset)) for a, b in runs]
-    return [replace(split, start_offset=a, end_offset=b) for a, b in spans if a < b]
+    return [
+        replace(split, start_offset=r.start, end_offset=r.end, cold=r.is_cold)
+        for r in cut_at(boundary, split.start_offset, split.end_offset)
+    ]
 
 
 def _at_least(whole: Sequence[Split], wanted: int) -> list[Split]:

@@ -18,8 +18,8 @@ from headwater_spark.options import servers_of, store_options
 from headwater_spark.source.cold_files import ColdFiles
 from headwater_spark.source.columns import HEADERS_DDL, KAFKA_DDL
 from headwater_spark.source.derived_read import derived_table
+from headwater_spark.source.open_topics import OPEN_TOPICS, PartitionId, Place
 from headwater_spark.source.positions import offsets_to_json
-from headwater_spark.source.union_bounds import OPEN_TOPICS, PartitionId, Place
 from headwater_spark.task_security import task_security
 
 _BESIDE = ThreadPoolExecutor(2, thread_name_prefix="headwater-union")

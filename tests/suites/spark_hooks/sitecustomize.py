@@ -157,8 +157,8 @@ def plant(client: Any) -> None:
             put(client, "commit", of_new_epoch(client.commit))
             put(client, "join", of_new_epoch(client.join))
         case "verdict-ignored":
-            from headwater_spark.sink.decided_epoch import Verdict
             from headwater_spark.sink.delta_decision import DeltaDecisionTable
+            from headwater_spark.sink.epoch_decided_by_table import Verdict
 
             put(DeltaDecisionTable, "verdict", lambda *_arguments: Verdict.ABSENT)
             put(DeltaDecisionTable, "last_epoch", lambda _self: None)

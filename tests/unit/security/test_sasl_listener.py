@@ -17,12 +17,12 @@ from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.ports.authorizer import AllowAll, Principal
 from headwater.ports.credentials import SaslExchange
 from headwater.security.plain import PlainExchange
-from headwater.security.scram import ScramExchange
 from headwater.security.scram_credential import (
     ScramMechanism,
     credential_of_password,
     format_credential,
 )
+from headwater.security.scram_exchange import ScramExchange
 from headwater.security.scram_messages import parse_server_first
 from headwater.system import SystemClock, SystemEntropy
 from headwater.testing.clocks import ManualClock

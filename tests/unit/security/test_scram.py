@@ -11,7 +11,6 @@ from uuid import UUID
 import pytest
 
 from headwater.errors import ErrorCode, KafkaError, UsageError
-from headwater.security.scram import ScramExchange, ScramServer, new_nonce
 from headwater.security.scram_credential import (
     ITERATIONS_MAX,
     ITERATIONS_MIN,
@@ -23,8 +22,10 @@ from headwater.security.scram_credential import (
     new_salt,
     parse_credential,
 )
-from headwater.security.scram_messages import ScramError, parse_client_first
+from headwater.security.scram_exchange import ScramExchange
+from headwater.security.scram_messages import ScramError, new_nonce, parse_client_first
 from headwater.system import SystemEntropy
+from headwater_broker.security.scram_server import ScramServer
 
 SHA_256, SHA_512 = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
 RFC_CLIENT_NONCE = "rOprNGfwEbeRWgbNEkqO"

@@ -10,7 +10,7 @@ from headwater.client.blocking.epoch_client import EpochWriter, Participant
 from headwater.client.epoch_errors import refusal
 from headwater.client.sink_values import SinkDescription, SinkEpoch
 from headwater.wire.epoch_values import EpochState, EpochStatus
-from headwater_spark.sink.decided_epoch import NO_EPOCH, DecidedEpoch, TopicRows, Verdict
+from headwater_spark.sink.epoch_decided_by_table import NO_EPOCH, DecidedEpoch, TopicRows, Verdict
 
 SINK, OWNER = "sink", "query"
 Rows = list[tuple[int, int]]

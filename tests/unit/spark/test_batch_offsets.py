@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from headwater_spark.source.batch_limits import byte_shares, is_too_small, limit_ends, limit_offsets
 from headwater_spark.source.batch_offsets import plan_again, plan_first_batch, plan_next_batch
 from headwater_spark.source.data_loss import gone_topics, truncated_partitions
-from headwater_spark.source.input_partitions import COLD_OFFSETS_MIN, Boundary, splits
+from headwater_spark.source.input_partitions import splits
 from headwater_spark.source.positions import CurrentOffsets, Position
+from headwater_spark.source.tier_boundary import COLD_OFFSETS_MIN, Boundary
 
 A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
 IDS = {"a": "id-a"}

@@ -15,12 +15,12 @@ from headwater.client.errors import KafkaTimeoutError
 from headwater.errors import UsageError
 from headwater_spark.sink.commit_metadata import CommitMetadata, last_epoch
 from headwater_spark.sink.connections import ABORT_TIMEOUT_S
-from headwater_spark.sink.decided_epoch import DisagreementError
 from headwater_spark.sink.delta_decision import Append, DeltaDecisionTable
+from headwater_spark.sink.epoch_decided_by_table import DisagreementError
 from headwater_spark.sink.epoch_identity import BATCH_ID, QUERY_ID, RUN_ID
 from headwater_spark.sink.epoch_write import EpochWrite
 from headwater_spark.sink.exactly_once import EpochWrites, ExactlyOnceBatch
-from headwater_spark.sink.second_writes import FinishedBatches
+from headwater_spark.sink.repeated_batches import FinishedBatches
 from headwater_spark.sink.topic_writes import write_topics
 from unit.spark.sink_doubles import WRITER, FakeEpochClient, description, participant
 

@@ -19,7 +19,7 @@ from headwater_tier.catalog.rows import Kind
 from headwater_tier.catalog.table import CatalogTable, catalog_uri
 from headwater_tier.catalog.writer import CatalogWriter
 from headwater_tier.delta import Change, LogTable
-from headwater_tier.restore import first_offsets as plan
+from headwater_tier.restore import restore_plan as plan
 from headwater_tier.restore.tables_and_zookeeper import (
     MetadataReport,
     MetadataRestore,

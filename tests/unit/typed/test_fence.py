@@ -17,7 +17,7 @@ from headwater.entropy import Entropy
 from headwater_tier.delta import TableAccessError, TableStateError
 from headwater_tier.typed.declarations import declared_tables
 from headwater_tier.typed.derived_table import DerivedChange, DerivedTable
-from headwater_tier.typed.follow import TopicFollower
+from headwater_tier.typed.follow_log import TopicFollower
 from headwater_tier.typed.names import Kind, derived
 from headwater_tier.typed.vacuum import vacuum_derived
 from tier_log import CountingEntropy

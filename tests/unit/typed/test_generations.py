@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from headwater_tier.typed.declarations import declared_tables
 from headwater_tier.typed.derived_table import DerivedTable
-from headwater_tier.typed.follow import TopicFollower
+from headwater_tier.typed.follow_log import TopicFollower
 from headwater_tier.typed.names import Kind, derived
 from headwater_tier.typed.replay import replay
 from headwater_tier.typed.retype import retype

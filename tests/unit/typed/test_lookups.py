@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from headwater.testing.clocks import ManualClock
 from headwater_tier.typed.decoding import RegisteredSchema
-from headwater_tier.typed.follow import FollowResult, follow_topic
+from headwater_tier.typed.follow_log import FollowResult, follow_topic
 from headwater_tier.typed.lookups import UNKNOWN_MAX
 from headwater_tier.typed.names import Kind, derived
 from headwater_tier.typed.registry_client import MISSING_MAX, NOT_FOUND_S, UnknownIds

@@ -17,7 +17,7 @@ from headwater_tier.delta import table_exists
 from headwater_tier.table_names import TableLocation
 from headwater_tier.typed.decoding import SchemaSource
 from headwater_tier.typed.derived_table import DerivedTable
-from headwater_tier.typed.follow import FollowResult, follow_topic
+from headwater_tier.typed.follow_log import FollowResult, follow_topic
 from headwater_tier.typed.formats.factory import decoder_for
 from headwater_tier.typed.names import Kind, derived
 from headwater_tier.typed.registry_client import RegistryClient

@@ -23,7 +23,7 @@ from headwater.system import SystemClock, SystemEntropy
 from headwater.wire.restore_names import RESTORE_CLIENT_ID
 from headwater_tier.cli.catalog_options import zookeeper_security_of
 from headwater_tier.cli.storage_options import HELP, storage_options, tables_config_option
-from headwater_tier.restore import first_offsets as plan
+from headwater_tier.restore import restore_plan as plan
 from headwater_tier.restore.groups import GroupRestore, GroupsReport
 from headwater_tier.restore.local_cluster import LocalTarget, local_spec, running
 from headwater_tier.restore.tables_and_zookeeper import (

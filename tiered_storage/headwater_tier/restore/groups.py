@@ -1,5 +1,5 @@
 """The second half of a restore: on the running brokers, groups' offsets
-(`first_offsets` decides them) and what must be true.
+(`restore_plan` decides them) and what must be true.
 
 Until it ends no group finds its coordinator: a consumer that came earlier would find no committed
 offset, and its reset policy would send it elsewhere.
@@ -18,7 +18,7 @@ from headwater.clock import Clock
 from headwater.errors import HeadwaterError, KafkaError
 from headwater.wire.restore_names import GROUPS_PENDING
 from headwater_tier.delta import LogTable
-from headwater_tier.restore.first_offsets import RestoredTopic, restored_offsets
+from headwater_tier.restore.restore_plan import RestoredTopic, restored_offsets
 from headwater_tier.restore.tables_and_zookeeper import MetadataReport, Source
 
 BEGINNING_OF_TIME_MS = 0

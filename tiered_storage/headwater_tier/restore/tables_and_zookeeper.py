@@ -42,8 +42,8 @@ from headwater_tier.delta import (
     table_exists,
 )
 from headwater_tier.fence_repair import repair
-from headwater_tier.restore import first_offsets as plan
-from headwater_tier.restore.first_offsets import Node, Open, RestoredTopic
+from headwater_tier.restore import restore_plan as plan
+from headwater_tier.restore.restore_plan import Node, Open, RestoredTopic
 from headwater_tier.table_names import TableLocation, table_uri
 
 MARKER = "/headwater/restore"

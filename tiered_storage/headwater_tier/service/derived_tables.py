@@ -20,7 +20,7 @@ from headwater_tier.service.table_thread import Committed, Opened
 from headwater_tier.service.topic_finder import TieredTopic
 from headwater_tier.table_names import TableLocation
 from headwater_tier.typed.decoding import SchemaSource
-from headwater_tier.typed.follow import FollowResult, follow_topic
+from headwater_tier.typed.follow_log import FollowResult, follow_topic
 from headwater_tier.typed.tables_state import TypedState, typed_state
 
 logger = logging.getLogger(__name__)

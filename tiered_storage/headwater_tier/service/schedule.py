@@ -3,6 +3,7 @@
 A topic's deadline is the time when its oldest untiered record became known, plus its
 `delta.interval.ms`. A turn has a limit of bytes, and after it the deadline begins anew, so that a
 flooded topic cannot starve a trickling one. Times are seconds of a monotonic clock.
+`offset_ranges` decides which offsets a turn may take: an open transaction holds them back.
 """
 
 from __future__ import annotations

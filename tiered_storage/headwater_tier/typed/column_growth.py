@@ -1,7 +1,7 @@
 """Adds columns to a typed table when a decoder's schema has grown; names on both sides. Pure.
 
 Each column, nested ones too, carries the decoder's name in its field's metadata, so that the
-table's own schema says what a decoder knew: no state is kept beside it. `follow` commits the
+table's own schema says what a decoder knew: no state is kept beside it. `follow_log` commits the
 columns before the rows.
 """
 

@@ -1,6 +1,7 @@
 """Decodes keys and values of records together, into the rows of a typed table and its misfits.
 
-`formats.confluent` decodes values with a schema id; misfits go to `quarantine`.
+Each format in `formats` decides whether a value fits (`formats.misfit`); misfits go to
+`quarantine_table`. `formats.confluent` decodes values with a schema id.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ from headwater_tier.typed.derived_files import read_derived, write_derived
 from headwater_tier.typed.derived_table import DerivedChange, DerivedFile, DerivedTable
 from headwater_tier.typed.latest_table import Latest
 from headwater_tier.typed.names import Kind, derived
-from headwater_tier.typed.quarantine import held_offsets
 from headwater_tier.typed.quarantine_reasons import Reason
+from headwater_tier.typed.quarantine_table import held_offsets
 from headwater_tier.typed.record_decoder import (
     QUARANTINE_SCHEMA,
     DecodedRecords,

@@ -21,7 +21,7 @@ from headwater_tier.typed.declarations import TopicTables, declared_tables
 from headwater_tier.typed.decoding import DecoderFor, SchemaSource
 from headwater_tier.typed.derived_files import read_derived
 from headwater_tier.typed.derived_table import DerivedTable
-from headwater_tier.typed.follow import FollowResult, TopicFollower
+from headwater_tier.typed.follow_log import FollowResult, TopicFollower
 from headwater_tier.typed.names import Kind, derived
 from headwater_tier.typed.replay import ATTEMPTS_MAX, rewrite
 from headwater_tier.typed.typed_table import (

@@ -12,7 +12,7 @@ from headwater_tier.typed.column_growth import FIXED
 from headwater_tier.typed.derived_table import DerivedTable
 from headwater_tier.typed.log_rows import pending_ranges
 from headwater_tier.typed.names import Kind, derived
-from headwater_tier.typed.quarantine import Quarantine
+from headwater_tier.typed.quarantine_table import Quarantine
 from headwater_tier.typed.typed_table import current_generation, declarations_of
 
 

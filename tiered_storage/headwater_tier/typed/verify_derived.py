@@ -22,8 +22,8 @@ from headwater_tier.typed.derived_table import DerivedTable
 from headwater_tier.typed.latest_row import GROWTHS, LSN, OP, growths_from_property, newest_rows
 from headwater_tier.typed.latest_table import after_truncate, events, key_columns
 from headwater_tier.typed.names import Kind, derived
-from headwater_tier.typed.quarantine import Quarantine
 from headwater_tier.typed.quarantine_reasons import Reason
+from headwater_tier.typed.quarantine_table import Quarantine
 from headwater_tier.typed.typed_table import current_generation
 
 NAMED_MAX = 20

@@ -2,8 +2,8 @@
 
 Consumers read below the high watermark (or the last stable offset), followers to the log end; the
 offset that a follower fetches is also how far it has replicated. A fetch with too little to return
-is parked in the purgatory for its `min_bytes` or `max_wait_ms` (KIP-74, KIP-98, KIP-227, KIP-320,
-KIP-392, KIP-405, KIP-595).
+is parked in the purgatory for its `min_bytes` or `max_wait_ms`; `fast_path` answers the plain ones
+that find enough (KIP-74, KIP-98, KIP-227, KIP-320, KIP-392, KIP-405, KIP-595).
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 `may_lead` holds the replicas without a fault: the broker is live, has the disk and is not shutting
 down. The order of the assignment decides, not that of the ISR: the first replica is preferred.
+`leader_elections` reads `unclean.leader.election.enable` of the topic.
 """
 
 from __future__ import annotations

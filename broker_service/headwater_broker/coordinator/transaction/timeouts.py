@@ -1,6 +1,7 @@
 """Transactions' timeouts: which are allowed, and what happens when one has passed. Pure.
 
-`shard` asks for it when the deadline comes; `producer_fencing.fence` raises the producer's epoch.
+`shard` asks for it when the deadline comes. `producer_fencing.fence` raises the producer's epoch by
+one, so that its owner may still go on from the last one; `marker_sender` then writes the markers.
 """
 
 from __future__ import annotations

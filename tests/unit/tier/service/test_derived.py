@@ -19,7 +19,7 @@ from headwater_tier.service.table_facts import TableFacts
 from headwater_tier.service.table_thread import Opened
 from headwater_tier.service.topic_finder import TieredTopic
 from headwater_tier.table_names import TableLocation
-from headwater_tier.typed.follow import FollowResult
+from headwater_tier.typed.follow_log import FollowResult
 from headwater_tier.typed.latest_table import MergeResult
 from headwater_tier.typed.without_registry import WithoutRegistry
 

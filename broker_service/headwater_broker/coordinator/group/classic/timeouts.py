@@ -34,7 +34,10 @@ class ClassicTimeouts:
             self._protocol.rebalance(group, now, out)
 
     def _session_due(self, group: Group, member_id: str, now: Now, out: Decision) -> None:
-        """The session of a member has expired; a member whose request waits here is alive."""
+        """The session of a member has expired: it leaves, and its group rebalances (`rebalance`).
+
+        A member whose request waits here is alive.
+        """
         member = group.members.get(member_id)
         is_renewed = self._deadlines.is_set(TimerKey(Timer.SESSION, group.group_id, member_id))
         if member is None or is_renewed:  # renewed by another deadline of the same tick

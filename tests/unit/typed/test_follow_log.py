@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from headwater_tier.delta import TableAccessError
 from headwater_tier.log_starts import move_starts
 from headwater_tier.typed.names import Kind, derived
-from headwater_tier.typed.quarantine import Quarantine
+from headwater_tier.typed.quarantine_table import Quarantine
 from typed_topic import CLOCK, TypedTopic
 
 

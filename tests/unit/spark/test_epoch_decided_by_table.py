@@ -10,7 +10,7 @@ import pytest
 from headwater.client.blocking.epoch_client import SinkFencedError
 from headwater.client.epoch_errors import EpochError
 from headwater.errors import ErrorCode, KafkaError
-from headwater_spark.sink.decided_epoch import (
+from headwater_spark.sink.epoch_decided_by_table import (
     DisagreementError,
     PendingCommitError,
     UndecidedEpochError,

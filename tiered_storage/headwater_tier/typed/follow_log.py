@@ -39,7 +39,7 @@ from headwater_tier.typed.log_rows import (
     rows_above,
 )
 from headwater_tier.typed.names import Kind
-from headwater_tier.typed.quarantine import CatchUp, Quarantine
+from headwater_tier.typed.quarantine_table import CatchUp, Quarantine
 from headwater_tier.typed.record_decoder import DecodedRecords, RecordDecoder
 from headwater_tier.typed.typed_table import (
     create_typed,

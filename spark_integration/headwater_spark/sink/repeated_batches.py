@@ -1,17 +1,18 @@
-"""Refuses a second write of one micro-batch that would pass for Spark's repeat of it. Pure.
+"""Tells a micro-batch that Spark repeats, which is not written again, from a second write.
 
 Spark repeats a micro-batch when it could not log its commit, always in a new run of the query. The
-coordinator (`epoch_admission.refusal`) answers JoinEpoch of such an epoch with "committed", and
-`epoch_task` drains the rows. A run never repeats a micro-batch that it has finished: a second write
-with the same run, epoch and sink is another DataFrame of the same foreachBatch, whose rows would be
-lost if they were drained.
+coordinator knows the sink's last epoch (`epoch_admission.refusal`) and answers JoinEpoch of such an
+epoch with "committed": the batch is repeated, and `epoch_task` drains its rows. A run never repeats
+a micro-batch that it has finished: a second write with the same run, epoch and sink is another
+DataFrame of the same foreachBatch, whose rows would be lost if they were drained. It is refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from headwater.client.blocking.epoch_client import EpochWriter
+from headwater.client.blocking.epoch_client import EpochClient, EpochWriter, Participant
 from headwater.client.sink_values import SinkDescription
 from headwater.errors import UsageError
 
@@ -33,6 +34,24 @@ class FinishedBatches:
     def finished(self, bootstrap_servers: str, writer: EpochWriter) -> None:
         """The run has written the epoch, or found it written."""
         self._last[bootstrap_servers, writer.sink] = (writer.run, writer.epoch)
+
+
+def join_unless_repeated(
+    epochs: EpochClient,
+    writer: EpochWriter,
+    *,
+    task: int,
+    attempt: int,
+    topics: Mapping[str, Sequence[int]],
+) -> Participant | None:
+    """Join the epoch. None: the batch is repeated, and its rows are in the topics already.
+
+    Raises UsageError if one run writes the epoch twice.
+    """
+    participant = epochs.join(writer, task=task, attempt=attempt, topics=topics)
+    if participant is None:  # the coordinator says "committed"
+        check_repeat(writer, epochs.describe(writer.sink))
+    return participant
 
 
 def check_repeat(writer: EpochWriter, sink: SinkDescription | None) -> None:

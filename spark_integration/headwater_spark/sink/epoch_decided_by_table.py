@@ -1,4 +1,5 @@
 """An epoch whose decision is a commit of a table: topics and table agree after any crash. Pure.
+The epochs of the plain sink are decided by the coordinator: `epoch_task`, `repeated_batches`.
 
 One attempt at an epoch has a ticket and takes these steps:
 

@@ -1,5 +1,6 @@
 """The quarantine table: records that fit no typed row, with offset and reason.
 
+`record_decoder` finds them, `quarantine_reasons` names the reasons, `follow_log` appends each turn.
 It has an end of its own. If a write to it fails, the typed table goes on, and the quarantine
 catches up by decoding the log again.
 """

@@ -11,7 +11,7 @@ import pytest
 from headwater.client.blocking.epoch_client import EpochClient, EpochWriter, Participant
 from headwater.testing.clocks import ManualClock
 from headwater.wire.epoch_values import EpochState
-from headwater_spark.sink.decided_epoch import DecidedEpoch, PendingCommitError, TopicRows
+from headwater_spark.sink.epoch_decided_by_table import DecidedEpoch, PendingCommitError, TopicRows
 from unit.client.served_broker import ServedBroker
 from unit.client.sink_broker import client, served, written
 from unit.spark.decided_epochs import FakeTable

@@ -11,7 +11,7 @@ from headwater import Admin, Producer
 from headwater.client.values import NewTopic
 from headwater.errors import UsageError
 from headwater.testing.clocks import ManualClock
-from headwater_spark.source.union_bounds import LOCATION_S, OpenTopics, Place, UnionTopic
+from headwater_spark.source.open_topics import LOCATION_S, OpenTopics, Place, UnionTopic
 from headwater_spark.task_security import NO_SECURITY
 from headwater_tier.delta import Change, LogTable
 from headwater_tier.table_names import TableLocation

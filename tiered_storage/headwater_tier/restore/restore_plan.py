@@ -1,4 +1,6 @@
-"""Where a restored cluster's logs begin, out of the catalog and the ends of the tables. Pure.
+"""The restored cluster, out of the catalog and the ends of the tables. Pure.
+
+It has topics, configs, users, ACLs, groups, and the first offset of each log.
 `tables_and_zookeeper` refuses to restore into a cluster that is not empty.
 
 Offsets: no partition may give an offset that anybody has seen. The last observed log end is

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import grpc
@@ -53,7 +53,8 @@ async def half_calls(
         channels.append(channel)
         calls += [begin() for _ in range(min(CALLS_PER_CONNECTION, count - first))]
     for call in calls:
-        await call.wait_for_connection()
+        with suppress(grpc.aio.AioRpcError):  # it is refused by now
+            await call.wait_for_connection()
     try:
         yield calls
     finally:

@@ -214,11 +214,7 @@ class RecordSending(Generic[F]):
             type(timestamp) is not int or not NO_TIMESTAMP <= timestamp <= TIMESTAMP_MAX
         ):
             timestamp = to_timestamp(timestamp)
-        size = RECORD_OVERHEAD_MAX_BYTES
-        if value is not None:
-            size += len(value)
-        if key is not None:
-            size += len(key)
+        size = RECORD_OVERHEAD_MAX_BYTES + len(value or b"") + len(key or b"")
         rows = NO_HEADERS
         if headers:
             rows = header_rows(headers)

@@ -110,7 +110,7 @@ def _even_payloads(values: Any, size: int, bytes_max: int) -> Iterator[tuple[mem
             end = min(len(batch), 1 << (7 * width - 1))
             parts.append(_even_records(batch[at:end], at, width, tail).reshape(-1))
             at = end
-        whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        whole: Any = parts[0] if len(parts) == 1 else np.concatenate(parts)
         yield memoryview(whole), len(batch)
 
 

@@ -78,7 +78,7 @@ def test_records_have_the_time_that_was_read_in_their_millisecond() -> None:
     columns.append(77, None, b"v")
     columns.tick(6, 5.02)
     columns.values.append(b"v")
-    times = [record.timestamp for record in read_records(columns.builder().build())]
+    times = [record.timestamp for record in read_records(bytes(columns.builder().build()))]
     assert times == [5000, 5000, 5001, 5001, 5010, 77, 5020]
 
 
@@ -89,5 +89,5 @@ def test_a_time_whose_record_was_not_added_is_forgotten() -> None:
         columns.stamp(index, 6 + index // 10)
         columns.values.append(b"v")
     columns.stamp(20, 9)
-    times = [record.timestamp for record in read_records(columns.builder().build())]
+    times = [record.timestamp for record in read_records(bytes(columns.builder().build()))]
     assert times == [6] * 10 + [7] * 10

@@ -21,7 +21,12 @@ from pyspark.sql import DataFrame, SparkSession
 from headwater.client.blocking.epoch_client import EpochWriter
 from headwater.client.sink_values import SinkEpoch
 from headwater_spark.sink.commit_metadata import CommitMetadata, last_epoch, read_commit
-from headwater_spark.sink.epoch_decided_by_table import NO_EPOCH, DisagreementError, Verdict
+from headwater_spark.sink.epoch_decided_by_table import (
+    NO_EPOCH,
+    DisagreementError,
+    TableMark,
+    Verdict,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -104,12 +109,7 @@ class DeltaDecisionTable:
         """
         metadata = CommitMetadata(self._sink, writer.epoch, writer.ticket).text()
         if isinstance(write, Append):
-            if self._is_found and not self._find():  # it may have gone while topics were written
-                raise DisagreementError(
-                    f"table {self.name} was there when epoch {writer.epoch} of sink"
-                    f" {self._sink!r} began, and is not any more: is its storage mounted? The"
-                    " epoch is not written to a new one. Start the query again when it is there"
-                )
+            self._check_there()  # it may have gone while topics were written
             session = write.rows.sparkSession
             return self._commits(session, metadata, lambda: self._append(write, writer, metadata))
         if write is None:
@@ -120,6 +120,23 @@ class DeltaDecisionTable:
             merge = self._delta_table().alias(write.aliases[0])
             builder = merge.merge(write.rows.alias(write.aliases[1]), write.on)
             return self._commits(self._session, metadata, lambda: write.clauses(builder).execute())
+
+    def mark(self) -> TableMark:
+        """The table's id and newest version. Raises DisagreementError when the table was there and
+        is not any more."""
+        self._check_there()
+        table = self._delta_table()
+        detail = table.detail().select("id").collect()
+        newest = table.history(1).select("version").collect()
+        return TableMark(str(detail[0].id), int(newest[0].version))
+
+    def _check_there(self) -> None:
+        if self._is_found and not self._find():
+            raise DisagreementError(
+                f"table {self.name} of sink {self._sink!r} was there when this micro-batch began,"
+                " and is not any more: is its storage mounted? The epoch is not written to a new"
+                " one. Start the query again when it is there"
+            )
 
     def fence(self, ticket: int) -> bool:
         """Make every write of a lower ticket impossible; False: a later ticket is there already."""

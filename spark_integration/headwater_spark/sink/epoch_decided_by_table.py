@@ -19,7 +19,10 @@ Tickets, not epochs, are compared in the table: two attempts at one epoch must b
 A table decides only while it is the one that has the earlier epochs. One that is not there (a
 storage that is not mounted, a typing error) or is older (a restored copy) would have every prepared
 epoch aborted that the real table has. So both are refused before anything is settled, and before
-rows go to a table that lacks their predecessors.
+rows go to a table that lacks their predecessors. The first epoch of a run is held against the
+table's history, which costs a job; later ones only against what the epoch before saw of the table:
+its id, which no two tables share, and its version, which never falls. That is looked at before an
+epoch is prepared, when it can still be aborted.
 
 Step 4 has a time limit. Once the table has decided, nothing is lost by giving up: the epoch stays
 prepared, or is committed without our knowing, and the next attempt settles it. Without the limit, a
@@ -57,6 +60,15 @@ NO_EPOCH = -1
 NO_RUN = UUID(int=0)
 
 
+@dataclass(frozen=True, slots=True)
+class TableMark:
+    """What a table that is replaced, by another one or by an older copy, does not have."""
+
+    table_id: str
+    """Of its metadata: made up when a table is created or replaced, and copied with its files."""
+    version: int
+
+
 class DecisionTable(Protocol):
     """The table whose commits decide."""
 
@@ -65,6 +77,9 @@ class DecisionTable(Protocol):
 
     def exists(self) -> bool:
         """Whether the table is there."""
+
+    def mark(self) -> TableMark:
+        """The table as it is now. Raises DisagreementError if it was there and is not any more."""
 
     def fence(self, ticket: int) -> bool:
         """Make every write of a lower ticket impossible; False: a later ticket is there already."""
@@ -130,35 +145,57 @@ class DecidedEpoch:
         table: DecisionTable,
         writer: EpochWriter,
         abort: Callable[[EpochWriter], object] | None = None,
+        known: TableMark | None = None,
     ) -> None:
         """The ticket of `writer` is replaced by a new one. `abort` takes back what is not prepared
-        yet: AbortEpoch, with a short time limit; by default with that of `calls`."""
+        yet: AbortEpoch, with a short time limit; by default with that of `calls`. `known`: the
+        `mark` of the epoch before, of the same run; None: this is the run's first."""
+        self.mark = known
+        """The table that has the epoch, once it is written; None: no table was seen."""
         self._calls = calls
         self._table = table
         self._abort: Callable[[EpochWriter], object] = abort or calls.abort
         self._writer = replace(writer, ticket=calls.allocate_ticket())
 
-    def settle_earlier(self, *, is_first_of_run: bool) -> bool:
+    def settle_earlier(self) -> bool:
         """Settle what earlier attempts left prepared; True: this epoch is committed already.
 
-        `is_first_of_run`: also hold the table's history against the coordinator. A replay is
-        always the first epoch of its run. A table that is replaced later in a run, by an empty or
-        an older one, is found only where an epoch is prepared, or by the next run: reading the
-        history costs each micro-batch a job. Raises DisagreementError, when nothing is settled yet,
-        if the table is not there although the sink has epochs.
+        The first epoch of a run, as every replay is, and the first one after a takeover also hold
+        the table's history against the coordinator. Raises DisagreementError, when nothing is
+        settled yet, if the table is not there although the sink has epochs.
         """
         sink, own = self._calls.describe(self._writer.sink), self._writer.epoch
         if sink is not None and sink.owner not in ("", self._writer.owner):
             return False  # the first join raises SinkOwnedError
         last, prepared = _last_epoch(sink), _prepared(sink)
+        is_taken_over = sink is not None and sink.run == NO_RUN
+        if is_taken_over:
+            self.mark = None  # the operator may have changed the table, too
         if (prepared or last > NO_EPOCH) and not self._table.exists():
             raise self._no_table(last, prepared)
         if prepared:
             self._check_age(last, self._table.last_epoch())
             last = max([last, *self._settle()])
-        if is_first_of_run:
-            self._compare(last, is_taken_over=sink is not None and sink.run == NO_RUN)
+        if self.mark is None:
+            self._compare(last, is_taken_over=is_taken_over)
+            self.mark = self._table.mark() if self._table.exists() else None
         return last == own
+
+    def _check_same(self) -> None:
+        """Raises DisagreementError when the table is not the one of the epoch before."""
+        known, now = self.mark, self._table.mark()
+        self.mark = TableMark(now.table_id, now.version + 1)  # this epoch's commit comes on top
+        if known is None or (now.table_id == known.table_id and now.version >= known.version):
+            return
+        last = _last_epoch(self._calls.describe(self._writer.sink))
+        self._check_age(last, self._table.last_epoch())
+        raise DisagreementError(
+            f"{self._writer}: table {self._table.name} was replaced in the middle of the run: its"
+            f" id was {known.table_id} at version {known.version}, and is {now.table_id} at version"
+            f" {now.version}. Its history has the sink's epochs, and perhaps not their rows:"
+            " nothing of this epoch is written. Give exactly_once the table that has them, or, if"
+            " it was replaced on purpose, start the query again: it goes on with this table"
+        )
 
     def _compare(self, last: int, *, is_taken_over: bool) -> None:
         """Raises DisagreementError when somebody decided this epoch by hand, and otherwise than
@@ -240,6 +277,7 @@ class DecidedEpoch:
             rows = write_topics(self._writer)
             if rows.is_committed:
                 return
+            self._check_same()
             self._calls.prepare(self._writer, rows.participants)
         except BaseException:
             self._abandon()

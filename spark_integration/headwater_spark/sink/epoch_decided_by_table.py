@@ -20,9 +20,8 @@ A table decides only while it is the one that has the earlier epochs. One that i
 storage that is not mounted, a typing error) or is older (a restored copy) would have every prepared
 epoch aborted that the real table has. So both are refused before anything is settled, and before
 rows go to a table that lacks their predecessors. The first epoch of a run is held against the
-table's history, which costs a job; later ones only against what the epoch before saw of the table:
-its id, which no two tables share, and its version, which never falls. That is looked at before an
-epoch is prepared, when it can still be aborted.
+table's history, which costs a job; a later one looks for the commit of the epoch before, which no
+other table has and no older copy, before it is prepared and while it can still be aborted.
 
 Step 4 has a time limit. Once the table has decided, nothing is lost by giving up: the epoch stays
 prepared, or is committed without our knowing, and the next attempt settles it. Without the limit, a
@@ -61,12 +60,13 @@ NO_RUN = UUID(int=0)
 
 
 @dataclass(frozen=True, slots=True)
-class TableMark:
-    """What a table that is replaced, by another one or by an older copy, does not have."""
+class TableCommit:
+    """A sink's commit in the table. What takes the table's place, another one or an older copy, does
+    not have it."""
 
-    table_id: str
-    """Of its metadata: made up when a table is created or replaced, and copied with its files."""
     version: int
+    metadata: str
+    """Its user metadata, which names sink, epoch and ticket."""
 
 
 class DecisionTable(Protocol):
@@ -78,8 +78,13 @@ class DecisionTable(Protocol):
     def exists(self) -> bool:
         """Whether the table is there."""
 
-    def mark(self) -> TableMark:
-        """The table as it is now. Raises DisagreementError if it was there and is not any more."""
+    @property
+    def written(self) -> TableCommit | None:
+        """The commit of the last `write`; None if it made none."""
+
+    def has(self, commit: TableCommit) -> bool:
+        """Whether the table has an earlier commit. Raises DisagreementError if the table was there
+        and is not any more."""
 
     def fence(self, ticket: int) -> bool:
         """Make every write of a lower ticket impossible; False: a later ticket is there already."""
@@ -145,13 +150,14 @@ class DecidedEpoch:
         table: DecisionTable,
         writer: EpochWriter,
         abort: Callable[[EpochWriter], object] | None = None,
-        known: TableMark | None = None,
+        known: TableCommit | None = None,
     ) -> None:
         """The ticket of `writer` is replaced by a new one. `abort` takes back what is not prepared
         yet: AbortEpoch, with a short time limit; by default with that of `calls`. `known`: the
-        `mark` of the epoch before, of the same run; None: this is the run's first."""
-        self.mark = known
-        """The table that has the epoch, once it is written; None: no table was seen."""
+        commit of the epoch before, if it is of the same run."""
+        self.written: TableCommit | None = None
+        """This epoch's commit, once both sides have it; None also if an earlier attempt made it."""
+        self._known = known
         self._calls = calls
         self._table = table
         self._abort: Callable[[EpochWriter], object] = abort or calls.abort
@@ -170,31 +176,28 @@ class DecidedEpoch:
         last, prepared = _last_epoch(sink), _prepared(sink)
         is_taken_over = sink is not None and sink.run == NO_RUN
         if is_taken_over:
-            self.mark = None  # the operator may have changed the table, too
+            self._known = None  # the operator may have changed the table, too
         if (prepared or last > NO_EPOCH) and not self._table.exists():
             raise self._no_table(last, prepared)
         if prepared:
             self._check_age(last, self._table.last_epoch())
             last = max([last, *self._settle()])
-        if self.mark is None:
+        if self._known is None:
             self._compare(last, is_taken_over=is_taken_over)
-            self.mark = self._table.mark() if self._table.exists() else None
         return last == own
 
     def _check_same(self) -> None:
         """Raises DisagreementError when the table is not the one of the epoch before."""
-        known, now = self.mark, self._table.mark()
-        self.mark = TableMark(now.table_id, now.version + 1)  # this epoch's commit comes on top
-        if known is None or (now.table_id == known.table_id and now.version >= known.version):
+        known = self._known
+        if known is None or self._table.has(known):
             return
         last = _last_epoch(self._calls.describe(self._writer.sink))
         self._check_age(last, self._table.last_epoch())
         raise DisagreementError(
             f"{self._writer}: table {self._table.name} was replaced in the middle of the run: its"
-            f" id was {known.table_id} at version {known.version}, and is {now.table_id} at version"
-            f" {now.version}. Its history has the sink's epochs, and perhaps not their rows:"
-            " nothing of this epoch is written. Give exactly_once the table that has them, or, if"
-            " it was replaced on purpose, start the query again: it goes on with this table"
+            f" version {known.version} is not the commit of the epoch before any more. Nothing of"
+            " this epoch is written. Give exactly_once the table that has it. If it was replaced on"
+            " purpose, start the query again: it goes on if the table's history has its epochs"
         )
 
     def _compare(self, last: int, *, is_taken_over: bool) -> None:
@@ -297,6 +300,7 @@ class DecidedEpoch:
         if not is_written:
             raise self._fenced()
         self._commit(self._writer)
+        self.written = self._table.written
 
     def _commit(self, writer: EpochWriter) -> None:
         """Commit what the table has decided. Raises PendingCommitError, and DisagreementError when

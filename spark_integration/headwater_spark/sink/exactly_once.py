@@ -37,7 +37,7 @@ from headwater_spark.sink.delta_decision import (
     MergeClauses,
     update_and_insert,
 )
-from headwater_spark.sink.epoch_decided_by_table import DecidedEpoch, TableMark
+from headwater_spark.sink.epoch_decided_by_table import DecidedEpoch, TableCommit
 from headwater_spark.sink.epoch_identity import (
     BATCH_ID,
     QUERY_ID,
@@ -145,8 +145,8 @@ class ExactlyOnceBatch:
         self._new_client = new_client
         self._new_table = new_table
         self._finished = finished
-        self._marks: dict[UUID, TableMark | None] = {}
-        """Runs of queries that have committed an epoch with this object, and the table of it."""
+        self._written: dict[UUID, TableCommit | None] = {}
+        """Runs of queries that have committed an epoch with this object, and the last one."""
 
     def __call__(self, df: DataFrame, epoch_id: int) -> None:
         """One micro-batch: returns when table and topics have it, or raises."""
@@ -155,7 +155,7 @@ class ExactlyOnceBatch:
         options = self._checked
         self._finished.check(options.bootstrap_servers, writer)
         with self._client() as client:
-            known = self._marks.get(writer.run)
+            known = self._written.get(writer.run)
             epoch = DecidedEpoch(client, table, writer, self._abort, known)
             if not epoch.settle_earlier():
                 writes = EpochWrites(epoch_id)
@@ -166,7 +166,7 @@ class ExactlyOnceBatch:
                     lambda w: write_topics(w, topics, self._client),
                     lambda w: table.write(writes.table_write, w),
                 )
-        self._marks[writer.run] = epoch.mark
+        self._written[writer.run] = epoch.written
         self._finished.finished(options.bootstrap_servers, writer)
 
     def _client(self, limit_s: float = math.inf) -> EpochClient:

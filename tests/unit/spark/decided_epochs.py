@@ -13,7 +13,7 @@ from headwater.wire.epoch_values import EpochState, EpochStatus
 from headwater_spark.sink.epoch_decided_by_table import (
     NO_EPOCH,
     DecidedEpoch,
-    TableMark,
+    TableCommit,
     TopicRows,
     Verdict,
 )
@@ -158,11 +158,10 @@ class FakeTable:
     is_history_gone: bool = False
     is_there: bool = True
     name: str = "/tables/silver"
-    table_id: str = "first"
-    commits: int = 0
+    written: TableCommit | None = None
 
-    def mark(self) -> TableMark:
-        return TableMark(self.table_id, self.commits)
+    def has(self, commit: TableCommit) -> bool:
+        return commit.metadata in map(str, self.rows)
 
     def exists(self) -> bool:
         return self.is_there
@@ -172,8 +171,8 @@ class FakeTable:
         if self.version >= writer.ticket:
             return False
         self.version = writer.ticket
-        self.commits += 1
         self.rows.append((writer.epoch, writer.ticket))
+        self.written = TableCommit(len(self.rows), str(self.rows[-1]))
         return True
 
     def fence(self, ticket: int) -> bool:
@@ -181,7 +180,6 @@ class FakeTable:
         if self.version >= ticket:
             return False
         self.version = ticket
-        self.commits += 1
         return True
 
     def verdict(self, epoch: SinkEpoch) -> Verdict:
@@ -213,8 +211,8 @@ class World:
 
     coordinator: FakeCoordinator = field(default_factory=FakeCoordinator)
     table: FakeTable = field(default_factory=FakeTable)
-    marks: dict[int, TableMark | None] = field(default_factory=dict)
-    """The table as each run has left it."""
+    written: dict[int, TableCommit | None] = field(default_factory=dict)
+    """The last commit of each run."""
 
     def attempt(
         self,
@@ -230,7 +228,7 @@ class World:
         calls = Hooked(self.coordinator, hook)
         table = Hooked(self.table, hook)
         writer = EpochWriter(SINK, OWNER, UUID(int=run), 0, epoch)
-        known = self.marks[run] if goes_on else None
+        known = self.written[run] if goes_on else None
         one = DecidedEpoch(calls, table, writer, known=known)  # type: ignore[arg-type]
 
         def write_topics(at: EpochWriter) -> TopicRows:
@@ -243,7 +241,7 @@ class World:
 
         if not one.settle_earlier():
             one.run(write_topics, table.write)
-        self.marks[run] = one.mark
+        self.written[run] = one.written
 
     def check(self) -> None:
         """Topics and table have the same attempts, each epoch once."""

@@ -16,7 +16,7 @@ from headwater.errors import UsageError
 from headwater_spark.sink.commit_metadata import CommitMetadata, last_epoch
 from headwater_spark.sink.connections import ABORT_TIMEOUT_S
 from headwater_spark.sink.delta_decision import Append, DeltaDecisionTable
-from headwater_spark.sink.epoch_decided_by_table import DisagreementError, TableMark
+from headwater_spark.sink.epoch_decided_by_table import DisagreementError, TableCommit
 from headwater_spark.sink.epoch_identity import BATCH_ID, QUERY_ID, RUN_ID
 from headwater_spark.sink.epoch_write import EpochWrite
 from headwater_spark.sink.exactly_once import EpochWrites, ExactlyOnceBatch
@@ -118,9 +118,6 @@ class TableWith:
     def last_epoch(self) -> int:
         return self._last_epoch
 
-    def mark(self) -> TableMark:
-        return TableMark("id", 1)
-
 
 def test_two_functions_of_a_micro_batch_must_not_share_a_sink() -> None:
     """The second one would find the epoch written, and its rows would be lost, in every run."""
@@ -153,7 +150,7 @@ def test_rows_are_not_appended_to_a_new_table_when_theirs_has_gone() -> None:
     assert table.exists()
     said = "silver of sink 'q' was there when this micro-batch began"
     with pytest.raises(DisagreementError, match=said):
-        table.mark()
+        table.has(TableCommit(1, "epoch 2"))
     with pytest.raises(DisagreementError, match=said):
         table.write(Append(cast(Any, None), (), {}), WRITER)
 

@@ -61,8 +61,7 @@ NO_RUN = UUID(int=0)
 
 @dataclass(frozen=True, slots=True)
 class TableCommit:
-    """A sink's commit in the table. What takes the table's place, another one or an older copy, does
-    not have it."""
+    """A sink's commit in the table. Another table, or an older copy, does not have it."""
 
     version: int
     metadata: str

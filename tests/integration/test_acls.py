@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import confluent_kafka
+import duckdb
 import pytest
+from deltalake import DeltaTable
 
 from headwater import NewTopic
 from headwater.config.rows_security import STANDARD_AUTHORIZER
-from headwater.errors import HeadwaterError
+from headwater.errors import ErrorCode, HeadwaterError, KafkaError
+from headwater.local.service_spec import tiering_service
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater.security.acl import AclBinding, AclFilter, PatternType, PermissionType
 from integration.acl_tools import OPEN_WITH_AUTHORIZER, change_acls
 from integration.cluster import LocalCluster
 from integration.conftest import next_base_port
+from integration.tiered_topics import at, cli
 from integration.tool_bench import Bench
 
 pytestmark = pytest.mark.integration
 
 FELT_S = 1.0
+AUDIT_TABLE = {
+    "remote_storage_enable": "true",
+    "headwater_value_format": "json",
+    "delta_interval_ms": "200",
+}
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    folder = tmp_path_factory.mktemp("acls")
+    folder, service = tmp_path_factory.mktemp("acls"), tiering_service()
+    assert service is not None
     properties = {**OPEN_WITH_AUTHORIZER, "headwater.audit.topic": "audit"}
-    with LocalCluster(folder / "c", next_base_port(folder), 2, properties) as cluster:
+    where, port = folder / "c", next_base_port(folder)
+    with LocalCluster(where, port, 2, properties, services=(service,)) as cluster:
         yield cluster
 
 
@@ -103,29 +115,51 @@ def test_a_parked_fetch_ends_when_its_right_goes(guarded: LocalCluster) -> None:
     assert took < 5
 
 
-def test_denials_and_changes_reach_the_audit_topic(guarded: LocalCluster) -> None:
-    guarded.create_topic("audit")
-    acl = denial("audited", Operation.READ)
+def test_denials_and_changes_are_rows_of_the_audit_table(guarded: LocalCluster) -> None:
+    """The broker's lines, by the audit topic and the tiering service, as columns to query."""
+    guarded.create_topic("audit", **AUDIT_TABLE)
+    acl = denial("audited", Operation.ALTER_CONFIGS)
     with guarded.admin() as admin:
         admin.create_topics([NewTopic("audited", 1, 1)])
         admin.alter_configs("topic", "audited", {"retention.ms": "60000"})
         admin.create_acls([acl])
+
+        def is_refused() -> bool:
+            try:
+                admin.alter_configs("topic", "audited", {"retention.ms": "60000"})
+            except KafkaError as error:
+                return error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return False
+
+        LocalCluster.wait_until(is_refused, "the denial")
         admin.delete_acls([AclFilter(name="audited")])
         admin.delete_topics(["audited"])
-    consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": guarded.bootstrap, "group.id": "a", "auto.offset.reset": "earliest"}
-    )
-    consumer.assign([confluent_kafka.TopicPartition("audit", 0, 0)])
-    names = ("CreateTopics", "CreateAcls", "IncrementalAlterConfigs", "DeleteAcls", "DeleteTopics")
-    wanted = {f"User:ANONYMOUS requested {name} from host = 127.0.0.1" for name in names}
-    deadline = time.monotonic() + 30
-    while wanted:
-        assert time.monotonic() < deadline, wanted
-        message = consumer.poll(1)
-        if message is not None and message.error() is None:
-            line = message.value().decode()
-            wanted = {part for part in wanted if not (part in line and "audited" in line)}
-    consumer.close()
+    text = "ACL DENY ALTER_CONFIGS to User:ANONYMOUS from * on Topic:LITERAL:audited"
+    changes = {
+        "CreateTopics": "topic audited, 1 partitions, replication factor 1",
+        "IncrementalAlterConfigs": "topic audited: retention.ms=60000",
+        "CreateAcls": text,
+        "DeleteAcls": text,
+        "DeleteTopics": "topic audited",
+    }
+    wanted = {
+        *((name, "", "", "NONE", detail) for name, detail in changes.items()),
+        ("", "ALTER_CONFIGS", "Topic:LITERAL:audited", "DENIED", f"MatchingAcl(acl={acl})"),
+    }
+    parts = "request, operation, resource, result, detail"
+    where = "principal = 'User:ANONYMOUS' and host = '127.0.0.1' and line like '%audited%'"
+
+    def found() -> set[tuple[str, ...]]:
+        done = cli("tier", "typed", "audit", *at(guarded), "--json", ok=False)
+        if done.returncode:
+            return set()  # there is no table yet
+        state = json.loads(done.stdout)
+        assert state["quarantined"] == 0
+        files = DeltaTable(state["uri"]).file_uris()
+        asked = f"select distinct {parts} from read_parquet({files}) where {where}"
+        return {(*row,) for row in duckdb.sql(asked).fetchall()}
+
+    LocalCluster.wait_until(lambda: wanted <= found(), "the rows of the audit table", 60.0)
 
 
 def test_kafka_acls_sh(guarded: LocalCluster, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Attacks before authentication: a flood of silent connections, and bytes that are no TLS."""
+"""Attacks before authentication: floods of silent and slow connections, bytes that are no TLS."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ import resource
 import socket
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from headwater.security.plain import PlainExchange
+from unit.local.test_control_plane import address, serving
+from unit.local.test_half_calls import HANDLERS, PREFACE, ask, half_calls
 from unit.network.test_tls_connection import Secure, Shown, secure
+from unit.network.test_unauthenticated import HALF_A_FRAME
+from unit.security.test_sasl_listener import SaslBroker, serve
 
 pytestmark = pytest.mark.integration
 
@@ -49,9 +55,7 @@ async def connect_in_time(given: Secure, host: str) -> float:
 
 
 def test_a_flood_of_silent_connections_keeps_no_good_one_out(tmp_path: Path) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard < DESCRIPTORS:
-        pytest.skip(f"the system allows {hard} descriptors, this needs {DESCRIPTORS}")
+    soft, hard = limits()
 
     async def story() -> None:
         async with secure(tmp_path) as given:
@@ -70,6 +74,64 @@ def test_a_flood_of_silent_connections_keeps_no_good_one_out(tmp_path: Path) -> 
                 client.close()
 
     with_limit(DESCRIPTORS, soft, hard, lambda: asyncio.run(story()))
+
+
+async def flood(stack: ExitStack, port: int, begun: bytes) -> list[socket.socket]:
+    """So many connections of 40 addresses: half of them send `begun`, the others nothing."""
+    clients = []
+    for number in range(SILENT):
+        client = stack.enter_context(socket.socket())
+        client.setblocking(False)
+        client.bind((f"127.0.{number % 4 + 1}.{number % 10 + 2}", 0))
+        await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", port))
+        if number % 2:
+            client.send(begun)
+        clients.append(client)
+    return clients
+
+
+@pytest.mark.long
+def test_a_flood_of_slow_connections_keeps_no_login_out(tmp_path: Path) -> None:
+    """On SASL_PLAINTEXT."""
+    soft, hard = limits()
+
+    async def story(given: SaslBroker) -> None:
+        before = resident_mb()
+        with ExitStack() as stack:
+            await flood(stack, given.port, HALF_A_FRAME)
+            client = await given.login(PlainExchange("alice", "secret"))
+            client.close()
+            assert resident_mb() - before < GROWTH_MAX_MB
+
+    with_limit(DESCRIPTORS, soft, hard, lambda: serve(tmp_path, story))
+
+
+@pytest.mark.long
+def test_a_flood_of_slow_connections_and_half_calls_keeps_no_control_call_out() -> None:
+    soft, hard = limits()
+
+    async def story(where: str, port: int) -> None:
+        before = resident_mb()
+        with ExitStack() as stack:
+            await flood(stack, port, PREFACE[:9])
+            await ask(where)
+            async with half_calls(where, SILENT):
+                await ask(where)
+            assert resident_mb() - before < GROWTH_MAX_MB
+
+    def run() -> None:
+        with serving(HANDLERS) as server:
+            asyncio.run(story(address(server), server.port))
+
+    with_limit(DESCRIPTORS, soft, hard, run)
+
+
+def limits() -> tuple[int, int]:
+    """The limits of descriptors of this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < DESCRIPTORS:
+        pytest.skip(f"the system allows {hard} descriptors, this needs {DESCRIPTORS}")
+    return soft, hard
 
 
 def with_limit(count: int, soft: int, hard: int, run: Callable[[], None]) -> None:

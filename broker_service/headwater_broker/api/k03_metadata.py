@@ -16,7 +16,7 @@ from headwater.wire.apis.k03_metadata import (
     MetadataResponseTopic,
 )
 from headwater.wire.control import PartitionState
-from headwater_broker.api.admin.audit_lines import lines, write
+from headwater_broker.api.admin.audit_lines import in_lines, write
 from headwater_broker.api.authorized_operations import (
     NOT_REQUESTED,
     authorized_operations,
@@ -26,6 +26,8 @@ from headwater_broker.api.context import RequestContext, Services
 from headwater_broker.api.listener_endpoints import endpoints
 from headwater_broker.api.registry import handles
 from headwater_broker.metadata.cache import TopicMetadata
+from headwater_broker.security.audit_entry import AskedChange
+from headwater_broker.security.delegation_tokens import principal_text
 
 ZERO = UUID(int=0)
 CREATED_AT_ONCE = 100
@@ -154,8 +156,10 @@ def _missing(
 
 def _audit(ctx: RequestContext, names: list[str]) -> None:
     texts = [f"topic {name}, on demand" for name in names]
-    for line in lines("Metadata", ctx.client_host, ErrorCode.NONE.name, texts):
-        write(ctx.broker, f"User:{ctx.principal.name}", line)
+    who = principal_text(ctx.principal.kind, ctx.principal.name)
+    head = AskedChange(who, ctx.client_host, "Metadata", ErrorCode.NONE.name, "")
+    for change in in_lines(head, texts):
+        write(ctx.broker, change)
 
 
 def _known(

@@ -52,6 +52,7 @@ from headwater_broker.network.page_cache import PageCache
 from headwater_broker.quota.rate import Windows
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.replication_config import ReplicationConfig
+from headwater_broker.security.audit_entry import AuditEntry
 from headwater_broker.security.audit_log import AuditLog
 from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
 from headwater_broker.security.failure_delays import FailureDelays
@@ -335,11 +336,11 @@ def build_authorizer(
     v: Values,
     clock: Clock,
     store: MetadataStore,
-    publish: Callable[[str], None] | None = None,
+    publish: Callable[[AuditEntry], None] | None = None,
 ) -> tuple[Authorizer, AclStore | None]:
     """The authorizer of a broker's settings, and the ACLs that it decides by, if any.
 
-    `publish(line)` takes each audit line that goes to the log. Raises UsageError when the
+    `publish(entry)` takes each audit line that goes to the log. Raises UsageError when the
     authorizer would refuse everybody.
     """
     if not v.string("authorizer.class.name"):

@@ -18,7 +18,7 @@ from headwater.ports.authorizer import Operation, ResourceType
 from headwater.security.acl import AclBinding, PatternType, PermissionType
 from headwater_broker.metadata.znode_json import GARBLED, dump
 from headwater_broker.metadata.znodes import ZnodeError, load
-from headwater_broker.security.audit_log import pascal
+from headwater_broker.security.audit_entry import pascal
 from headwater_broker.security.standard_authorizer import ResourcePattern
 
 LITERAL_ACLS = "/kafka-acl"

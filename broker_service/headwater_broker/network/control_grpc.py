@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import CancelledError, Future
 from typing import Any, Protocol, cast
 from urllib.parse import unquote
 
@@ -32,11 +32,14 @@ from headwater.wire.control_payload import (
     unpack,
 )
 from headwater.wire.schema import Message
+from headwater_broker.network.control_threads import ControlThreads
 
 THREADS_MAX = 64
 """Threads are started only when calls wait: an idle broker has a few."""
 FORWARDED_IN_FLIGHT_MAX = 40
 """Forwarded admin requests may wait for seconds; they must leave threads to the controller."""
+HANDSHAKE_TIMEOUT_S = 10.0
+"""A connection that has not got as far as HTTP/2 by then is closed."""
 
 Admit = Callable[[str, str], None]
 """(client certificate in PEM, host): raises HeadwaterError for a caller that is no broker."""
@@ -99,8 +102,14 @@ class ControlServer:
         port: int = 0,
         credentials: grpc.ServerCredentials | None = None,
         admit: Admit | None = None,
+        handshake_timeout_s: float = HANDSHAKE_TIMEOUT_S,
     ) -> None:
         """`credentials`: None is a port without TLS. `admit` runs on the loop before each call."""
+        self._threads = ControlThreads(THREADS_MAX, loop.time)
+        self._options = (
+            *SERVER_OPTIONS,
+            ("grpc.server_handshake_timeout_ms", int(handshake_timeout_s * 1000)),
+        )
         self._admit = admit
         self._credentials = credentials
         self.host = host
@@ -112,8 +121,7 @@ class ControlServer:
 
     def start(self) -> int:
         """Bind and serve; the port. Raises UsageError when it is taken."""
-        executor = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="control")
-        server = grpc.server(executor, options=SERVER_OPTIONS)
+        server = grpc.server(self._threads, options=self._options)
         methods = {cls.__name__: self._method(cls, run) for cls, run in self._handlers.items()}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
         address = f"{self.host}:{self.port}"
@@ -151,7 +159,23 @@ class ControlServer:
             return self._serve(cls, handler, payload, context)
 
         limited = self._limited(serve) if cls is ForwardRequest else serve
-        return grpc.unary_unary_rpc_method_handler(limited)
+
+        def run(payloads: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+            # First: strangers' bytes are not decoded, nor waited for.
+            self._check_caller(cls, context)
+            return limited(self._received(payloads, context), context)
+
+        # Callers send one message. Of a stream it is taken here, not before.
+        return grpc.stream_unary_rpc_method_handler(run)
+
+    def _received(self, payloads: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        """The message of a call, once it is here."""
+        with self._threads.awaiting(context.cancel):
+            payload = next(payloads, None)
+        if payload is None:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a call without a message")
+            raise AssertionError("context.abort returned")
+        return payload
 
     def _run(
         self, work: Coroutine[Any, Any, Message], context: grpc.ServicerContext
@@ -216,7 +240,6 @@ class ControlServer:
         payload: bytes,
         context: grpc.ServicerContext,
     ) -> bytes:
-        self._check_caller(cls, context)  # first: strangers' bytes are not decoded
         try:
             request = unpack(cls, payload)
         except NewerFormatError as error:

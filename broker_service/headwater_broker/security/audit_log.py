@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from headwater.clock import Clock
 from headwater.ports.authorizer import Operation, ResourceType
+from headwater_broker.security.audit_entry import AskedChange, AuditEntry, Decision, note
 
 AUDIT_LOGGER = "headwater.audit"
 REPEAT_S = 1.0
@@ -24,23 +25,11 @@ hold a thousand that its reader must not see."""
 logger = logging.getLogger(AUDIT_LOGGER)
 
 
-def pascal(name: str) -> str:
-    """TRANSACTIONAL_ID -> TransactionalId, as Kafka writes codes in lines and znodes."""
-    return "".join(part.capitalize() for part in name.split("_"))
-
-
-def escaped(text: str) -> str:
-    """Text of a client without control characters: it cannot forge a line."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
-
-
 class AuditLog:
-    """Writes decisions and administrators' changes. `publish` takes each line, too: the audit
+    """Writes decisions and administrators' changes. `publish` takes each entry, too: the audit
     topic."""
 
-    def __init__(self, clock: Clock, publish: Callable[[str], None] | None = None) -> None:
+    def __init__(self, clock: Clock, publish: Callable[[AuditEntry], None] | None = None) -> None:
         self._clock = clock
         self._publish = publish
         self._written: dict[tuple[object, ...], float] = {}
@@ -63,18 +52,15 @@ class AuditLog:
         """Note one decision: a denial at INFO, an approval at DEBUG."""
         if allowed:
             if logger.isEnabledFor(logging.DEBUG):
-                logger.debug(
-                    "%s", _line(principal, host, operation, resource, name, "Allowed", rule)
-                )
+                made = Decision(principal, host, operation, resource, name, rule)
+                logger.debug("%s", made.line("Allowed"))
             return
         key = (principal, host, operation, resource, name)
         if self._is_due(key):
-            line = _line(principal, host, operation, resource, name, "Denied", rule)
-            self._write_with_repeats(key, line)
+            self._write_with_repeats(key, Decision(*key, rule).denial())
 
-    def _write_with_repeats(self, key: tuple[object, ...], line: str) -> None:
-        times = self._repeated.pop(key, 0)
-        self._write(f"{line} ({times} more times)" if times else line)
+    def _write_with_repeats(self, key: tuple[object, ...], entry: AuditEntry) -> None:
+        self._write(entry.repeated(self._repeated.pop(key, 0)))
 
     def _is_due(self, key: tuple[object, ...]) -> bool:
         """Whether this line is written now; else it is counted."""
@@ -87,7 +73,7 @@ class AuditLog:
             left_out, self._left_out = self._left_out, 0
             self._second_began, self._lines = now, 0
             if left_out:
-                self._write(f"{left_out} more denials and refusals were not written")
+                self._write(note(f"{left_out} more denials and refusals were not written"))
         if self._lines >= LINES_PER_S_MAX:
             self._left_out += 1
             return False
@@ -98,35 +84,16 @@ class AuditLog:
         self._written[key] = now
         return True
 
-    def changed(self, principal: str, change: str) -> None:
+    def changed(self, change: AskedChange) -> None:
         """Note a change of the cluster by an administrator."""
-        self._write(f"Principal = {escaped(principal)} {escaped(change)}")
+        self._write(change.entry())
 
-    def refused(self, principal: str, change: str) -> None:
+    def refused(self, change: AskedChange) -> None:
         """Note a change that was asked for and not made, as often as a denial is written."""
-        key = (principal, change)
-        if self._is_due(key):
-            line = f"Principal = {escaped(principal)} {escaped(change)}"
-            self._write_with_repeats(key, line)
+        if self._is_due(change):
+            self._write_with_repeats(change, change.entry())
 
-    def _write(self, line: str) -> None:
-        logger.info("%s", line)
+    def _write(self, entry: AuditEntry) -> None:
+        logger.info("%s", entry.line)
         if self._publish is not None:
-            self._publish(line)
-
-
-def _line(
-    principal: str,
-    host: str,
-    operation: Operation,
-    resource: ResourceType,
-    name: str,
-    outcome: str,
-    rule: object,
-) -> str:
-    return (
-        f"Principal = {escaped(principal)} is {outcome} operation = {operation.name} "
-        f"from host = {escaped(host)} "
-        f"on resource = {pascal(resource.name)}:LITERAL:{escaped(name)} "
-        f"based on rule {escaped(str(rule))}"
-    )
+            self._publish(entry)

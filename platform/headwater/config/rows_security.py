@@ -130,8 +130,8 @@ _RIGHTS = (
     _row("allow.everyone.if.no.acl.found", Kind.BOOLEAN, False,
          "Whether a resource without ACLs is open to everyone."),
     _row("headwater.audit.topic", Kind.STRING, None,
-         "Topic for audit lines (denials, administrators' changes), besides the log; unset: none. "
-         "Create it first."),
+         "Topic for audit lines (denials, administrators' changes) as JSON objects, besides the "
+         "log; unset: none. Create it first."),
 )  # fmt: skip
 
 _TOKENS = (

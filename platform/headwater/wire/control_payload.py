@@ -48,6 +48,8 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.so_reuseport", 0),  # a port in use must be an error, never shared
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
     ("grpc.http2.max_ping_strikes", 0),
+    # More calls of one peer wait at the peer.
+    ("grpc.max_concurrent_streams", 256),
 )
 
 _PREFIX = struct.Struct(">h")

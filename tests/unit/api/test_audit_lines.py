@@ -28,6 +28,7 @@ from headwater_broker.api.k30_create_acls import create_acls
 from headwater_broker.api.k31_delete_acls import delete_acls
 from headwater_broker.api.registry import load_handlers
 from headwater_broker.metadata.acl_store import AclStore
+from headwater_broker.security.audit_entry import AuditEntry
 from headwater_broker.security.audit_log import LINES_PER_S_MAX, AuditLog
 from headwater_broker.security.session import Session
 from headwater_broker.security.standard_authorizer import StandardAuthorizer
@@ -59,15 +60,19 @@ class Asked:
     """A request that reached a broker with an authorizer, and the audit lines it left."""
 
     def __init__(self, authorizer: AllowAll | None = None, **services: Any) -> None:
-        self.lines: list[str] = []
+        self.entries: list[AuditEntry] = []
         self.clock = ManualClock()
-        audit = AuditLog(self.clock, self.lines.append)
+        audit = AuditLog(self.clock, self.entries.append)
         found = SimpleNamespace(
             acls=SimpleNamespace(authorizer=SimpleNamespace(audit=audit)), **services
         )
         who, host = Principal("User", "a"), "10.0.0.1"
         session = Session(authorizer or AllowAll(), listener="L", host=host, principal=who)
         self.ctx = RequestContext(cast(Services, found), session, "test", 0, 1)
+
+    @property
+    def lines(self) -> list[str]:
+        return [entry.line for entry in self.entries]
 
     def send(self, request: Message, handler: Callable[..., Any]) -> Any:
         return audited(handler, AUDITED[request.api_key])(self.ctx, request)
@@ -108,7 +113,27 @@ def test_a_line_says_who_from_where_what_and_the_result(
     one = asked()
     assert one.send(request_, lambda _ctx, _request: reply) is reply
     assert one.results(request_) == wanted
-    assert "secret" not in str(one.lines)
+    assert "secret" not in str(one.entries)
+
+
+def test_the_parts_of_a_line_are_columns_of_its_entry() -> None:
+    one, request = asked(), groups("g", "h\n")
+    code = {"g": ErrorCode.NONE, "h\n": ErrorCode.NON_EMPTY_GROUP}
+    rows = (k42.DeletableGroupResult(group_id=g, error_code=code[g]) for g in code)
+    reply = k42.DeleteGroupsResponse(results=tuple(rows))
+    one.send(request, lambda _ctx, _request: reply)
+    head = "Principal = User:a requested DeleteGroups from host = 10.0.0.1, result = "
+    assert one.entries == [
+        AuditEntry(
+            line=f"{head}{result}: {detail}",
+            principal="User:a",
+            host="10.0.0.1",
+            request="DeleteGroups",
+            result=result,
+            detail=detail,
+        )
+        for result, detail in (("NONE", "group g"), ("NON_EMPTY_GROUP", "group h\\u000a"))
+    ]
 
 
 def test_the_cases_are_of_all_audited_keys() -> None:
@@ -239,6 +264,7 @@ def test_a_loop_of_refused_requests_does_not_fill_the_disk() -> None:
     one.clock.advance(1_000)
     one.send(groups("g"), answer(ErrorCode.NON_EMPTY_GROUP))
     assert "(999 more times)" in one.lines[-1]
+    assert [entry.repeats for entry in one.entries] == [0] * len(one.entries[:-1]) + [999]
 
 
 def test_lines_of_a_large_request_are_few_and_bounded() -> None:
@@ -278,9 +304,9 @@ def test_acls_are_audited_though_the_broker_does_not_read_them_in_time() -> None
     """They are written by then: an error in the reply does not undo them."""
 
     async def story(cluster: Cluster) -> None:
-        lines: list[str] = []
+        entries: list[AuditEntry] = []
         asked = standby(cluster)
-        audit = AuditLog(ManualClock(), lines.append)
+        audit = AuditLog(ManualClock(), entries.append)
         acls = LateAcls(asked.store, StandardAuthorizer(frozenset(), audit))
         await acls.start()
         acls.is_late = True
@@ -294,9 +320,9 @@ def test_acls_are_audited_though_the_broker_does_not_read_them_in_time() -> None
             Awaitable[Any], delete_acls(ctx, k31.DeleteAclsRequest(filters=(acl_filter(None),)))
         )
         assert gone.filter_results[0].error_code == ErrorCode.REQUEST_TIMED_OUT
-        assert [line.partition(" from host = , result = ")[::2] for line in lines] == [
-            ("Principal = User:test requested CreateAcls", f"REQUEST_TIMED_OUT: {ACL}t"),
-            ("Principal = User:test requested DeleteAcls", f"REQUEST_TIMED_OUT: {ACL}t"),
+        assert [(e.principal, e.request, e.result, e.detail) for e in entries] == [
+            ("User:test", "CreateAcls", "REQUEST_TIMED_OUT", f"{ACL}t"),
+            ("User:test", "DeleteAcls", "REQUEST_TIMED_OUT", f"{ACL}t"),
         ]
         await acls.close()
 

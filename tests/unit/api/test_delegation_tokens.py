@@ -29,6 +29,7 @@ from headwater_broker.controller.events import ExpireTokens
 from headwater_broker.controller.state import ControllerConfig
 from headwater_broker.metadata.token_watch import TokenWatch
 from headwater_broker.metadata.token_znodes import TOKEN_CHANGES, TOKENS, token_path
+from headwater_broker.security.audit_entry import AskedChange
 from headwater_broker.security.delegation_tokens import TokenSecrets, TokenTable
 from headwater_broker.security.session import Session
 from unit.controller.brokers_in_memory import Cluster, FakeBroker, until
@@ -72,8 +73,8 @@ class Broker:
         self.table = TokenTable(secrets or TokenSecrets(SECRET))
         self.audited: list[tuple[str, str]] = []
 
-        def note(who: str, what: str) -> None:
-            self.audited.append((who, what))
+        def note(change: AskedChange) -> None:
+            self.audited.append((change.principal, change.text))
 
         audit = SimpleNamespace(changed=note, refused=note)
         self.acls = SimpleNamespace(authorizer=SimpleNamespace(audit=audit))

@@ -36,6 +36,7 @@ from headwater_broker.api.k46_list_partition_reassignments import list_partition
 from headwater_broker.metadata import znodes
 from headwater_broker.quota.client_quotas import ClientQuotas
 from headwater_broker.quota.rate import Windows
+from headwater_broker.security.audit_entry import AskedChange
 from headwater_broker.security.session import Session
 from unit.controller.brokers_in_memory import Cluster, FakeBroker, until
 from unit.controller.test_controller import create, leader, rejoin_partition
@@ -60,8 +61,8 @@ def context(
     the audit lines."""
     lines = [] if audited is None else audited
 
-    def note(who: str, what: str) -> None:
-        lines.append(f"{who} {what}")
+    def note(change: AskedChange) -> None:
+        lines.append(f"{change.principal} {change.text}")
 
     audit = SimpleNamespace(changed=note, refused=note)
     services = SimpleNamespace(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from headwater.client.connection import open_connection
+from headwater.security.plain import PlainExchange
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest
 from headwater.wire.framing import encode_request
 from headwater_broker.network.unauthenticated import (
@@ -19,6 +20,7 @@ from headwater_broker.network.unauthenticated import (
 from headwater_broker.security.authentication_gate import UNAUTHENTICATED_REQUESTS_MAX
 from solo_broker import SoloBroker
 from unit.network.test_tls_connection import Secure, Shown, secure
+from unit.security.test_sasl_listener import SaslBroker, serve
 
 Writers = list[asyncio.StreamWriter]
 
@@ -202,3 +204,71 @@ def test_too_many_requests_before_authentication_close_the_connection(tmp_path: 
             again.close()
 
     run(story())
+
+
+HALF_A_FRAME = (500_000).to_bytes(4, "big") + b"\0"
+
+
+@asynccontextmanager
+async def slow(port: int, count: int, host: str) -> AsyncIterator[None]:
+    """Connections of an address that send a frame byte by byte, and half of them nothing."""
+    async with AsyncExitStack() as stack:
+        writers = []
+        for number in range(count):
+            _, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(host, 0))
+            stack.callback(writer.close)
+            if number % 2:
+                writer.write(HALF_A_FRAME)
+                writers.append(writer)
+        going_on = asyncio.create_task(go_on(writers))
+        stack.callback(going_on.cancel)
+        yield
+
+
+async def go_on(writers: Writers) -> None:
+    while True:
+        for writer in writers:
+            if not writer.is_closing():
+                writer.write(b"\0")
+        await asyncio.sleep(0.01)
+
+
+def test_slow_connections_of_one_address_keep_no_login_of_another_out(tmp_path: Path) -> None:
+    """On a listener of SASL without TLS: no handshake of TLS comes before."""
+
+    async def story(given: SaslBroker) -> None:
+        queue = given.listener.unauthenticated
+        assert queue is not None
+        queue.limits = UnauthenticatedLimits(places_per_host=5, contended_place_s=60.0)
+        async with slow(given.port, 40, "127.0.0.2"):
+            client = await given.login(PlainExchange("alice", "secret"))
+            assert "alice" in given.principals
+            assert len(queue) == 5
+            client.close()
+
+    serve(tmp_path, story)
+
+
+def test_slow_connections_give_way_to_a_login_of_the_same_address(tmp_path: Path) -> None:
+    async def story(given: SaslBroker) -> None:
+        queue = given.listener.unauthenticated
+        assert queue is not None
+        queue.limits = UnauthenticatedLimits(places_per_host=5, contended_place_s=0.05)
+        async with slow(given.port, 40, "127.0.0.1"):
+            client = await given.login(PlainExchange("alice", "secret"))
+            assert "alice" in given.principals
+            client.close()
+
+    serve(tmp_path, story)
+
+
+def test_a_slow_connection_has_no_longer_than_a_silent_one(tmp_path: Path) -> None:
+    async def story(given: SaslBroker) -> None:
+        queue = given.listener.unauthenticated
+        assert queue is not None
+        queue.limits = UnauthenticatedLimits(place_s=0.2)
+        async with slow(given.port, 4, "127.0.0.1"):
+            await until(lambda: len(queue) == 4)
+            await until(lambda: not given.listener.connections)
+
+    serve(tmp_path, story)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from headwater.errors import UsageError
 from headwater.ports.authorizer import Operation, Principal, ResourceType
 from headwater.security.acl import AclBinding, AclFilter, PatternType, PermissionType
 from headwater.testing.clocks import ManualClock
+from headwater_broker.security.audit_entry import AuditEntry
 from headwater_broker.security.audit_log import AUDIT_LOGGER, LINES_PER_S_MAX, AuditLog
 from headwater_broker.security.session import Session
 from headwater_broker.security.standard_authorizer import (
@@ -94,6 +96,29 @@ def test_denials_are_written_once_a_second_with_a_count(caplog: pytest.LogCaptur
         "from host = 10.0.0.1 on resource = Topic:LITERAL:t based on rule DefaultDeny" + more
         for more in ("", " (3 more times)")
     ]
+
+
+def test_the_parts_of_a_denial_are_columns_of_its_entry() -> None:
+    clock, entries = ManualClock(), list[AuditEntry]()
+    acls = StandardAuthorizer(frozenset(), AuditLog(clock, entries.append))
+    acls.load([acl()])
+    bob = session(acls, "bob\n")
+    for _ in range(3):
+        assert not bob.allows(READ, TOPIC, "t")
+    clock.advance(1000)
+    assert not bob.allows(READ, TOPIC, "t")
+    first = AuditEntry(
+        line="Principal = User:bob\\u000a is Denied operation = READ from host = 10.0.0.1 "
+        "on resource = Topic:LITERAL:t based on rule DefaultDeny",
+        principal="User:bob\\u000a",
+        host="10.0.0.1",
+        operation="READ",
+        resource="Topic:LITERAL:t",
+        result="DENIED",
+        detail="DefaultDeny",
+    )
+    again = replace(first, line=f"{first.line} (2 more times)", repeats=2)
+    assert entries == [first, again]
 
 
 def test_a_session_counts_every_denial(caplog: pytest.LogCaptureFixture) -> None:

@@ -17,6 +17,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.schema import Message
 from headwater_broker.api.context import RequestContext, Services
+from headwater_broker.security.audit_entry import AskedChange
 from headwater_broker.security.delegation_tokens import principal_text
 
 Req = TypeVar("Req", bound=Message)
@@ -151,37 +152,37 @@ class _Note(Generic[Res]):
 
     def _write(self, result: str, texts: Iterable[str], *, may_be_made: bool) -> None:
         if not result.endswith("AUTHORIZATION_FAILED"):
-            principal = principal_text(self._ctx.principal.kind, self._ctx.principal.name)
-            for line in lines(self._request, self._ctx.client_host, result, texts):
-                write(self._ctx.broker, principal, line, may_be_made=may_be_made)
+            who = principal_text(self._ctx.principal.kind, self._ctx.principal.name)
+            head = AskedChange(who, self._ctx.client_host, self._request, result, "")
+            for change in in_lines(head, texts):
+                write(self._ctx.broker, change, may_be_made=may_be_made)
 
 
-def write(services: Services, principal: str, line: str, *, may_be_made: bool = True) -> None:
-    """Write one of `lines`, where the broker has an authorizer."""
+def write(services: Services, change: AskedChange, *, may_be_made: bool = True) -> None:
+    """Write one of `in_lines`, where the broker has an authorizer."""
     if services.acls is None:
         return
     audit = services.acls.authorizer.audit
     if may_be_made:
-        audit.changed(principal, line)
+        audit.changed(change)
     else:
-        audit.refused(principal, line)
+        audit.refused(change)
 
 
-def lines(request: str, host: str, result: str, texts: Iterable[str]) -> Iterator[str]:
-    """The changes of one request with the same result, in as few lines as LINE_MAX allows.
+def in_lines(head: AskedChange, texts: Iterable[str]) -> Iterator[AskedChange]:
+    """What one request asked for with the same result, in as few lines as LINE_MAX allows.
 
-    The result comes before the names, which clients choose.
+    `head` has all but the texts.
     """
-    head = f"requested {request} from host = {host}, result = {result}: "
     line = ""
     for text in texts:
         shown = text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}..."
         if line and len(line) + len(shown) > LINE_MAX:
-            yield head + line
+            yield head._replace(detail=line)
             line = ""
         line = f"{line}; {shown}" if line else shown
     if line:
-        yield head + line
+        yield head._replace(detail=line)
 
 
 def _name(code: int) -> str:

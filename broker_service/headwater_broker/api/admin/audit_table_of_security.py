@@ -22,7 +22,7 @@ from headwater.wire.apis import k49_alter_client_quotas as k49
 from headwater.wire.apis import k51_alter_user_scram_credentials as k51
 from headwater_broker.api.admin.audit_lines import WHOLE, Audit, Change, Outcome, whole
 from headwater_broker.api.context import RequestContext
-from headwater_broker.security.audit_log import pascal
+from headwater_broker.security.audit_entry import pascal
 from headwater_broker.security.delegation_tokens import owner_of, principal_text
 
 

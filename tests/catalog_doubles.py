@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -71,8 +72,10 @@ class SaidByBrokers:
         """Topic -> its id, partition -> (log end, leader epoch)."""
         self.committed: dict[str, dict[str, dict[int, int]]] = {}
         self.error: Exception | None = None
+        self.while_reading: Callable[[], None] = lambda: None
 
     def ends(self) -> dict[Key, str]:
+        self.while_reading()
         if self.error is not None:
             raise self.error
         return {
@@ -140,6 +143,7 @@ def a_cluster() -> tuple[MemoryNodes, SaidByBrokers]:
             }
         ).encode(),
     )
+    nodes.put("/config/groups/app", config(share_auto_offset_reset="earliest"))
     nodes.put("/kafka-acl/Topic", b"")
     nodes.put("/kafka-acl/Topic/tiered", b'{"version":1,"acls":[]}')
     said.logs = {"tiered": (A, {0: (600, 3), 1: (5, 4)}), "plain": (B, {0: (40, 0)})}

@@ -22,6 +22,7 @@ import pytest
 from headwater.client.admin.scram import ScramUpsertion
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater.security.acl import AclBinding, PatternType, PermissionType
+from headwater_tier.restore import restore_plan as plan
 from integration.cluster import LocalCluster
 from integration.conftest import next_base_port
 from integration.jvm_tools import kafka_tool
@@ -252,7 +253,7 @@ def test_new_records_are_above_all_old_ones_and_tiering_goes_on(restored: Restor
     assert [row for row in rows if row.offset < 1_000_000] == restored.rows["two"]
     new = [row for row in rows if row.offset >= 1_000_000]
     assert len(new) == 50
-    assert all(row.offset >= restored.ends["two"][row.partition] + 10_000_000 for row in new)
+    assert all(row.offset >= restored.ends["two"][row.partition] + plan.OFFSET_GAP for row in new)
     cli("tier", "serve", "--once", *at(cluster))
     for topic in TOPICS:
         found = verify(cluster, topic)
@@ -263,7 +264,7 @@ def test_readers_of_a_topic_without_a_table_get_its_first_new_record(restored: R
     produce(restored.cluster, "plain", RECORDS + 5, first=RECORDS)
     found = read_confluent(restored.cluster.bootstrap, "of-plain", "plain", 5)
     first = found[0][1]
-    assert first >= RECORDS + 10_000_000, "more if the catalog is older than 10 s"
+    assert first >= RECORDS + plan.OFFSET_GAP, "more if the catalog is older than 10 s"
     assert found == [(0, first + n) for n in range(5)]
 
 

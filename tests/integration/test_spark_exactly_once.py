@@ -84,13 +84,17 @@ class Pipeline:
             producer.flush()
             last.result(WAIT_S)
 
-    def run(self, batch: BatchFunction | None = None, crash: str = "") -> str:
-        """Until all input is consumed, or a crash at a step of the first epoch; the query's id."""
+    def run(
+        self, batch: BatchFunction | None = None, crash: str = "", rows_max: int = 1_000_000
+    ) -> str:
+        """Until all input is consumed, or a crash at a step of the first epoch; the query's id.
+        `rows_max`: of a micro-batch."""
         stream = (
             self.spark.readStream.format("headwater")
             .option("kafka.bootstrap.servers", self.servers)
             .option("subscribe", f"{self.name}-in")
             .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", rows_max)
             .load()
             .selectExpr("CAST(value AS STRING) AS id")
         )
@@ -281,6 +285,30 @@ def test_another_table_than_the_one_that_has_the_epochs_decides_nothing(
     pipeline.table = real
     pipeline.run()
     pipeline.check(range(60))
+
+
+@pytest.mark.long
+def test_a_table_that_is_replaced_in_the_middle_of_a_run_gets_no_rows(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    """By an empty one of the same columns, after the run's first micro-batch."""
+    kept = str(tmp_path / "kept")
+
+    def replacing(rows: DataFrame, epoch: int, tx: EpochWrites) -> None:
+        if epoch == 1:
+            shutil.move(pipeline.table, kept)
+            empty = pipeline.spark.createDataFrame([], rows.schema)
+            empty.write.format("delta").save(pipeline.table)
+        pipeline.appended(rows, epoch, tx)
+
+    pipeline.produce(0, 40)
+    with pytest.raises(StreamingQueryException, match=r"has no epoch of it.*sinks takeover"):
+        pipeline.run(replacing, rows_max=20)
+    assert pipeline.in_table() == []
+    shutil.rmtree(pipeline.table)
+    shutil.move(kept, pipeline.table)
+    pipeline.run(rows_max=20)
+    pipeline.check(range(40))
 
 
 @pytest.mark.long

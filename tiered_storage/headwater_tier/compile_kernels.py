@@ -21,10 +21,11 @@ AVRO_SCHEMA = (
 
 def main() -> None:
     """The log's kernels first, as every topic needs them, and a line on stdout when they are there;
-    then JSON's and Avro's, after whatever else there is to do."""
-    decode.warm_up()
+    then those for headers, JSON and Avro, after whatever else there is to do."""
+    decode.warm_up(with_headers=False)
     print("log", flush=True)
     os.nice(NICE)
+    decode.warm_up()
     _compile_formats()
 
 

@@ -128,7 +128,8 @@ def stats_json(facts: FileFacts) -> str:
             "minValues": minimum,
             "maxValues": maximum,
             "nullCount": nulls,
-        }
+        },
+        separators=(",", ":"),  # whoever opens the table parses those of all files
     )
 
 

@@ -21,7 +21,13 @@ from pyspark.sql import DataFrame, SparkSession
 from headwater.client.blocking.epoch_client import EpochWriter
 from headwater.client.sink_values import SinkEpoch
 from headwater_spark.sink.commit_metadata import CommitMetadata, last_epoch, read_commit
-from headwater_spark.sink.epoch_decided_by_table import NO_EPOCH, DisagreementError, Verdict
+from headwater_spark.sink.delta_log_file import table_folder, user_metadata
+from headwater_spark.sink.epoch_decided_by_table import (
+    NO_EPOCH,
+    DisagreementError,
+    TableCommit,
+    Verdict,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +83,8 @@ class DeltaDecisionTable:
         self._sink = sink
         self._is_path = "/" in table
         self._is_found = False
+        self.written: TableCommit | None = None
+        """The commit of the last `write`; None if it made none."""
 
     def exists(self) -> bool:
         """Whether the table is there. Once it was, it is not looked for again."""
@@ -103,13 +111,15 @@ class DeltaDecisionTable:
         to a new one.
         """
         metadata = CommitMetadata(self._sink, writer.epoch, writer.ticket).text()
+        version = self._written_version(write, writer, metadata)
+        self.written = None if version is None else TableCommit(version, metadata)
+        return version is not None
+
+    def _written_version(
+        self, write: Append | Merge | None, writer: EpochWriter, metadata: str
+    ) -> int | None:
         if isinstance(write, Append):
-            if self._is_found and not self._find():  # it may have gone while topics were written
-                raise DisagreementError(
-                    f"table {self.name} was there when epoch {writer.epoch} of sink"
-                    f" {self._sink!r} began, and is not any more: is its storage mounted? The"
-                    " epoch is not written to a new one. Start the query again when it is there"
-                )
+            self._check_there()  # it may have gone while topics were written
             session = write.rows.sparkSession
             return self._commits(session, metadata, lambda: self._append(write, writer, metadata))
         if write is None:
@@ -121,14 +131,35 @@ class DeltaDecisionTable:
             builder = merge.merge(write.rows.alias(write.aliases[1]), write.on)
             return self._commits(self._session, metadata, lambda: write.clauses(builder).execute())
 
+    def has(self, commit: TableCommit) -> bool:
+        """Whether the table has a commit of this sink. Reads the file of that version in the log,
+        as Delta's own ways cost a job; one that was cleaned up is believed if later ones exist.
+        Raises DisagreementError when the table was there and is not any more."""
+        self._check_there()
+        folder = self.name if self._is_path else table_folder(self._session, self.name)
+        metadata = user_metadata(self._session, f"{folder}/_delta_log/{commit.version:020d}.json")
+        if metadata is not None:
+            return metadata == commit.metadata
+        newest = self._delta_table().history(1).select("version").collect()
+        return bool(newest[0].version > commit.version)
+
+    def _check_there(self) -> None:
+        if self._is_found and not self._find():
+            raise DisagreementError(
+                f"table {self.name} of sink {self._sink!r} was there when this micro-batch began,"
+                " and is not any more: is its storage mounted? The epoch is not written to a new"
+                " one. Start the query again when it is there"
+            )
+
     def fence(self, ticket: int) -> bool:
         """Make every write of a lower ticket impossible; False: a later ticket is there already."""
         metadata = CommitMetadata(self._sink, None, ticket).text()
         for attempt in range(FENCE_ATTEMPTS):
             try:
-                return self._commits(
+                version = self._commits(
                     self._session, metadata, lambda: self._empty_commit(ticket, metadata)
                 )
+                return version is not None
             except PySparkException as error:  # an earlier run's commit came in between
                 if CONCURRENT not in str(error) or attempt == FENCE_ATTEMPTS - 1:
                     raise
@@ -193,18 +224,21 @@ class DeltaDecisionTable:
                 target = self._delta_table().alias("target")
                 target.merge(rows.alias("source"), "false").whenMatchedDelete().execute()
 
-    def _commits(self, session: SparkSession, metadata: str, write: Callable[[], Any]) -> bool:
-        """Whether `write` made a commit. Delta passes over a write without an error."""
+    def _commits(
+        self, session: SparkSession, metadata: str, write: Callable[[], Any]
+    ) -> int | None:
+        """The version that `write` has committed; None: Delta passed over it, without an error."""
         session.conf.unset(LAST_COMMIT)
         write()
         version = session.conf.get(LAST_COMMIT, None)
         if version is None:
-            return False
+            return None
         if _is_same(session, self._session):
-            return True
+            return int(version)
         # The rows belong to another session, where other threads may commit.
-        history = self._delta_table().history(self._history_step).select("userMetadata").collect()
-        return any(row.userMetadata == metadata for row in history)
+        history = self._delta_table().history(self._history_step)
+        rows = history.select("version", "userMetadata").collect()
+        return next((int(row.version) for row in rows if row.userMetadata == metadata), None)
 
     def _delta_table(self) -> DeltaTable:
         if self._is_path:

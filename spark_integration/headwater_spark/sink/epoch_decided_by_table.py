@@ -19,7 +19,9 @@ Tickets, not epochs, are compared in the table: two attempts at one epoch must b
 A table decides only while it is the one that has the earlier epochs. One that is not there (a
 storage that is not mounted, a typing error) or is older (a restored copy) would have every prepared
 epoch aborted that the real table has. So both are refused before anything is settled, and before
-rows go to a table that lacks their predecessors.
+rows go to a table that lacks their predecessors. The first epoch of a run is held against the
+table's history, which costs a job; a later one looks for the commit of the epoch before, which no
+other table has and no older copy, before it is prepared and while it can still be aborted.
 
 Step 4 has a time limit. Once the table has decided, nothing is lost by giving up: the epoch stays
 prepared, or is committed without our knowing, and the next attempt settles it. Without the limit, a
@@ -57,6 +59,15 @@ NO_EPOCH = -1
 NO_RUN = UUID(int=0)
 
 
+@dataclass(frozen=True, slots=True)
+class TableCommit:
+    """A sink's commit in the table. Another table, or an older copy, does not have it."""
+
+    version: int
+    metadata: str
+    """Its user metadata, which names sink, epoch and ticket."""
+
+
 class DecisionTable(Protocol):
     """The table whose commits decide."""
 
@@ -65,6 +76,14 @@ class DecisionTable(Protocol):
 
     def exists(self) -> bool:
         """Whether the table is there."""
+
+    @property
+    def written(self) -> TableCommit | None:
+        """The commit of the last `write`; None if it made none."""
+
+    def has(self, commit: TableCommit) -> bool:
+        """Whether the table has an earlier commit. Raises DisagreementError if the table was there
+        and is not any more."""
 
     def fence(self, ticket: int) -> bool:
         """Make every write of a lower ticket impossible; False: a later ticket is there already."""
@@ -130,35 +149,55 @@ class DecidedEpoch:
         table: DecisionTable,
         writer: EpochWriter,
         abort: Callable[[EpochWriter], object] | None = None,
+        known: TableCommit | None = None,
     ) -> None:
         """The ticket of `writer` is replaced by a new one. `abort` takes back what is not prepared
-        yet: AbortEpoch, with a short time limit; by default with that of `calls`."""
+        yet: AbortEpoch, with a short time limit; by default with that of `calls`. `known`: the
+        commit of the epoch before, if it is of the same run."""
+        self.written: TableCommit | None = None
+        """This epoch's commit, once both sides have it; None also if an earlier attempt made it."""
+        self._known = known
         self._calls = calls
         self._table = table
         self._abort: Callable[[EpochWriter], object] = abort or calls.abort
         self._writer = replace(writer, ticket=calls.allocate_ticket())
 
-    def settle_earlier(self, *, is_first_of_run: bool) -> bool:
+    def settle_earlier(self) -> bool:
         """Settle what earlier attempts left prepared; True: this epoch is committed already.
 
-        `is_first_of_run`: also hold the table's history against the coordinator. A replay is
-        always the first epoch of its run. A table that is replaced later in a run, by an empty or
-        an older one, is found only where an epoch is prepared, or by the next run: reading the
-        history costs each micro-batch a job. Raises DisagreementError, when nothing is settled yet,
-        if the table is not there although the sink has epochs.
+        The first epoch of a run, as every replay is, and the first one after a takeover also hold
+        the table's history against the coordinator. Raises DisagreementError, when nothing is
+        settled yet, if the table is not there although the sink has epochs.
         """
         sink, own = self._calls.describe(self._writer.sink), self._writer.epoch
         if sink is not None and sink.owner not in ("", self._writer.owner):
             return False  # the first join raises SinkOwnedError
         last, prepared = _last_epoch(sink), _prepared(sink)
+        is_taken_over = sink is not None and sink.run == NO_RUN
+        if is_taken_over:
+            self._known = None  # the operator may have changed the table, too
         if (prepared or last > NO_EPOCH) and not self._table.exists():
             raise self._no_table(last, prepared)
         if prepared:
             self._check_age(last, self._table.last_epoch())
             last = max([last, *self._settle()])
-        if is_first_of_run:
-            self._compare(last, is_taken_over=sink is not None and sink.run == NO_RUN)
+        if self._known is None:
+            self._compare(last, is_taken_over=is_taken_over)
         return last == own
+
+    def _check_same(self) -> None:
+        """Raises DisagreementError when the table is not the one of the epoch before."""
+        known = self._known
+        if known is None or self._table.has(known):
+            return
+        last = _last_epoch(self._calls.describe(self._writer.sink))
+        self._check_age(last, self._table.last_epoch())
+        raise DisagreementError(
+            f"{self._writer}: table {self._table.name} was replaced in the middle of the run: its"
+            f" version {known.version} is not the commit of the epoch before any more. Nothing of"
+            " this epoch is written. Give exactly_once the table that has it. If it was replaced on"
+            " purpose, start the query again: it goes on if the table's history has its epochs"
+        )
 
     def _compare(self, last: int, *, is_taken_over: bool) -> None:
         """Raises DisagreementError when somebody decided this epoch by hand, and otherwise than
@@ -240,6 +279,7 @@ class DecidedEpoch:
             rows = write_topics(self._writer)
             if rows.is_committed:
                 return
+            self._check_same()
             self._calls.prepare(self._writer, rows.participants)
         except BaseException:
             self._abandon()
@@ -259,6 +299,7 @@ class DecidedEpoch:
         if not is_written:
             raise self._fenced()
         self._commit(self._writer)
+        self.written = self._table.written
 
     def _commit(self, writer: EpochWriter) -> None:
         """Commit what the table has decided. Raises PendingCommitError, and DisagreementError when

@@ -37,7 +37,7 @@ from headwater_spark.sink.delta_decision import (
     MergeClauses,
     update_and_insert,
 )
-from headwater_spark.sink.epoch_decided_by_table import DecidedEpoch
+from headwater_spark.sink.epoch_decided_by_table import DecidedEpoch, TableCommit
 from headwater_spark.sink.epoch_identity import (
     BATCH_ID,
     QUERY_ID,
@@ -145,8 +145,8 @@ class ExactlyOnceBatch:
         self._new_client = new_client
         self._new_table = new_table
         self._finished = finished
-        self._runs: set[UUID] = set()
-        """Runs of queries that have committed an epoch with this object."""
+        self._written: dict[UUID, TableCommit | None] = {}
+        """Runs of queries that have committed an epoch with this object, and the last one."""
 
     def __call__(self, df: DataFrame, epoch_id: int) -> None:
         """One micro-batch: returns when table and topics have it, or raises."""
@@ -155,8 +155,9 @@ class ExactlyOnceBatch:
         options = self._checked
         self._finished.check(options.bootstrap_servers, writer)
         with self._client() as client:
-            epoch = DecidedEpoch(client, table, writer, self._abort)
-            if not epoch.settle_earlier(is_first_of_run=writer.run not in self._runs):
+            known = self._written.get(writer.run)
+            epoch = DecidedEpoch(client, table, writer, self._abort, known)
+            if not epoch.settle_earlier():
                 writes = EpochWrites(epoch_id)
                 self._batch(df, epoch_id, writes)
                 self._prepare_table(table, writes)
@@ -165,7 +166,7 @@ class ExactlyOnceBatch:
                     lambda w: write_topics(w, topics, self._client),
                     lambda w: table.write(writes.table_write, w),
                 )
-        self._runs.add(writer.run)
+        self._written[writer.run] = epoch.written
         self._finished.finished(options.bootstrap_servers, writer)
 
     def _client(self, limit_s: float = math.inf) -> EpochClient:

@@ -10,7 +10,13 @@ from headwater.client.blocking.epoch_client import EpochWriter, Participant
 from headwater.client.epoch_errors import refusal
 from headwater.client.sink_values import SinkDescription, SinkEpoch
 from headwater.wire.epoch_values import EpochState, EpochStatus
-from headwater_spark.sink.epoch_decided_by_table import NO_EPOCH, DecidedEpoch, TopicRows, Verdict
+from headwater_spark.sink.epoch_decided_by_table import (
+    NO_EPOCH,
+    DecidedEpoch,
+    TableCommit,
+    TopicRows,
+    Verdict,
+)
 
 SINK, OWNER = "sink", "query"
 Rows = list[tuple[int, int]]
@@ -146,11 +152,16 @@ class FakeTable:
     """A Delta table: app transactions of one sink, and a history."""
 
     version: int = 0
+    """Of the sink's application transaction."""
     rows: Rows = field(default_factory=list)
     """The oldest commit first."""
     is_history_gone: bool = False
     is_there: bool = True
     name: str = "/tables/silver"
+    written: TableCommit | None = None
+
+    def has(self, commit: TableCommit) -> bool:
+        return commit.metadata in map(str, self.rows)
 
     def exists(self) -> bool:
         return self.is_there
@@ -161,6 +172,7 @@ class FakeTable:
             return False
         self.version = writer.ticket
         self.rows.append((writer.epoch, writer.ticket))
+        self.written = TableCommit(len(self.rows), str(self.rows[-1]))
         return True
 
     def fence(self, ticket: int) -> bool:
@@ -199,15 +211,25 @@ class World:
 
     coordinator: FakeCoordinator = field(default_factory=FakeCoordinator)
     table: FakeTable = field(default_factory=FakeTable)
+    written: dict[int, TableCommit | None] = field(default_factory=dict)
+    """The last commit of each run."""
 
     def attempt(
-        self, epoch: int, run: int, hook: Hook = nothing, *, has_topics: bool = True
+        self,
+        epoch: int,
+        run: int,
+        hook: Hook = nothing,
+        *,
+        has_topics: bool = True,
+        goes_on: bool = False,
     ) -> None:
-        """One attempt; `hook` gets the name of every step, with "before" or "after"."""
+        """One attempt; `hook` gets the name of every step, with "before" or "after". `goes_on`: it
+        is not the run's first epoch."""
         calls = Hooked(self.coordinator, hook)
         table = Hooked(self.table, hook)
         writer = EpochWriter(SINK, OWNER, UUID(int=run), 0, epoch)
-        one = DecidedEpoch(calls, table, writer)  # type: ignore[arg-type]
+        known = self.written[run] if goes_on else None
+        one = DecidedEpoch(calls, table, writer, known=known)  # type: ignore[arg-type]
 
         def write_topics(at: EpochWriter) -> TopicRows:
             if not has_topics:
@@ -217,8 +239,9 @@ class World:
             hook("flush")
             return TopicRows((Participant(0, 0, 1, 0, "id", 1.0),), is_committed=False)
 
-        if not one.settle_earlier(is_first_of_run=True):
+        if not one.settle_earlier():
             one.run(write_topics, table.write)
+        self.written[run] = one.written
 
     def check(self) -> None:
         """Topics and table have the same attempts, each epoch once."""

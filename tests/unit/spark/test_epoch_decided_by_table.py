@@ -74,6 +74,14 @@ def test_the_order_of_the_steps() -> None:
     ]  # fmt: skip
 
 
+def test_later_epochs_of_a_run_read_no_history() -> None:
+    """It costs a job."""
+    world, steps = _one_epoch(), Steps()
+    world.attempt(1, 1, steps, goes_on=True)
+    assert "before has" in steps.seen
+    assert "before last_epoch" not in steps.seen
+
+
 @pytest.mark.parametrize("at", range(len(STEPS)))
 def test_a_crash_at_each_step_and_another_in_recovery(at: int) -> None:
     for again in range(-1, len(RECOVERY_STEPS)):
@@ -291,6 +299,55 @@ def test_an_older_copy_is_found_when_nothing_is_prepared() -> None:
     world.attempt(3, 2)
     world.attempt(4, 2)
     assert [epoch for epoch, _ in world.table.rows] == [0, 3, 4]
+
+
+@pytest.mark.parametrize(("kept", "has"), [(0, "no epoch"), (2, "epochs up to 1")])
+@pytest.mark.parametrize("step", ["before describe", "flush"])
+def test_a_table_that_is_replaced_within_a_run_gets_no_rows(kept: int, has: str, step: str) -> None:
+    """By another one, or by an older copy, also while the topics are written: nothing is
+    prepared."""
+    world = World()
+    for epoch in range(3):
+        world.attempt(epoch, 1, goes_on=epoch > 0)
+    table = world.table
+    before, other = dict(vars(table)), FakeTable(rows=table.rows[:kept])
+
+    def replace(name: str) -> None:
+        if name == step:
+            vars(table).update(vars(other))
+
+    with pytest.raises(DisagreementError, match=f"/tables/silver has {has} of it.*takeover"):
+        world.attempt(3, 1, replace, goes_on=True)
+    assert len(table.rows) == kept
+    assert world.coordinator.prepared is None
+    vars(table).update(before)
+    world.attempt(3, 2)
+    world.check()
+
+
+def test_a_replaced_table_without_a_history_gets_no_rows_either() -> None:
+    world = _one_epoch()
+    table = world.table
+    world.table = FakeTable(is_history_gone=True)
+    with pytest.raises(DisagreementError, match=r"version 1 is not the commit .*the query again"):
+        world.attempt(1, 1, goes_on=True)
+    assert world.coordinator.prepared is None
+    world.table = table
+    world.attempt(1, 2)
+    world.attempt(2, 2, goes_on=True)
+    world.check()
+
+
+@pytest.mark.parametrize("run", [1, 2])
+def test_a_takeover_makes_another_table_the_sinks(run: int) -> None:
+    """Also in the middle of a run."""
+    world = _one_epoch()
+    world.attempt(1, 1, goes_on=True)
+    world.table = FakeTable()
+    world.coordinator.take_over(-1)
+    world.attempt(2, run, goes_on=run == 1)
+    world.attempt(3, run, goes_on=True)
+    assert [epoch for epoch, _ in world.table.rows] == [2, 3]
 
 
 @pytest.mark.parametrize("last", [0, 1])

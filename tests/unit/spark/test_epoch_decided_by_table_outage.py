@@ -45,7 +45,7 @@ class CutOffClient(EpochClient):
 def attempt(calls: EpochClient, table: FakeTable, served: ServedBroker, run: int) -> bool:
     """One attempt at epoch 0; whether it wrote anything."""
     one = DecidedEpoch(calls, table, EpochWriter(SINK, QUERY, UUID(int=run), 0, 0))
-    if one.settle_earlier(is_first_of_run=True):
+    if one.settle_earlier():
         return False
     one.run(
         lambda writer: TopicRows(tuple(written(served, calls, writer)), is_committed=False),

@@ -16,7 +16,7 @@ from headwater.errors import UsageError
 from headwater_spark.sink.commit_metadata import CommitMetadata, last_epoch
 from headwater_spark.sink.connections import ABORT_TIMEOUT_S
 from headwater_spark.sink.delta_decision import Append, DeltaDecisionTable
-from headwater_spark.sink.epoch_decided_by_table import DisagreementError
+from headwater_spark.sink.epoch_decided_by_table import DisagreementError, TableCommit
 from headwater_spark.sink.epoch_identity import BATCH_ID, QUERY_ID, RUN_ID
 from headwater_spark.sink.epoch_write import EpochWrite
 from headwater_spark.sink.exactly_once import EpochWrites, ExactlyOnceBatch
@@ -143,12 +143,15 @@ def test_two_functions_of_a_micro_batch_must_not_share_a_sink() -> None:
 
 def test_rows_are_not_appended_to_a_new_table_when_theirs_has_gone() -> None:
     """While the topics were written."""
-    is_there = iter([True, False])
+    is_there = iter([True, False, False])
     catalog = SimpleNamespace(tableExists=lambda _name: next(is_there))
     session = cast(Any, SimpleNamespace(catalog=catalog))
     table = DeltaDecisionTable(session, "silver", "q")
     assert table.exists()
-    with pytest.raises(DisagreementError, match="silver was there when epoch 3 of sink 'q' began"):
+    said = "silver of sink 'q' was there when this micro-batch began"
+    with pytest.raises(DisagreementError, match=said):
+        table.has(TableCommit(1, "epoch 2"))
+    with pytest.raises(DisagreementError, match=said):
         table.write(Append(cast(Any, None), (), {}), WRITER)
 
 

@@ -126,6 +126,48 @@ def test_a_change_is_one_row_and_a_deleted_topic_is_gone(bench: Bench) -> None:
     assert not [key for key in bench.catalog() if "plain" in key[1]]
 
 
+def test_a_topic_that_a_broker_does_not_know_keeps_its_ends(bench: Bench) -> None:
+    """Without them a restore would take it for a new one. ZooKeeper says what exists."""
+    bench.writer.tick()
+    del bench.said.logs["plain"]
+    assert bench.later() == 0
+    assert bench.catalog()[Kind.ENDS, "plain"].value()["ends"] == {"0": [40, 0]}
+
+
+def test_a_zookeeper_that_has_lost_its_data_empties_no_catalog(bench: Bench) -> None:
+    """A restore needs the catalog then; the tier service is there until the last broker ends."""
+    bench.writer.tick()
+    before = bench.catalog()
+    for path in list(bench.nodes.nodes):
+        bench.nodes.delete(path)
+    for _ in range(2):
+        assert bench.later() == 0
+        assert "no /cluster/id any more" in bench.writer.last_error
+    assert bench.catalog() == before
+
+
+def test_groups_stay_while_a_restore_has_not_brought_them_back(bench: Bench) -> None:
+    """Else a second disaster, or a restore that is begun anew, would find none."""
+    bench.writer.tick()
+    bench.said.committed = {}
+    pending = config(headwater_restore_groups_pending="true")
+    bench.nodes.put("/config/brokers/<default>", pending)
+    bench.later()
+    assert (Kind.GROUP, "app") in bench.catalog()
+    bench.nodes.put("/config/brokers/<default>", config())
+    bench.later()
+    assert (Kind.GROUP, "app") not in bench.catalog()
+
+
+def test_log_ends_are_as_old_as_the_question(bench: Bench) -> None:
+    """Brokers may take long to answer, and the table to take the row: producers go on."""
+    asked_ms = bench.clock.now_ms()
+    bench.said.while_reading = lambda: bench.clock.advance(8_000)
+    bench.writer.tick()
+    assert bench.catalog()[Kind.ENDS, "tiered"].time_ms == asked_ms
+    assert bench.catalog()[Kind.TOPIC, "/brokers/topics/tiered"].time_ms == asked_ms + 8_000
+
+
 def test_a_topic_counts_as_known_once_its_row_is_committed(bench: Bench) -> None:
     assert not bench.writer.has_topic("tiered", A)
     bench.writer.tick()
@@ -263,6 +305,10 @@ def test_an_observed_end_never_falls(bench: Bench) -> None:
     assert merged_ends(known, ends("x", p0=[500, 4])) == ends("x", p0=[600, 4], p1=[7, 1])
     assert merged_ends(known, ends("y", p0=[5, 0])) == ends("y", p0=[5, 0])
     assert merged_ends(None, known) == known
+    unseen = ends("x", p1=[-1, -1], p2=[-1, -1])
+    merged = ends("x", p0=[600, 3], p1=[7, 1], p2=[-1, -1])
+    assert merged_ends(known, unseen) == merged
+    assert merged_ends(merged, ends("x", p2=[0, 0])) == ends("x", p0=[600, 3], p1=[7, 1], p2=[0, 0])
 
 
 @pytest.mark.parametrize(
@@ -274,6 +320,7 @@ def test_an_observed_end_never_falls(bench: Bench) -> None:
         ("/config/topics/__consumer_offsets", None),
         ("/config/users/a/clients/b", Kind.CLIENT_CONFIG),
         ("/kafka-acl-extended/prefixed/Group/g", Kind.ACL),
+        ("/config/groups/app", Kind.GROUP_CONFIG),
         ("/brokers/ids/0", None),
     ],
 )

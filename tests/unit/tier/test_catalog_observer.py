@@ -81,7 +81,7 @@ def test_ends_and_epochs_are_of_partitions_with_a_leader() -> None:
     assert f'"ends":{wanted}'.replace(" ", "").replace("'", '"') in text
     brokers.leader = -1
     (text,) = observer(brokers).ends().values()
-    assert '"ends":{"1":[101,4]}' in text
+    assert '"ends":{"0":[-1,-1],"1":[101,4]}' in text
 
 
 def test_each_broker_is_asked_for_its_own_groups_at_once() -> None:
@@ -108,8 +108,36 @@ def test_a_group_whose_coordinator_is_loading_stays_as_it_was() -> None:
     before = seen.groups()
     brokers.failing.add("app")
     assert seen.groups() == before
+    brokers.failing.clear()
     brokers.listed[0] = []
+    assert seen.groups() == before, "it may be on its way to another coordinator"
     assert (Kind.GROUP, "app") not in seen.groups(), "it was deleted"
+
+
+def test_groups_whose_coordinators_are_gone_stay_as_they_were() -> None:
+    """Brokers that are lost one after the other: nobody lists the groups of the first ones."""
+    brokers = Brokers()
+    seen = observer(brokers)
+    before = seen.groups()
+    brokers.leader, brokers.listed[0] = -1, []
+    for _ in range(3):
+        seen.ends()
+        assert seen.groups() == before
+    with pytest.raises(HeadwaterError, match="__consumer_offsets-0 has no leader"):
+        observer(brokers).groups()
+
+
+def test_a_group_that_changes_its_coordinator_stays() -> None:
+    """Between two looks: the former one does not list it any more, the next one not yet."""
+    brokers = Brokers()
+    seen = observer(brokers)
+    before = seen.groups()
+    brokers.listed[0] = []
+    assert seen.groups() == before
+    brokers.leader = 1
+    assert seen.groups() == before
+    brokers.listed[1] = ["app", "job"]
+    assert seen.groups() == before
 
 
 class Loading(Brokers):

@@ -37,13 +37,15 @@ RESTORED_A, RESTORED_B = (f"/headwater/restored/{plan.id_text(i)}" for i in (A, 
 class Lost:
     """A cluster of which only the tables are left."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, error: HeadwaterError | None = None) -> None:
+        """`error`: of the brokers, at every look at their log ends."""
         self.source = Source(folder.as_uri())
         self.clock = ManualClock()
         self.sealer = Sealer(KEY, SeededEntropy(1))
         nodes, said = a_cluster()
         table = CatalogTable.create(catalog_uri(self.source.base), {})
         self.nodes, self.said = nodes, said
+        said.error = error
         self.writer = CatalogWriter(table, nodes, said, self.clock, SeededEntropy(2), self.sealer)
         self.writer.tick()
         self.location = TableLocation(table_uri(self.source.base, "tiered", A), "tiered", A)
@@ -86,7 +88,7 @@ def test_each_log_starts_above_every_offset_known(lost: Lost) -> None:
 def test_the_gap_grows_with_the_age_of_the_last_observation(lost: Lost) -> None:
     lost.clock.advance(3_000_001)
     report = MetadataRestore(MemoryNodes(), lost.source, lost.clock).run()
-    gap = 3_000_001_000
+    gap = 30_000_010_000
     assert report.observed_age_ms == 3_000_001
     assert report.first_offsets == {
         "tiered": {0: 600 + gap, 1: 5 + gap},
@@ -95,7 +97,7 @@ def test_the_gap_grows_with_the_age_of_the_last_observation(lost: Lost) -> None:
     assert lost.ends()[1] == {0: 600 + gap, 1: 5 + gap}
 
 
-def test_a_young_catalog_leaves_ten_million_out(lost: Lost) -> None:
+def test_a_young_catalog_leaves_the_least_out(lost: Lost) -> None:
     lost.clock.advance(2_000)
     report = MetadataRestore(MemoryNodes(), lost.source, lost.clock).run()
     assert report.first_offsets["tiered"][0] == 600 + plan.OFFSET_GAP
@@ -113,8 +115,39 @@ def test_a_catalog_that_saw_nodes_but_no_log_ends_is_as_old_as_its_ends(lost: Lo
         lost.writer.tick()
     report = MetadataRestore(MemoryNodes(), lost.source, lost.clock).run()
     assert (report.observed_ms, report.observed_age_ms) == (seen_ms, 7_200_000)
-    assert report.first_offsets["tiered"] == {0: 600 + 7_200_000_000, 1: 5 + 7_200_000_000}
+    assert report.first_offsets["tiered"] == {0: 600 + 72_000_000_000, 1: 5 + 72_000_000_000}
     assert report.catalog_time_ms == lost.clock.now_ms()
+
+
+def test_a_partition_that_never_had_a_leader_starts_above_all_that_it_may_have_given(
+    lost: Lost,
+) -> None:
+    """It may be older than the catalog."""
+    lost.clock.advance(7_000_000)
+    topic_id = UUID(int=0xC)
+    lost.nodes.put("/brokers/topics/old", assignment(topic_id, {0: [0], 1: [1]}))
+    lost.said.logs["old"] = (topic_id, {0: (-1, -1), 1: (8, 2)})
+    lost.writer.tick()
+    first = MetadataRestore(MemoryNodes(), lost.source, lost.clock).run().first_offsets
+    assert first["old"] == {0: plan.UNSEEN_GAP, 1: 8 + plan.OFFSET_GAP}
+
+
+def test_log_ends_that_were_never_seen_are_not_taken_for_young(tmp_path: Path) -> None:
+    """The catalog was begun beside a cluster that had given offsets for long."""
+    lost = Lost(tmp_path, HeadwaterError("no broker answers"))
+    report = MetadataRestore(MemoryNodes(), lost.source, lost.clock).run()
+    assert report.first_offsets == {
+        "tiered": {0: TIERED_END + plan.UNSEEN_GAP, 1: plan.UNSEEN_GAP},
+        "plain": {0: plan.UNSEEN_GAP},
+    }
+
+
+def test_a_topic_that_is_younger_than_the_last_look_starts_near_zero(lost: Lost) -> None:
+    lost.clock.advance(1_000)
+    lost.nodes.put("/brokers/topics/new", assignment(UUID(int=0xC), {0: [0]}))
+    lost.writer.tick()
+    report = MetadataRestore(MemoryNodes(), lost.source, lost.clock).run()
+    assert report.first_offsets["new"] == {0: plan.OFFSET_GAP}
 
 
 def test_a_gap_that_is_given_counts_at_any_age_and_size(lost: Lost) -> None:
@@ -197,6 +230,7 @@ def test_ids_users_quotas_acls_and_configs_are_back(lost: Lost) -> None:
         "producer_byte_rate": "1000",
     }
     assert value(nodes, "/kafka-acl/Topic/tiered") == {"version": 1, "acls": []}
+    assert value(nodes, "/config/groups/app")["config"] == {"share.auto.offset.reset": "earliest"}
     assert value(nodes, "/config/brokers/<default>")["config"] == {
         "num.partitions": "3",
         "headwater.restore.groups.pending": "true",

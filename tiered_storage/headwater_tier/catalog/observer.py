@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from headwater.client.blocking.record_client import LATEST, RecordClient
-from headwater.client.core.metadata import NO_LEADER
+from headwater.client.core.metadata import NO_LEADER, TopicMetadata
 from headwater.client.errors import kafka_error
-from headwater.errors import HeadwaterError, KafkaError
+from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.ids import id_text
+from headwater.topic_names import OFFSETS_TOPIC
 from headwater.wire.apis.k09_offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -19,7 +20,14 @@ from headwater.wire.apis.k09_offset_fetch import (
     OffsetFetchResponseGroup,
 )
 from headwater.wire.apis.k16_list_groups import ListGroupsRequest, ListGroupsResponse
-from headwater_tier.catalog.rows import COORDINATOR_TOPICS, NOT_KEPT_GROUPS, Key, Kind, dump
+from headwater_tier.catalog.rows import (
+    COORDINATOR_TOPICS,
+    NEVER_SEEN,
+    NOT_KEPT_GROUPS,
+    Key,
+    Kind,
+    dump,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -38,15 +46,18 @@ class BrokerObserver:
         self._has_all_groups = False
         self._silent: list[KafkaError | OSError] = []
         """Why not all groups were read in the last look."""
+        self._coordinators: dict[int, tuple[int, int]] = {}
+        """Partition of the offsets' topic -> its leader, who coordinates groups, and the epoch."""
+        self._topics: Mapping[str, TopicMetadata] | None = None
+        """As `ends` has just seen them, for the `groups` that follows."""
+        self._missing: set[Key] = set()
+        """Known groups that the last look did not find."""
 
     def ends(self) -> dict[Key, str]:
-        """Topic -> its id, and per partition (log end, leader epoch); partitions without a leader
-        are left out."""
-        topics = {
-            name: topic
-            for name, topic in self._client.metadata(None).items()
-            if name not in COORDINATOR_TOPICS
-        }
+        """Topic -> its id, and per partition (log end, leader epoch); NEVER_SEEN for partitions
+        without a leader."""
+        self._topics = self._client.metadata(None)
+        topics = {n: topic for n, topic in self._topics.items() if n not in COORDINATOR_TOPICS}
         led = {
             (name, p.partition): p.leader_epoch
             for name, topic in topics.items()
@@ -54,7 +65,10 @@ class BrokerObserver:
             if p.leader != NO_LEADER
         }
         found = self._client.list_offsets(dict.fromkeys(led, LATEST)) if led else {}
-        ends: dict[str, dict[str, list[int]]] = {name: {} for name in topics}
+        ends = {
+            name: {str(p.partition): [NEVER_SEEN, NEVER_SEEN] for p in topic.partitions}
+            for name, topic in topics.items()
+        }
         for (name, partition), epoch in led.items():
             ends[name][str(partition)] = [found[name, partition].offset, epoch]
         return {
@@ -64,9 +78,15 @@ class BrokerObserver:
 
     def groups(self) -> dict[Key, str]:
         """Group -> its committed offsets. A group that cannot be read now is as it was: its
-        coordinator may be loading. Raises HeadwaterError while that is not known."""
+        coordinator may be loading. Raises HeadwaterError while that is not known.
+
+        A cluster that is being lost has partitions without a leader, whose groups nobody lists:
+        they are not gone. So a group is gone when two looks do not find it, between which every
+        group had the same coordinator.
+        """
         rows: dict[Key, str] = {}
         self._silent = []
+        is_steady = self._look_for_coordinators()
         for broker_id in self._client.broker_ids:
             try:
                 names = self._listed(broker_id)
@@ -79,10 +99,26 @@ class BrokerObserver:
         if self._silent and not self._has_all_groups:
             cause = self._silent[0]
             raise HeadwaterError(f"not all groups can be read yet: {cause}") from cause
-        if self._silent:  # a group that nobody lists is not gone: its coordinator may be silent
-            rows = self._groups | rows
-        self._groups, self._has_all_groups = rows, True
-        return rows
+        missing = self._groups.keys() - rows.keys()
+        is_sure = is_steady and not self._silent
+        kept = missing - self._missing if is_sure else missing
+        self._missing = missing
+        self._groups, self._has_all_groups = rows | {key: self._groups[key] for key in kept}, True
+        return self._groups
+
+    def _look_for_coordinators(self) -> bool:
+        """Whether every group has the coordinator that it had at the last look. Without one for all
+        of them the look counts as silent."""
+        topics, self._topics = self._topics, None
+        topic = (topics or self._client.metadata(None)).get(OFFSETS_TOPIC)
+        rows = () if topic is None else topic.partitions
+        found = {p.partition: (p.leader, p.leader_epoch) for p in rows}
+        absent = [p for p, (leader, _) in found.items() if leader == NO_LEADER]
+        if absent:
+            text = f"{OFFSETS_TOPIC}-{absent[0]} has no leader"
+            self._silent.append(kafka_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, text))
+        former, self._coordinators = self._coordinators, found
+        return found == former
 
     def _listed(self, broker_id: int) -> list[str]:
         """The groups that this broker coordinates."""
@@ -137,6 +173,6 @@ def merged_ends(former: str | None, now: str) -> str:
         return now
     ends = dict(before["ends"])
     for partition, (end, epoch) in after["ends"].items():
-        known_end, known_epoch = ends.get(partition, (0, 0))
+        known_end, known_epoch = ends.get(partition, (NEVER_SEEN, NEVER_SEEN))
         ends[partition] = [max(end, known_end), max(epoch, known_epoch)]
     return dump({"id": after["id"], "ends": ends})

@@ -10,9 +10,11 @@ says that the thing is gone. Names of kinds that come from ZooKeeper are paths:
     topic_config     /config/topics/flights
     broker_config    /config/brokers/<default>
     client_config    /config/users/alice/clients/app    quotas, without SCRAM keys
+    group_config     /config/groups/app
     scram            /config/users/alice                SCRAM keys, sealed
     acl              /kafka-acl/Topic/flights
-    ends             flights                            {"id":"mb7k..","ends":{"0":[600,3]}}
+    ends             flights                            {"id":"mb7k..","ends":{"0":[600,3]}}; -1: a
+                                                        partition never had a leader when looked at
     group            app                                {"offsets":{"flights":{"0":[42,"meta"]}}}
     restore          mb7ktUyQRLqEOsuIwKHa3w             the cluster was restored from a version
 """
@@ -25,6 +27,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from headwater.topic_names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from headwater.wire.tier_status import TIER_GROUP
 
 
@@ -38,6 +41,7 @@ class Kind(Enum):
     TOPIC_CONFIG = "topic_config"
     BROKER_CONFIG = "broker_config"
     CLIENT_CONFIG = "client_config"
+    GROUP_CONFIG = "group_config"
     SCRAM = "scram"
     ACL = "acl"
     ENDS = "ends"
@@ -63,17 +67,20 @@ ROOTS: Mapping[str, tuple[Kind, int]] = {
     USERS: (Kind.CLIENT_CONFIG, 3),
     "/config/clients": (Kind.CLIENT_CONFIG, 1),
     "/config/ips": (Kind.CLIENT_CONFIG, 1),
+    "/config/groups": (Kind.GROUP_CONFIG, 1),
     "/kafka-acl": (Kind.ACL, 2),
     "/kafka-acl-extended": (Kind.ACL, 3),
 }
 """Tree of nodes -> kind of its rows, levels of children."""
 
 ZNODE_KINDS = frozenset(kind for kind, _ in ROOTS.values()) | {Kind.SCRAM}
-COORDINATOR_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+COORDINATOR_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC})
 """Not kept: a restored cluster makes them anew, out of the groups' rows."""
 NOT_KEPT_GROUPS = frozenset({TIER_GROUP})
 """The tier services' own: its offsets are reports, which change all the time."""
 SCRAM_PREFIX = "SCRAM-"
+NEVER_SEEN = -1
+"""Log end and leader epoch of a partition that had no leader at any look."""
 
 Key = tuple[Kind, str]
 

@@ -20,9 +20,12 @@ from headwater.entropy import Entropy
 from headwater.errors import HeadwaterError, UsageError
 from headwater.ids import id_from_text
 from headwater.local.zk_nodes import Znode
+from headwater.wire.restore_names import GROUPS_PENDING
 from headwater_tier.catalog.observer import merged_ends
 from headwater_tier.catalog.rows import (
+    BROKER_CONFIGS,
     CLUSTER_ID,
+    TOPICS,
     USERS,
     ZNODE_KINDS,
     CatalogRow,
@@ -111,6 +114,8 @@ class CatalogWriter:
         self._observed_at = float("-inf")
         self._looked_at = float("-inf")
         """When log ends were read, as against `_observed_at`, when that was tried."""
+        self._looked_ms = 0
+        """The same as a time of day: what was given since then is not in the ends."""
         self._attested_at = float("-inf")
         """When a row said that log ends were read. Rows of nodes do not say so."""
         self._committed_ms = 0
@@ -194,7 +199,7 @@ class CatalogWriter:
         is_due = now - self._attested_at >= HEARTBEAT_EVERY_S and self._looked_at == now
         if row is None or not is_due or any(found.key == row.key for found in rows):
             return []
-        return [replace(row, time_ms=self._clock.now_ms())]
+        return [replace(row, time_ms=self._looked_ms)]
 
     def _take_nodes(self, changed: Mapping[str, Znode | None]) -> None:
         for path, node in changed.items():
@@ -237,14 +242,23 @@ class CatalogWriter:
             Kind.ENDS: self._observer.ends,
             Kind.GROUP: self._observer.groups,
         }
+        if self._awaits_groups():
+            del readers[Kind.GROUP]  # the brokers of a restored cluster do not have them yet
         for kind, read in readers.items():
+            asked_ms = self._clock.now_ms()
             found = read()
             if kind is Kind.ENDS:
-                self._looked_at = self._observed_at
+                self._looked_at, self._looked_ms = self._observed_at, asked_ms
             for key in [k for k in self._seen.observed if k[0] is kind]:
                 del self._seen.observed[key]
             self._seen.observed.update(found)
             self._seen.observed_kinds.add(kind)
+
+    def _awaits_groups(self) -> bool:
+        """True between the halves of a restore."""
+        row = self._seen.nodes.get((Kind.BROKER_CONFIG, f"{BROKER_CONFIGS}/<default>"))
+        config = {} if row is None or row.deleted else row.value().get("config", {})
+        return config.get(GROUPS_PENDING) == "true"
 
     def _difference(self) -> list[CatalogRow]:
         rows = [found for row in self._seen.nodes.values() if (found := self._news(row))]
@@ -269,8 +283,10 @@ class CatalogWriter:
     def _is_gone(self, key: Key) -> bool:
         """True for a thing of the catalog that was not found where it would be."""
         kind, name = key
-        if kind in self._seen.observed_kinds:
-            return key not in self._seen.observed
+        if kind in self._seen.observed_kinds and key not in self._seen.observed:
+            # A broker that does not know a topic yet does not end it.
+            topic = self._seen.nodes.get((Kind.TOPIC, f"{TOPICS}/{name}"))
+            return kind is not Kind.ENDS or topic is None or topic.deleted
         if kind not in ZNODE_KINDS or not self._seen.is_whole or self._is_hidden(name):
             return False
         is_kept = kind is not Kind.SCRAM or self._sealer is not None
@@ -283,7 +299,8 @@ class CatalogWriter:
     def _stamped(self, row: CatalogRow) -> CatalogRow:
         epoch = self._seen.nodes.get((Kind.CONTROLLER, "/controller_epoch"))
         number = int(epoch.json) if epoch and epoch.json.isdecimal() else 0
-        return replace(row, controller_epoch=number, time_ms=self._clock.now_ms())
+        time_ms = self._looked_ms if row.kind is Kind.ENDS else self._clock.now_ms()
+        return replace(row, controller_epoch=number, time_ms=time_ms)
 
     def _commit(self, rows: list[CatalogRow]) -> bool:
         """False when another writer committed first: then all is compared again."""
@@ -302,6 +319,12 @@ class CatalogWriter:
     def _check_cluster(self) -> None:
         key = (Kind.CLUSTER, CLUSTER_ID)
         known, own = self._catalog.get(key), self._seen.nodes.get(key)
+        if known and own and own.deleted:
+            raise HeadwaterError(
+                f"ZooKeeper has no {CLUSTER_ID} any more, its data is lost: the catalog"
+                f" {self._table.uri} of cluster {known.value()['id']} stays as it is, for"
+                " `headwater restore`"
+            )
         if known and own and not own.deleted and known.value()["id"] != own.value()["id"]:
             raise UsageError(
                 f"{self._table.uri} is the catalog of cluster {known.value()['id']}, not of"

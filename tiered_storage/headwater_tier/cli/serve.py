@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 NICE = 10
 """Brokers beside the service come first."""
-LOOK_EVERY_S = 2.0
+LOOK_EVERY_S = 1.0
 STORES = ("ssl.keystore.location", "ssl.truststore.location")
 STORES_EVERY_S = 10.0
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"

@@ -65,7 +65,7 @@ MINUTE_S = 60
     callback=within(1, plan.FIRST_OFFSET_MAX),
     metavar="N",
     help="Offsets left out in each partition, as they may have been given after the last look."
-    " [default: a million per second since then, 10 million at least]",
+    " [default: ten million per second since then, 100 million at least]",
 )
 @click.option(
     "--repair-tables", "repairs", is_flag=True, help="Accept tables that somebody else has changed."

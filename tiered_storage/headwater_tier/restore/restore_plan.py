@@ -24,21 +24,25 @@ from headwater_tier.catalog.rows import (
     BROKER_CONFIGS,
     CLUSTER_ID,
     CONTROLLER_EPOCH,
+    NEVER_SEEN,
     PRODUCER_IDS,
     TOPIC_CONFIGS,
     TOPICS,
     USERS,
     Catalog,
+    CatalogRow,
     Kind,
     dump,
     last_name,
     of_kind,
 )
 
-OFFSET_GAP = 10_000_000
+OFFSET_GAP = 100_000_000
 """Offsets left out at least."""
-RECORDS_PER_S = 1_000_000
-"""More than one partition is given in a second."""
+RECORDS_PER_S = 10_000_000
+"""More than one partition is given in a second, in batches of the smallest records."""
+UNSEEN_GAP = 1 << 50
+"""Left out where no end was ever seen: a million records per second for 35 years."""
 EPOCH_GAP = 100
 """Elections that the catalog may have missed."""
 FIRST_OFFSET_MAX = 1 << 62
@@ -73,7 +77,7 @@ class RestoredTopic:
     observed: Mapping[int, int] = field(default_factory=dict)
     """The highest offset known outside the table, exclusive: log ends, committed offsets."""
     observed_ms: Mapping[int, int] = field(default_factory=dict)
-    """When each partition's end was last seen."""
+    """When each partition's end was last seen; without those whose end never was."""
 
     @property
     def table_base(self) -> str:
@@ -87,7 +91,7 @@ class RestoredTopic:
         a `gap` it is by the age of the partition's last observation. Raises UsageError."""
         first = {
             p: max(tiered.get(p, 0), self.observed.get(p, 0))
-            + (offset_gap(now_ms - self.observed_ms.get(p, 0)) if gap is None else gap)
+            + (self._gap(p, now_ms) if gap is None else gap)
             for p in sorted(self.replicas)
         }
         for partition, offset in first.items():
@@ -97,6 +101,10 @@ class RestoredTopic:
                     " leaves too few of int64: give a smaller --offset-gap"
                 )
         return first
+
+    def _gap(self, partition: int, now_ms: int) -> int:
+        seen_ms = self.observed_ms.get(partition)
+        return UNSEEN_GAP if seen_ms is None else offset_gap(now_ms - seen_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +141,8 @@ def topics(catalog: Catalog) -> list[RestoredTopic]:
         configs = _configs(catalog, name)
         topic_id = id_from_text(value["topic_id"])
         ends, epochs = _observed(catalog, name, topic_id)
-        seen_ms = {p: observed_at(catalog) if p in ends else row.time_ms for p in _replicas(value)}
+        seen_ms = _seen_ms(catalog, row, ends)
+        ends = {p: end for p, end in ends.items() if end != NEVER_SEEN}
         for partition, offset in committed.get(name, {}).items():
             ends[partition] = max(offset, ends.get(partition, 0))
         found.append(
@@ -159,6 +168,21 @@ def observed_at(catalog: Catalog) -> int:
     return max((row.time_ms for row in (*ends, *beats)), default=0)
 
 
+def _seen_ms(catalog: Catalog, row: CatalogRow, ends: Mapping[int, int]) -> dict[int, int]:
+    """Since when each partition of a topic may have given offsets that are not known.
+
+    One that no look has found did not exist at the last one. One that never had a leader when it
+    was looked at, as every one before the first look, may be older than the catalog: it is left
+    out.
+    """
+    if not of_kind(catalog, Kind.ENDS):
+        return {}
+    looked_ms = observed_at(catalog)
+    new_ms = min(looked_ms, row.time_ms)
+    seen = [p for p in _replicas(row.value()) if ends.get(p) != NEVER_SEEN]
+    return {p: looked_ms if p in ends else new_ms for p in seen}
+
+
 def groups(catalog: Catalog) -> list[Group]:
     """Every group with offsets."""
     found = []
@@ -178,7 +202,8 @@ def broker_ids(found: list[RestoredTopic]) -> tuple[int, ...]:
 
 
 def cluster_nodes(catalog: Catalog, open_sealed: Open | None) -> list[Node]:
-    """The nodes beside topics: id, epochs, producer ids, users, quotas, ACLs, broker configs.
+    """The nodes beside topics: id, epochs, producer ids, users, quotas, ACLs, configs of groups and
+    brokers.
 
     Without `open_sealed` users get no credentials. Cluster-wide configs keep groups waiting.
     """
@@ -187,7 +212,8 @@ def cluster_nodes(catalog: Catalog, open_sealed: Open | None) -> list[Node]:
     nodes.append(Node(CONTROLLER_EPOCH, str(int(epoch.json if epoch else "0") + EPOCH_GAP)))
     nodes.append(Node(PRODUCER_IDS, _producer_ids(catalog)))
     nodes += _user_nodes(catalog, open_sealed)
-    nodes += [Node(path, row.json) for path, row in sorted(of_kind(catalog, Kind.ACL).items())]
+    for kind in (Kind.ACL, Kind.GROUP_CONFIG):
+        nodes += [Node(path, row.json) for path, row in _rows(catalog, kind)]
     configs = {p: row.value().get("config", {}) for p, row in _rows(catalog, Kind.BROKER_CONFIG)}
     every = f"{BROKER_CONFIGS}/<default>"
     configs[every] = {**configs.get(every, {}), GROUPS_PENDING: "true"}
@@ -275,7 +301,8 @@ def _observed(
     if value.get("id") != id_text(topic_id):
         return {}, {}
     pairs = {int(p): (int(end), int(epoch)) for p, (end, epoch) in value["ends"].items()}
-    return {p: end for p, (end, _) in pairs.items()}, {p: e for p, (_, e) in pairs.items()}
+    epochs = {p: epoch for p, (_, epoch) in pairs.items() if epoch != NEVER_SEEN}
+    return {p: end for p, (end, _) in pairs.items()}, epochs
 
 
 def _committed_ends(found: list[Group]) -> dict[str, dict[int, int]]:

@@ -137,8 +137,6 @@ class Engine:
 def build(options: ServiceOptions, clock: Clock, entropy: Entropy) -> Engine:
     """The parts, connected; nothing runs yet but the table thread."""
     limit_arenas()
-    KERNELS.wait_for_first()
-    warm_up()
     member = TierMember(options.bootstrap_servers, clock, options.credentials, options.instance_id)
     maintenance = Maintenance(lambda: service.tables, options.brokers(), clock, entropy)
     derived = DerivedTables(_schemas(options, clock), clock)
@@ -147,7 +145,7 @@ def build(options: ServiceOptions, clock: Clock, entropy: Entropy) -> Engine:
     service = TieringService(
         options.finder(brokers),
         brokers,
-        FileWriters(options.client, clock, entropy),
+        FileWriters(options.client, clock, entropy, _kernels),
         clock,
         member,
         (maintenance, derived),
@@ -163,6 +161,13 @@ def build(options: ServiceOptions, clock: Clock, entropy: Entropy) -> Engine:
     process = f"{socket.gethostname()}:{os.getpid()}"
     reporter = Reporter(member.report, clock, process, derived.status, problem, maintenance.damage)
     return Engine(service, member, maintenance, reporter, clock, derived, catalog, options)
+
+
+def _kernels() -> None:
+    """Load what the first turn needs. In a new installation it waits for the compiler, while the
+    group was joined and the first tables were made."""
+    KERNELS.wait_for_first()
+    warm_up(with_headers=False)
 
 
 def _schemas(options: ServiceOptions, clock: Clock) -> SchemaSource:

@@ -41,8 +41,12 @@ class FileWriters:
         new_client: Callable[[], RecordClient],
         clock: Clock,
         entropy: Entropy,
+        prepare: Callable[[], None] = lambda: None,
         writers: int = WRITERS,
     ) -> None:
+        """`prepare` is called once, before the first write."""
+        self._prepare = prepare
+        self._is_prepared = False
         self._new_client = new_client
         self._clock = clock
         self._entropy = entropy
@@ -55,6 +59,9 @@ class FileWriters:
     ) -> Written:
         """Write the ranges, as one file, or one per writer if each has PART_BYTES_MIN. Raises
         HeadwaterError, OSError."""
+        if not self._is_prepared:
+            self._prepare()
+            self._is_prepared = True
         offsets_min = max(1, int(PART_BYTES_MIN / max(1.0, bytes_per_offset)))
         parts = task_ranges(ranges, self._writers, offsets_min)
         if len(parts) == 1:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.columnar.buffers import binary, validity
+from headwater.columnar.decode_kernels import copy_bytes
 from headwater.columnar.jit import kernel
 from headwater_tier.typed.formats.column_types import (
     BIGINT,
@@ -164,13 +165,14 @@ class Slots:
 
 @kernel
 def gather(data: Array, words: Array, begins: Array, offsets: Array, texts: Array) -> None:
-    """Copy the texts that begin in `data` or `words` one behind the other."""
+    """Copy the texts that begin in `data` or `words` one behind the other. Not by slices: numba
+    compiles their error messages too, which takes seconds."""
     for row in range(len(begins)):
         to, end = offsets[row], offsets[row + 1]
         begin = begins[row]
         if end == to:
             continue
         if begin >= 0:
-            texts[to:end] = data[begin : begin + end - to]
+            copy_bytes(texts, to, data, begin, end - to)
         else:
-            texts[to:end] = words[-begin - 1 : -begin - 1 + end - to]
+            copy_bytes(texts, to, words, -begin - 1, end - to)

@@ -19,3 +19,11 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds since an arbitrary point; never steps backwards."""
         ...
+
+
+class FineClock(Clock, Protocol):
+    """A clock for code that reads it at each record."""
+
+    def now_s(self) -> float:
+        """Seconds since 1970-01-01 UTC, with their fraction; may step backwards."""
+        ...

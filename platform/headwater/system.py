@@ -9,15 +9,15 @@ import uuid
 
 
 class SystemClock:
-    """`headwater.clock.Clock` of this machine."""
+    """`headwater.clock.FineClock` of this machine."""
+
+    now_s = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
+    """Seconds of CLOCK_MONOTONIC."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""
         return time.time_ns() // 1_000_000
-
-    def monotonic(self) -> float:
-        """Seconds of CLOCK_MONOTONIC."""
-        return time.monotonic()
 
 
 class SystemEntropy:

@@ -16,10 +16,9 @@ import ssl
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from joserfc import jwk, jwt
 
@@ -65,17 +64,23 @@ LISTENER = "listener.name.sasl_plaintext."
 OAUTH = f"{LISTENER}oauthbearer.sasl.oauthbearer."
 
 
-class Inline(Executor):
+class Inline:
     """Runs at once, so that a flight of a handshake counts as time of the loop."""
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """The outcome."""
-        done: Future[Any] = Future()
+    def run(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        handshake: Callable[[], None],
+        ended: Callable[[Exception | None], None],
+    ) -> bool:
+        """At once."""
         try:
-            done.set_result(fn(*args, **kwargs))
-        except ssl.SSLError as error:  # a pool keeps it for whoever asks for the result
-            done.set_exception(error)
-        return done
+            handshake()
+        except ssl.SSLError as error:
+            loop.call_soon(ended, error)
+        else:
+            loop.call_soon(ended, None)
+        return True
 
 
 class Heard(Wire):

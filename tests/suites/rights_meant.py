@@ -13,6 +13,9 @@ MEANT = {
     "Fetch": _EMPTIED,
     "ReadShareGroupState": _UNKNOWN,
     "WriteShareGroupState": _UNKNOWN,
+    "AlterShareGroupOffsets": (
+        "Kafka shows the id of a topic that the user may not read; here it is zero."
+    ),
     "DeleteShareGroupState": "To delete what is not there is no error here.",
     "DescribeConfigs client metrics": (
         "Client metrics (KIP-714) are not served; the rights are checked as in Kafka."

@@ -21,9 +21,6 @@ from headwater_broker.api.registry import handles
 from headwater_broker.coordinator.group.offset_commands import OffsetCommit
 from headwater_broker.coordinator.group.offsets import Commit
 
-UNKNOWN_GROUP_SINCE = 9
-"""Before this version an unknown group is answered as ILLEGAL_GENERATION (KIP-848)."""
-
 
 @handles(OffsetCommitRequest, OffsetCommitResponse, begins_at_once=True)
 async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
@@ -48,8 +45,7 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
             codes = await ctx.broker.groups.commit(_commit_request(ctx, request, tuple(rows)))
         except KafkaError as error:
             # Rows that were refused before keep their own codes, as in Kafka.
-            code = client_code(error.code, ctx.api_version)
-            codes = {(row.topic, row.partition): code for row in rows}
+            codes = {(row.topic, row.partition): error.code for row in rows}
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return OffsetCommitResponse(
         topics=tuple(
@@ -67,13 +63,6 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
             for topic, name, code in zip(request.topics, names, refused, strict=True)
         )
     )
-
-
-def client_code(code: ErrorCode, version: int) -> ErrorCode:
-    """The code that a client of this version understands."""
-    if code is ErrorCode.GROUP_ID_NOT_FOUND and version < UNKNOWN_GROUP_SINCE:
-        return ErrorCode.ILLEGAL_GENERATION
-    return code
 
 
 def _commit_request(

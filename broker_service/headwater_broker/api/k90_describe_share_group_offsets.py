@@ -109,7 +109,8 @@ async def _named(
     for name, partitions in asked:
         known = view.topics.get(name)
         topic_id = NO_TOPIC if known is None else known.topic_id
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        # Of a topic that is not known there is no offset, as in Kafka.
+        code = ErrorCode.NONE if known is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if not _may_describe(ctx, name):
             code, topic_id = ErrorCode.TOPIC_AUTHORIZATION_FAILED, NO_TOPIC
         parts = []

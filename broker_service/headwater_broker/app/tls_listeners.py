@@ -31,9 +31,10 @@ from headwater_broker.app.certificate_files import Stamp, stamp
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.dynamic_config import DynamicConfigs
 from headwater_broker.network.connection import Connection
+from headwater_broker.network.handshake_threads import HandshakeThreads
 from headwater_broker.network.listener import MakeConnection
 from headwater_broker.network.tls_connection import TlsConnection
-from headwater_broker.network.tls_endpoint import TlsEndpoint, handshake_pool
+from headwater_broker.network.tls_endpoint import TlsEndpoint
 
 RENEWAL_CHECK_S = 10.0
 """Interval of the checks whether a store's file has changed."""
@@ -112,7 +113,7 @@ class _ListenerTls:
 
     def __init__(
         self, name: str, protocol: SecurityProtocol, config: NodeConfig, clock: Clock,
-        pool: ThreadPoolExecutor,
+        flights: HandshakeThreads,
     ) -> None:  # fmt: skip
         """Raises UsageError."""
         self.name = name
@@ -122,7 +123,7 @@ class _ListenerTls:
         self._stamps = _stamps(self._values)
         settings = tls_settings(self._values, name, clock.now_ms())
         self._certificate = settings.certificate
-        self.endpoint = TlsEndpoint(settings.context, settings.mapper, pool, clock)
+        self.endpoint = TlsEndpoint(settings.context, settings.mapper, flights, clock)
 
     def renew(self, properties: Mapping[str, str], *, is_changed: bool) -> None:
         """Read the stores again when a file or, if `is_changed`, the configuration is another one.
@@ -177,9 +178,10 @@ class TlsListeners:
         config = dynamic.config
         secure = [name for name, protocol in config.protocols.items() if protocol.uses_tls]
         self._dynamic = dynamic
-        self._pool = handshake_pool()
+        self._flights = HandshakeThreads()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="tls-renewal")
         self._listeners = {
-            name: _ListenerTls(name, config.protocols[name], config, clock, self._pool)
+            name: _ListenerTls(name, config.protocols[name], config, clock, self._flights)
             for name in secure
         }
         self._renewal: asyncio.Future[None] | None = None
@@ -206,6 +208,7 @@ class TlsListeners:
 
     async def close(self) -> None:
         """End the threads."""
+        self._flights.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _config_changed(self, config: NodeConfig) -> None:

@@ -117,13 +117,14 @@ class Connection(asyncio.BufferedProtocol):
             self._mute.cancel()
         if self.session.gate is not None:
             self.session.gate.discard()
-        self._send_queue.close()
+        self._send_queue.lost()
         self._discard()
         for reply in self._order:
             reply.abandon()
         for end in list(self.at_end.values()):
             end()
         self._timer.lost(self._order)
+        self._handle_frames = _none  # it holds this: a collection would have to find out
         self.listener.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -552,3 +553,8 @@ class Connection(asyncio.BufferedProtocol):
         host, listener = self.session.host, self.session.listener
         logger.log(level, "closing connection of %s on %s: %s", host, listener, reason)
         self._transport.close()
+
+
+def _none() -> int:
+    """The frames of a lost connection."""
+    return 0

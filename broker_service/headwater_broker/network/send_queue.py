@@ -133,6 +133,11 @@ class SendQueue:
             self._loop.remove_writer(raw.fileno())
             raw.close()
 
+    def lost(self) -> None:
+        """`close`; also let go of the connection, which is gone and holds this."""
+        self.close()
+        self._on_drained = self._fail = _nothing
+
     def _drain(self) -> None:
         was_full = self.is_full
         queue = self._queue
@@ -272,3 +277,7 @@ def release_parts(parts: Iterable[Part]) -> None:
     for part in parts:
         if isinstance(part, FilePart):
             part.release()
+
+
+def _nothing(*_: object) -> None:
+    """Whom the queue of a lost connection tells."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from concurrent.futures import Future
 from typing import cast
 
 from headwater.errors import HeadwaterError
@@ -79,6 +78,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._is_lost = True
         self._is_open = False
         self._plain.connection_lost(exc)
+        self._transport.lost()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The buffer of the listener: its content is taken at once."""
@@ -161,28 +161,17 @@ class TlsConnection(asyncio.BufferedProtocol):
         if self._below.is_closing():
             return
         self._in_flight = True
-        try:
-            flight = self._endpoint.pool.submit(self._tls.do_handshake)
-        except RuntimeError:  # the broker stops
-            self._below.abort()
-        else:
-            flight.add_done_callback(self._tell_loop)
+        loop, handshake = self._listener.loop, self._tls.do_handshake
+        if not self._endpoint.flights.run(loop, handshake, self._flight_ended):
+            self._below.abort()  # the broker stops
 
-    def _tell_loop(self, flight: Future[None]) -> None:
-        """In the thread: another future, of asyncio, around the pool's would be of no use."""
-        try:
-            self._listener.loop.call_soon_threadsafe(self._flight_ended, flight)
-        except RuntimeError:
-            return  # the loop is closed: nobody waits for it
-
-    def _flight_ended(self, flight: Future[None]) -> None:
+    def _flight_ended(self, error: Exception | None) -> None:
         self._in_flight = False
-        if self._is_lost or flight.cancelled():
+        if self._is_lost:
             return
-        error = flight.exception()
         if error is not None and not isinstance(error, ssl.SSLError):
             self._below.abort()
-            raise error
+            return
         if self._outgoing.pending:
             self.send_encrypted()
         if self._received_meanwhile:
@@ -234,7 +223,7 @@ class TlsConnection(asyncio.BufferedProtocol):
                 try:
                     count = cast(int, read(size - filled, room[filled:]))
                 except ssl.SSLError as failure:
-                    error = failure
+                    error = failure.with_traceback(None)  # it would hold this frame, which holds it
                     break
                 if not count:
                     break

@@ -7,17 +7,18 @@ flight in a thread leaves the loop free.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import Protocol
 
 from headwater.clock import Clock
 from headwater.ports.authorizer import Principal
 from headwater.security.principal import PrincipalMapper
 from headwater.security.x509 import Certificate, CertificateFormatError, read_certificate
 
-HANDSHAKE_THREADS = 2
 RECEIVE_BYTES = 256 * 1024
 """Encrypted bytes that are received at once, into one buffer for all connections of a listener."""
 CERTIFICATES_MAX = 1000
@@ -28,20 +29,28 @@ calls; 1 MB costs more too, in fresh memory. OpenSSL keeps a buffer of this size
 that has once sent as much."""
 
 
-def handshake_pool() -> ThreadPoolExecutor:
-    """The threads for the handshakes of a broker."""
-    return ThreadPoolExecutor(HANDSHAKE_THREADS, thread_name_prefix="tls-handshake")
+class FlightRunner(Protocol):
+    """Runs the flights of handshakes (`handshake_threads`)."""
+
+    def run(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        handshake: Callable[[], None],
+        ended: Callable[[Exception | None], None],
+    ) -> bool:
+        """Run one, then call `ended` on the loop with its error. False: the broker stops."""
+        ...
 
 
 class TlsEndpoint:
     """The context, pool and buffers of one listener with TLS."""
 
     def __init__(
-        self, context: ssl.SSLContext, mapper: PrincipalMapper, pool: Executor, clock: Clock
+        self, context: ssl.SSLContext, mapper: PrincipalMapper, flights: FlightRunner, clock: Clock
     ) -> None:
         self.context = context
         self.mapper = mapper
-        self.pool = pool
+        self.flights = flights
         self._clock = clock
         self.receive_view = memoryview(bytearray(RECEIVE_BYTES))
         self.scratch = memoryview(bytearray(CHUNK_BYTES))

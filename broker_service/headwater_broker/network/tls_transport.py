@@ -51,7 +51,7 @@ class TlsTransport(asyncio.Transport):
         super().__init__()
         self.is_paused = False
         self.scratch = channel.scratch
-        self._channel = channel
+        self._channel: TlsChannel | None = channel
         self._below = channel.below
         self._tls = channel.tls
         self._send_encrypted: Callable[[], None] = channel.send_encrypted
@@ -79,7 +79,8 @@ class TlsTransport(asyncio.Transport):
         if self.is_paused:
             self.is_paused = False
             self._below.resume_reading()
-            self._channel.go_on_reading()
+            if self._channel is not None:
+                self._channel.go_on_reading()
 
     def is_reading(self) -> bool:
         """True unless reading is paused."""
@@ -97,14 +98,24 @@ class TlsTransport(asyncio.Transport):
         """That of the socket's transport."""
         return self._below.get_extra_info(name, default)
 
+    def lost(self) -> None:
+        """The socket is gone: let go of the channel, which holds this."""
+        self._channel = None
+        self._send_encrypted = _nothing
+
     def is_closing(self) -> bool:
         """True once it is closed."""
         return self._below.is_closing()
 
     def close(self) -> None:
         """Send what is written, then close."""
-        self._channel.shut()
+        if self._channel is not None:
+            self._channel.shut()
 
     def abort(self) -> None:
         """Close at once."""
         self._below.abort()
+
+
+def _nothing() -> None:
+    """What a lost connection sends."""

@@ -22,7 +22,7 @@ from headwater.client.sender_counters import SenderCounters
 from headwater.client.topic_routes import TopicRoutes
 from headwater.client.transaction_manager import TransactionManager
 from headwater.client.values import ProducerStatistics, Unacked
-from headwater.clock import Clock
+from headwater.clock import FineClock
 
 CLOSED_TEXT = "the producer was closed before the record was delivered"
 A = TypeVar("A", bound=RecordAccumulator)
@@ -49,7 +49,7 @@ class ProducerEngine(Generic[A]):
         self,
         options: ProducerOptions,
         host: EngineHost,
-        clock: Clock,
+        clock: FineClock,
         completion: BatchCompletion,
         accumulator: Callable[[AccumulatorParts], A],
     ) -> None:
@@ -64,7 +64,9 @@ class ProducerEngine(Generic[A]):
             clock, log, options.on_error, report_after_s=options.outage_report_ms / 1000
         )
         self.accumulator = accumulator(
-            AccumulatorParts(options, clock, completion, host, self.outages, self.wake_sender)
+            AccumulatorParts(
+                options, clock, completion, host, self.outages, self.wake_sender, self._drains_by
+            )
         )
         self.transactions: TransactionManager | None = None
         if options.transactional_id is not None:
@@ -90,6 +92,9 @@ class ProducerEngine(Generic[A]):
             self.lone.close()
         self.sender.stop(ClosedError(CLOSED_TEXT))
         await self.cluster.close()
+
+    def _drains_by(self, due: float) -> bool:
+        return self.sender.timer.fires_by(due)
 
     def wake_sender(self) -> None:
         """There is something to send. The caller's code calls it."""

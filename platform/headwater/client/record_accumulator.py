@@ -42,6 +42,8 @@ class AccumulatorParts:
     host: EngineHost
     outages: OutageLog
     wake_sender: Callable[[], None]
+    drains_by: Callable[[float], bool]
+    """True when the sender looks by then (monotonic s) without being woken."""
 
 
 class RecordAccumulator:
@@ -68,8 +70,11 @@ class RecordAccumulator:
         self._host = parts.host
         self._outages = parts.outages
         self._wake_sender = parts.wake_sender
+        self._drains_by = parts.drains_by
+        self._linger_s = parts.options.linger_ms / 1000
         self._batch_bytes_max = parts.options.batch_bytes_max
         self._buffer_bytes_max = parts.options.buffer_memory
+        self._size_max = min(parts.options.max_request_size, parts.options.buffer_memory)
         self._unfinished: dict[int, ProducerBatch] = {}
         """By identity: batches in the order of their creation."""
 
@@ -172,7 +177,9 @@ class RecordAccumulator:
         batch.columns = BatchColumns()
         queue.open = batch
         self._unfinished[id(batch)] = batch
-        if not (self.is_wait_expected and len(self._unfinished) == 1):
+        if self.is_wait_expected and len(self._unfinished) == 1:
+            return batch
+        if self.is_urgent or not self._drains_by(batch.created + self._linger_s):
             self._wake_sender()
         return batch
 
@@ -215,6 +222,8 @@ class RecordAccumulator:
         return batch
 
     def _check_size(self, size: int, what: str) -> None:
+        if size <= self._size_max:
+            return
         for name in ("max_request_size", "buffer_memory"):
             limit = getattr(self._options, name)
             if size > limit:

@@ -23,6 +23,7 @@ from headwater.client.core.partition_queue import (
     ProducerBatch,
 )
 from headwater.client.delivery_timeout import DeliveryWatch, no_coordinator
+from headwater.client.drain_timer import DrainTimer
 from headwater.client.errors import kafka_error
 from headwater.client.futures import BatchCompletion
 from headwater.client.outages import OutageLog
@@ -67,6 +68,7 @@ class Sender:
         transactions: TransactionManager | None = None,
     ) -> None:
         self.wake_is_pending = False
+        self.timer = DrainTimer(self.drain)
         self.counters = SenderCounters()
         self.in_flight: dict[int, int] = {}
         """Node id -> requests without a response."""
@@ -88,7 +90,6 @@ class Sender:
         """Why nothing is sent again: the producer has been closed."""
         self._connecting: set[int] = set()
         self._throttled: set[int] = set()
-        self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._refreshing = False
         self._initialising = False
@@ -117,8 +118,7 @@ class Sender:
         self._end = error
         for task in self._tasks:
             task.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+        self.timer.stop()
 
     def _spawn(self, work: asyncio._CoroutineLike[None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -130,9 +130,6 @@ class Sender:
         self.wake_is_pending = False
         if self._end is not None:
             return
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         if self._transactions is not None:
             state = self._transactions.state
             self.producer_id, self.producer_epoch = state.producer_id, state.producer_epoch
@@ -148,8 +145,7 @@ class Sender:
             if not by_node:
                 break
         if next_due is not None:
-            delay = max(0.0005, next_due - now)
-            self._timer = asyncio.get_running_loop().call_later(delay, self.drain)
+            self.timer.set(next_due, now)
 
     def _collect(
         self, now: float, linger_s: float

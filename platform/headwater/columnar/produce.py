@@ -18,6 +18,7 @@ from headwater.columnar.buffers import numbers
 from headwater.records.batch import HEADER_BYTES
 from headwater.records.builder import NO_TIMESTAMP, BatchBuilder
 from headwater.records.compression import Compression
+from headwater.records.varint import NULL_LENGTH, varint_of
 
 BATCH_ROWS_MAX = 1 << 20
 """So that an offset delta takes three bytes at most."""
@@ -53,6 +54,10 @@ def produced_batches(
         times = numbers(timestamps_ms, NO_TIMESTAMP, np.int64)
     bodies = 3 + _field_bytes(value_sizes)
     bodies += 1 if key_sizes is None else _field_bytes(key_sizes)
+    if keys is None and len(times) == 1 and (size := _one_size(value_sizes)) > 0:
+        for records, count in _even_payloads(values, size, batch_bytes_max):
+            yield _built(records, count, times, codec), count
+        return
     span = int(times.max()) - int(times.min())
     borders = _borders(bodies + _FIXED_BYTES_MAX + _width(_zigzag(span)), batch_bytes_max)
     firsts, counts = borders[:-1], np.diff(borders)
@@ -70,11 +75,61 @@ def produced_batches(
     payload = memoryview(whole.buffers()[2])
     for first, last in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True):
         inside = times if len(times) == 1 else times[first:last]
-        batch = BatchBuilder()
-        batch.count = last - first
-        batch.base_timestamp, batch.max_timestamp = int(inside[0]), int(inside.max())
         records = payload[int(ends[first]) : int(ends[last])]
-        yield batch.build(compression=codec, payload=records), last - first
+        yield _built(records, last - first, inside, codec), last - first
+
+
+def _built(records: memoryview, count: int, times: Any, codec: Compression) -> bytearray:
+    """The batch with these records."""
+    batch = BatchBuilder()
+    batch.count = count
+    batch.base_timestamp, batch.max_timestamp = int(times[0]), int(times.max())
+    return batch.build(compression=codec, payload=records)
+
+
+def _one_size(sizes: Any) -> int:
+    """The size that every blob has; -1 where they differ, or one is null."""
+    size = int(sizes[0])
+    return size if bool((sizes == size).all()) else -1
+
+
+def _even_payloads(values: Any, size: int, bytes_max: int) -> Iterator[tuple[memoryview, int]]:
+    """(records, their number) of batches of keyless values of one size and time: of those whose
+    offsets have one width, only value and offset differ, and one array takes them all."""
+    start = int(np.frombuffer(values.buffers()[1], np.int64)[values.offset])
+    blobs = np.frombuffer(values.buffers()[2], np.uint8, len(values) * size, start)
+    rows = blobs.reshape(len(values), size)
+    tail = NULL_LENGTH + varint_of(size)
+    widest = _FIXED_BYTES_MAX + 2 + len(tail) + size
+    step = min(max(1, (bytes_max - HEADER_BYTES) // widest), BATCH_ROWS_MAX)
+    for first in range(0, len(rows), step):
+        batch = rows[first : first + step]
+        parts, at = [], 0
+        while at < len(batch):
+            width = len(varint_of(at))
+            end = min(len(batch), 1 << (7 * width - 1))
+            parts.append(_even_records(batch[at:end], at, width, tail).reshape(-1))
+            at = end
+        whole: Any = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        yield memoryview(whole), len(batch)
+
+
+def _even_records(rows: Any, at: int, width: int, tail: bytes) -> Any:
+    """The records with these values, from offset `at` on, whose varints have this width."""
+    count, size = rows.shape
+    body = 2 + width + len(tail) + size + 1
+    head = varint_of(body) + b"\x00\x00"
+    inside = len(head) + width + len(tail)
+    out = np.empty((count, inside + size + 1), np.uint8)
+    out[:, : len(head)] = np.frombuffer(head, np.uint8)
+    bits = np.arange(at, at + count) << 1
+    for index in range(width):
+        more = 0x80 if index + 1 < width else 0
+        out[:, len(head) + index] = ((bits >> (7 * index)) & 0x7F) | more
+    out[:, len(head) + width : inside] = np.frombuffer(tail, np.uint8)
+    out[:, inside:-1] = rows
+    out[:, -1] = 0
+    return out
 
 
 def _blobs(array: Any) -> tuple[Any, Any]:

@@ -6,13 +6,12 @@ through whole columns. `headwater.records.builder` encodes record by record.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain, repeat
 from operator import add
 from typing import cast
 
-from headwater.records.builder import RECORD_OVERHEAD_MAX_BYTES, BatchBuilder
+from headwater.records.builder import NO_TIMESTAMP, RECORD_OVERHEAD_MAX_BYTES, BatchBuilder
 from headwater.records.record import NO_HEADERS, Headers
 from headwater.records.varint import NULL_LENGTH, TABLE_SIZE, VARINTS
 
@@ -37,12 +36,21 @@ FEW = 4
 
 
 class BatchColumns:
-    """Collects the records of one batch. Not thread-safe. `send` appends to its lists itself."""
+    """Collects the records of one batch. Not thread-safe. `send` appends to its lists itself.
 
-    __slots__ = ("headers", "keys", "timestamps", "values")
+    Timestamps are kept by runs: of the records that follow each other in a millisecond, only the
+    first one costs more than a look at the clock.
+    """
+
+    __slots__ = ("_runs", "headers", "keys", "timestamp", "until_s", "values")
 
     def __init__(self) -> None:
-        self.timestamps: list[int] = []
+        self._runs: list[tuple[int, int]] = []
+        """(first record, timestamp). A run whose first record was not added after all is empty."""
+        self.timestamp = NO_TIMESTAMP
+        """Of the next record, without `stamp` or `tick`."""
+        self.until_s = 0.0
+        """A record that is of now has that timestamp before this time, seconds since 1970."""
         self.values: list[bytes | None] = []
         self.keys: dict[int, bytes] = {}
         """By the record's index, in order; none where the key is null."""
@@ -54,7 +62,7 @@ class BatchColumns:
     ) -> int:
         """Add a record; returns its offset within the batch."""
         index = len(self.values)
-        self.timestamps.append(timestamp)
+        self.stamp(index, timestamp)
         self.values.append(value)
         if key is not None:
             self.keys[index] = key
@@ -62,27 +70,49 @@ class BatchColumns:
             self.headers[index] = headers
         return index
 
+    def stamp(self, index: int, timestamp: int) -> None:
+        """The records from `index` on have this timestamp."""
+        if not self._runs or timestamp != self.timestamp:
+            self._runs.append((index, timestamp))
+        self.until_s = 0.0
+        self.timestamp = timestamp
+
+    def tick(self, index: int, now_s: float) -> None:
+        """The records from `index` on are of this time, up to the end of its millisecond. Where the
+        clock is set back, they are until the batch is full."""
+        now_ms = int(now_s * 1000)
+        self.stamp(index, now_ms)
+        self.until_s = (now_ms + 1) / 1000
+
+    def _stretches(self) -> list[tuple[int, int, int]]:
+        """(first record, end, timestamp) of each run."""
+        ends = [start for start, _ in self._runs[1:]]
+        ends.append(len(self.values))
+        rows = zip(self._runs, ends, strict=True)
+        return [(start, end, time) for (start, time), end in rows if start < end]
+
     def builder(self) -> BatchBuilder:
         """A builder that holds these records."""
         made = BatchBuilder()
-        payload = self._plain_payload() if len(self.values) > FEW else None
+        stretches = self._stretches()
+        payload = self._plain_payload(stretches) if len(self.values) > FEW else None
         if payload is None:
             keys, headers = self.keys.get, self.headers.get
-            for index, (timestamp, value) in enumerate(
-                zip(self.timestamps, self.values, strict=True)
-            ):
+            times = _by_record(stretches)
+            for index, (timestamp, value) in enumerate(zip(times, self.values, strict=True)):
                 made.append(timestamp, keys(index), value, headers(index, NO_HEADERS))
             return made
         made.count = len(self.values)
-        made.base_timestamp, made.max_timestamp = self.timestamps[0], max(self.timestamps)
+        made.base_timestamp = stretches[0][2]
+        made.max_timestamp = max(time for _, _, time in stretches)
         made.payload = payload
         return made
 
-    def _plain_payload(self) -> bytearray | None:
+    def _plain_payload(self, stretches: list[tuple[int, int, int]]) -> bytearray | None:
         """The records' bytes, if all are plain: small, with values, without headers, with keys or
         none at all. None otherwise."""
-        count, times, keys = len(self.values), self.timestamps, self.keys
-        moments, first = set(times), times[0]
+        count, keys = len(self.values), self.keys
+        moments, first = {time for _, _, time in stretches}, stretches[0][2]
         span = max(moments) - first
         is_plain = count <= TABLE_SIZE and not self.headers and len(keys) in (0, count)
         if not is_plain or min(moments) < first or span >= TABLE_SIZE:
@@ -92,13 +122,16 @@ class BatchColumns:
             sizes = list(map(len, values))
         except TypeError:  # a null
             return None
+        is_even = sizes.count(sizes[0]) == count
         key_sizes = list(map(len, keys.values()))
-        if max(sizes) + max(key_sizes, default=0) + RECORD_OVERHEAD_MAX_BYTES >= TABLE_SIZE:
+        if (sizes[0] if is_even else max(sizes)) + max(
+            key_sizes, default=0
+        ) + RECORD_OVERHEAD_MAX_BYTES >= TABLE_SIZE:
             return None
-        if not keys and sizes.count(sizes[0]) == count and (runs := _runs(times)):
-            return _even_payload(values, sizes[0], runs)
+        if not keys and is_even and len(stretches) * RUN_RECORDS <= count:
+            return _even_payload(values, sizes[0], _runs(stretches))
         stamps = {time: _ATTRIBUTES + VARINTS[time - first] for time in moments}
-        leads = list(map(add, map(stamps.__getitem__, times), VARINTS))  # as many as times
+        leads = list(map(add, map(stamps.__getitem__, _by_record(stretches)), VARINTS))
         weights: Iterable[int] = map(len, leads)
         parts: list[Iterable[bytes]] = [leads]
         if keys:
@@ -114,20 +147,20 @@ class BatchColumns:
         return bytearray().join(chain.from_iterable(records))
 
 
-def _runs(times: list[int]) -> list[tuple[int, int, int]]:
+def _by_record(stretches: list[tuple[int, int, int]]) -> Iterator[int]:
+    """The timestamp of each record."""
+    return chain.from_iterable(repeat(time, end - start) for start, end, time in stretches)
+
+
+def _runs(stretches: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     """(first record, end, timestamp less the first one) of records with one timestamp and offsets
-    of one width; none if they are short, or the timestamps do not rise."""
-    if times != sorted(times):
-        return []
-    runs, at, count = [], 0, len(times)
-    while at < count:
-        end = bisect_right(times, times[at], at)
-        if at < ONE_BYTE:
-            end = min(end, ONE_BYTE)
-        runs.append((at, end, times[at] - times[0]))
-        if len(runs) * RUN_RECORDS > count:
-            return []
-        at = end
+    of one width."""
+    first, runs = stretches[0][2], []
+    for start, end, time in stretches:
+        if start < ONE_BYTE < end:
+            runs += [(start, ONE_BYTE, time - first), (ONE_BYTE, end, time - first)]
+        else:
+            runs.append((start, end, time - first))
     return runs
 
 

@@ -11,8 +11,10 @@ import ssl
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from headwater.errors import UsageError
+from headwater.security.tls_chain import chain_to_send
 from headwater.security.tls_stores import KeyStore, TlsValues, read_key_store, read_trust_store
 
 TLS_1_2, TLS_1_3 = "TLSv1.2", "TLSv1.3"
@@ -78,6 +80,9 @@ def server_context(values: TlsValues) -> ssl.SSLContext:
                 "of the authorities whose clients are let in"
             )
         _trust(context, trusted)
+        chain = chain_to_send(store, context, trusted)
+        if chain != store.chain:
+            _load_key(context, replace(store, chain=chain))
         # A resumed session would not show the certificate again, which may have expired meanwhile.
         context.num_tickets = 0
         context.options |= ssl.OP_NO_TICKET

@@ -1,4 +1,4 @@
-"""Reads an X.509 certificate as far as TLS needs it: subject, validity, alternative names.
+"""Reads an X.509 certificate as far as TLS needs it: names, validity, alternative names.
 
 The subject is rendered as Java's `X500Principal.getName()` renders it (RFC 2253), byte for byte:
 the names of principals in ACLs depend on it. OpenSSL has checked the certificates that come here.
@@ -45,6 +45,8 @@ class Certificate:
 
     subject: str
     """The distinguished name, as in RFC 2253: `CN=a,O=b`."""
+    issuer: str
+    """The name of who signed it."""
     not_before: datetime
     not_after: datetime
     alternative_names: frozenset[bytes]
@@ -91,11 +93,12 @@ def _certificate(der: bytes) -> Certificate:
     fields = next(_elements(outer.content)).children()
     if fields[0].tag == _CONTEXT_0:  # the version
         del fields[0]
-    _serial, _signature, _issuer, validity, subject = fields[:5]
+    _serial, _signature, issuer, validity, subject = fields[:5]
     not_before, not_after = (_time(moment) for moment in validity.children())
     extensions = next((f for f in fields[5:] if f.tag == _CONTEXT_3), None)
     return Certificate(
         subject=_distinguished_name(subject),
+        issuer=_distinguished_name(issuer),
         not_before=not_before,
         not_after=not_after,
         alternative_names=_alternative_names(extensions),

@@ -42,6 +42,30 @@ def test_batches_are_those_of_the_builder(
     assert at == len(rows)
 
 
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 100, 8200])
+@pytest.mark.parametrize("limit", [100, 9_000, 1 << 20])
+def test_values_of_one_size_are_encoded_alike(size: int, limit: int) -> None:
+    values = [bytes([n % 251]) * size for n in range(200 if size == 8200 else 9_000)]
+    made = list(
+        produced_batches(
+            key=None,
+            value=pa.array([b"other", *values], pa.binary()).slice(1),
+            timestamps_ms=7,
+            compression=None,
+            batch_bytes_max=limit,
+        )
+    )
+    at = 0
+    for data, count in made:
+        builder = BatchBuilder()
+        for value in values[at : at + count]:
+            builder.append(7, None, value)
+        assert data == builder.build()
+        assert count == 1 or len(data) <= limit
+        at += count
+    assert at == len(values)
+
+
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_slices_of_text_are_encoded_and_compressed(codec: str) -> None:
     words = pa.array([f"w{n}" for n in range(100)], pa.string()).slice(10, 50)

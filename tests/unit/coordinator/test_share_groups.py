@@ -18,6 +18,7 @@ from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.consumer.heartbeat_request import Heartbeat
 from headwater_broker.coordinator.group.consumer.meters import ConsumerGroupMeters
 from headwater_broker.coordinator.group.consumer.subscriptions import KnownTopic
+from headwater_broker.coordinator.group.offset_commands import OffsetCommit
 from headwater_broker.coordinator.group.shard import GroupShard
 from headwater_broker.coordinator.group.share.group import ShareGroup, TopicShare
 from headwater_broker.coordinator.group.share.heartbeat import Beginning, ShareHeartbeat
@@ -319,6 +320,9 @@ def test_a_group_id_has_one_kind() -> None:
     )
     joined = driven.replay(driven.shard.join(join, driven.now, 1))
     assert joined.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    hasty = replace(join, session_timeout_ms=1)
+    joined = driven.replay(driven.shard.join(hasty, driven.now, 1))
+    assert joined.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
     modern = Heartbeat(
         group_id="g", member_id="x", epoch=0, topics=frozenset({"t"}), owned={},
         rebalance_timeout_ms=10_000,
@@ -326,6 +330,17 @@ def test_a_group_id_has_one_kind() -> None:
     with pytest.raises(KafkaError) as caught:
         driven.shard.consumers.heartbeat(modern, driven.now, 1)
     assert caught.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+    commit = OffsetCommit(
+        group_id="g", generation=3, member_id="x", instance_id=None, retention_ms=-1, rows=(),
+        version=8,
+    )  # fmt: skip
+    for call in (
+        lambda: driven.shard.offsets.commit(commit, driven.now, 1),
+        lambda: driven.shard.offsets.delete_offsets("g", [("t", 0)], driven.now, 1),
+    ):
+        with pytest.raises(KafkaError) as caught:
+            call()
+        assert caught.value.code is ErrorCode.GROUP_ID_NOT_FOUND, "it commits no offsets"
     assert driven.group is before
     listed = driven.replay(
         driven.shard.administration.list_groups(frozenset(), frozenset({"share"}), driven.now, 1)

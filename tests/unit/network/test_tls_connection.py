@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hmac
 import logging
 import os
 import socket
 import ssl
+import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -21,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from headwater.client.connection import Connection, open_connection
 from headwater.errors import UsageError
 from headwater.ports.authorizer import Principal
+from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 from headwater.security.principal import principal_mapper
 from headwater.security.tls_context import client_context
 from headwater.security.x509 import CertificateFormatError
@@ -30,8 +33,9 @@ from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
 from headwater.wire.framing import encode_request
 from headwater_broker.app.data_plane import build_listener
 from headwater_broker.app.tls_listeners import TlsListeners
+from headwater_broker.network.handshake_threads import HandshakeThreads
 from headwater_broker.network.listener import Listener
-from headwater_broker.network.tls_endpoint import TlsEndpoint, handshake_pool
+from headwater_broker.network.tls_endpoint import TlsEndpoint
 from headwater_broker.network.unauthenticated import UnauthenticatedLimits
 from solo_broker import SoloBroker
 from tls_authority import Authority, Leaf
@@ -427,8 +431,32 @@ def test_an_expired_certificate_is_nobody() -> None:
     der = shown.certificate.public_bytes(Encoding.DER)
     clock = ManualClock(int(datetime.now(UTC).timestamp() * 1000))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    endpoint = TlsEndpoint(context, principal_mapper("DEFAULT"), handshake_pool(), clock)
+    endpoint = TlsEndpoint(context, principal_mapper("DEFAULT"), HandshakeThreads(), clock)
     assert endpoint.principal(der, "SSL").kind == "User"
     clock.advance(3_600_001)
     with pytest.raises(CertificateFormatError, match="expired"):
         endpoint.principal(der, "SSL")
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_a_lost_connection_is_freed_at_once(tmp_path: Path, protocol: str) -> None:
+    """OpenSSL's side of one has some 50 KB, which nobody would count as garbage."""
+
+    async def story() -> None:
+        async with secure(tmp_path, ssl_client_auth="required") as given:
+            is_secure = protocol == "SSL"
+            listener = given.listener if is_secure else given.broker.listener
+            port = listener.port
+            shown: Credentials = Shown(ALICE) if is_secure else NO_CREDENTIALS
+            client = await open_connection("127.0.0.1", port, credentials=shown)
+            await client.call(MetadataRequest(topics=None), MetadataResponse, version=12)
+            served = weakref.ref(listener.connections[0])
+            client.close()
+            await given.until(lambda: served() is None)
+
+    gc.collect()
+    gc.disable()
+    try:
+        run(story())
+    finally:
+        gc.enable()

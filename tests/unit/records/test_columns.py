@@ -67,3 +67,27 @@ def test_reading_may_begin_within_a_batch() -> None:
     whole = decode_columns(payload, header)
     assert whole[0] == list(range(1000, 1100))
     assert decode_columns(payload, header, 1070) == tuple(column[70:] for column in whole)
+
+
+def test_records_have_the_time_that_was_read_in_their_millisecond() -> None:
+    columns = BatchColumns()
+    for index, now_s in enumerate([5.0001, 5.0004, 5.0012, 5.0011, 5.01]):
+        if now_s >= columns.until_s:
+            columns.tick(index, now_s)
+        columns.values.append(b"v")
+    columns.append(77, None, b"v")
+    columns.tick(6, 5.02)
+    columns.values.append(b"v")
+    times = [record.timestamp for record in read_records(bytes(columns.builder().build()))]
+    assert times == [5000, 5000, 5001, 5001, 5010, 77, 5020]
+
+
+def test_a_time_whose_record_was_not_added_is_forgotten() -> None:
+    columns = BatchColumns()
+    for index in range(20):
+        columns.stamp(index, 5)
+        columns.stamp(index, 6 + index // 10)
+        columns.values.append(b"v")
+    columns.stamp(20, 9)
+    times = [record.timestamp for record in read_records(bytes(columns.builder().build()))]
+    assert times == [6] * 10 + [7] * 10

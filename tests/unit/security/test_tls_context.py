@@ -9,6 +9,7 @@ import pytest
 
 from headwater.config.keys import Values, broker_values
 from headwater.errors import UsageError
+from headwater.security.tls_chain import chain_to_send
 from headwater.security.tls_context import client_context, server_context
 from headwater.security.tls_stores import read_key_store
 from tls_authority import PASSWORD, Authority
@@ -229,3 +230,40 @@ def test_secrets_do_not_appear_in_representations() -> None:
     assert store.key not in repr(store)
     assert "hunter2" not in repr(store)
     assert store.certificate.subject == "CN=localhost"
+
+
+def sent(store: dict[str, str], *trusted: str) -> tuple[str, ...]:
+    """The chain that a listener with this key store would send."""
+    found = read_key_store(broker_values(store))
+    assert found is not None
+    return chain_to_send(found, server_context(broker_values(store)), trusted)
+
+
+def test_the_issuer_of_a_lone_certificate_is_sent_with_it() -> None:
+    """OpenSSL would look for it, and verify it, in each handshake."""
+    own, of_the_same_name = BROKER.certificate_pem, Authority().pem
+    assert sent(STORE) == (own,)
+    assert sent(STORE, of_the_same_name, Authority("Other root").pem) == (own,)
+    assert sent(STORE, of_the_same_name, AUTHORITY.pem) == (own, AUTHORITY.pem)
+    longer = {**STORE, "ssl.keystore.certificate.chain": own + of_the_same_name}
+    assert sent(longer, AUTHORITY.pem) == (own, of_the_same_name)
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_a_listener_that_sends_its_issuer_is_trusted_as_before(version: str) -> None:
+    mutual = values(
+        ssl_client_auth="required",
+        ssl_truststore_certificates=AUTHORITY.pem,
+        ssl_enabled_protocols=version,
+    )
+    own = {
+        "ssl.keystore.key": CLIENT.key_pem,
+        "ssl.keystore.certificate.chain": CLIENT.certificate_pem,
+    }
+    server, _ = handshake(server_context(mutual), client_context({**TRUST, **own}))
+    assert server.version() == version
+    with pytest.raises(ssl.SSLError):
+        handshake(
+            server_context(mutual),
+            client_context({**own, "ssl.truststore.certificates": Authority().pem}),
+        )

@@ -83,7 +83,10 @@ class OffsetCommands:
 
         The offsets of a large commit are appended in several batches: each is right by itself.
         """
-        group = self._committed_group(request.group_id, request.generation)
+        unknown = ErrorCode.GROUP_ID_NOT_FOUND
+        if request.version < CONSUMER_OFFSETS_SINCE:  # clients do not know the code (KIP-848)
+            unknown = ErrorCode.ILLEGAL_GENERATION
+        group = self._committed_group(request.group_id, request.generation, unknown)
         refused: dict[TopicPartition, ErrorCode] = {}
         if isinstance(group, ConsumerGroup):
             keys = [(row.topic, row.partition) for row in request.rows]
@@ -121,14 +124,19 @@ class OffsetCommands:
 
         return into
 
-    def _committed_group(self, group_id: str, generation: int) -> AnyGroup | None:
+    def _committed_group(
+        self,
+        group_id: str,
+        generation: int,
+        unknown: ErrorCode = ErrorCode.GROUP_ID_NOT_FOUND,
+    ) -> AnyGroup | None:
         """The group that offsets are committed for; None: not known, so the committer is no member.
 
-        Raises GROUP_ID_NOT_FOUND for one that says it is, and for a group without offsets.
+        Raises `unknown` for one that says it is, GROUP_ID_NOT_FOUND for a group without offsets.
         """
         group = self._table.groups.get(group_id)
         if group is None and generation >= 0:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} is not known")
+            raise KafkaError(unknown, f"group {group_id!r} is not known")
         if group is not None and not isinstance(group, Group | ConsumerGroup):
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND,
@@ -208,8 +216,8 @@ class OffsetCommands:
     ) -> Decisions:
         """The reply is a code per (topic, partition). Raises KafkaError."""
         group = self._table.groups.get(group_id)
-        if group is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"no group {group_id!r}")
+        if group is None or group.kind is GroupKind.SHARE:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"no group {group_id!r} with offsets")
         out = Decision()
         records, codes = offsets.delete(group, wanted, self._table.pending(group_id))
         out.records += records

@@ -119,10 +119,10 @@ class ClassicGroups:
         """JoinGroup; the reply is a JoinGroupResponse."""
         group = self.find(request.group_id)
         if group is None:
-            code = ErrorCode.NONE
-            if request.group_id in self._table.groups:  # of another kind: it keeps its id
-                code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-            elif request.member_id:
+            code = self.protocol.session_error(request)
+            if code is ErrorCode.NONE and request.group_id in self._table.groups:
+                code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL  # of another kind: it keeps its id
+            elif code is ErrorCode.NONE and request.member_id:
                 code = ErrorCode.UNKNOWN_MEMBER_ID
             if code is not ErrorCode.NONE:
                 return out.reply(token, failed_join(code, request.member_id))

@@ -83,19 +83,20 @@ class ClassicProtocol:
                 return
             self._join_again(group, member, request, now, token, out)
 
+    def session_error(self, request: MemberJoin) -> ErrorCode:
+        """Whether the session timeout may be as the member wants it: what Kafka checks first."""
+        low, high = self._config.min_session_timeout_ms, self._config.max_session_timeout_ms
+        is_right = low <= request.session_timeout_ms <= high
+        return ErrorCode.NONE if is_right else ErrorCode.INVALID_SESSION_TIMEOUT
+
     def _join_error(self, group: Group, request: MemberJoin) -> ErrorCode:
-        config = self._config
-        if not (
-            config.min_session_timeout_ms
-            <= request.session_timeout_ms
-            <= config.max_session_timeout_ms
-        ):
-            return ErrorCode.INVALID_SESSION_TIMEOUT
+        if (code := self.session_error(request)) is not ErrorCode.NONE:
+            return code
         if group.state is _S.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         is_known = request.member_id in group.members or request.instance_id in group.static_members
         others = len(group.members) + len(group.pending_members - {request.member_id})
-        if not is_known and others >= config.max_size:
+        if not is_known and others >= self._config.max_size:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         if not self._fits(group, request):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL

@@ -133,7 +133,7 @@ class DeltaDecisionTable:
 
     def has(self, commit: TableCommit) -> bool:
         """Whether the table has a commit of this sink. Reads the file of that version in the log,
-        as Delta's own ways cost a job; one that was cleaned up is believed if later ones exist.
+        as Delta's own ways cost a job; one that was cleaned up is believed.
         Raises DisagreementError when the table was there and is not any more."""
         self._check_there()
         folder = self.name if self._is_path else table_folder(self._session, self.name)
@@ -141,7 +141,7 @@ class DeltaDecisionTable:
         if metadata is not None:
             return metadata == commit.metadata
         newest = self._delta_table().history(1).select("version").collect()
-        return bool(newest[0].version > commit.version)
+        return bool(newest[0].version >= commit.version)
 
     def _check_there(self) -> None:
         if self._is_found and not self._find():

@@ -28,6 +28,7 @@ from headwater.cli.options import (
     json_option,
     open_admin,
 )
+from headwater.client.errors import UnknownTopicOrPartitionError
 from headwater.clock import Clock
 from headwater.errors import UsageError
 from headwater.system import SystemClock
@@ -134,7 +135,7 @@ def ddl_schema(option: str, text: str) -> StructType:
     try:
         schema: StructType = StructType.fromDDL(text)
     except PySparkException as error:
-        reason = str(error).splitlines()[0]
+        reason = next(line for line in str(error).splitlines() if line)
         raise UsageError(f"{option} is no schema such as 'id INT, name STRING': {reason}") from None
     return schema
 
@@ -214,6 +215,11 @@ def _files(spark: SparkSession, folder: str) -> dict[int, str]:
 
 
 def check_topics(job: JobSettings, *topics: str) -> None:
-    """Raise UnknownTopicOrPartitionError for a topic that does not exist, before Spark starts."""
+    """Raise UsageError for a topic that does not exist, before Spark starts."""
     with open_admin(job.servers, "") as admin:
-        existing_topics(admin, topics)
+        try:
+            existing_topics(admin, topics)
+        except UnknownTopicOrPartitionError as error:
+            raise UsageError(
+                f"{error.detail}; name another, or create it with `headwater topics create`"
+            ) from None

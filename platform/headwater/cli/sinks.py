@@ -233,6 +233,9 @@ def commit(
         elif epoch != before.last_epoch:
             _prepared(before, epoch)
     done = f"committed epoch {epoch} of sink {name}"
+    if epoch == before.last_epoch and not execute and not as_json:
+        click.echo(f"epoch {epoch} of sink {name} is committed already: there is nothing to do")
+        return 0
     return _report(before, f"commit epoch {epoch}", done, executed=execute, as_json=as_json)
 
 

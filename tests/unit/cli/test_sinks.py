@@ -78,6 +78,7 @@ def test_a_prepared_epoch_is_decided_only_when_it_is_meant(
     done = shown(served, "commit", "alerts", "3", "--execute")
     assert done == "committed epoch 3 of sink alerts\n"
     assert "committed" in shown(served, "commit", "alerts", "3", "--execute"), "once more"
+    assert "nothing to do" in shown(served, "commit", "alerts", "3")
     assert "INVALID_TXN_STATE" in refused(served, "abort", "alerts", "3", "--execute")
     assert "a dry run" in shown(served, "delete", "alerts")
     assert "deleted sink alerts" in shown(served, "delete", "alerts", "--execute")

@@ -8,7 +8,7 @@ from uuid import UUID
 from headwater.client.core.partition_queue import ProducerBatch
 from headwater.client.producer_options import ProducerOptions
 from headwater.records.batch import AT_ATTRIBUTES, TRANSACTIONAL_MASK
-from headwater.records.builder import stamp_producer
+from headwater.records.builder import build_single, stamp_producer
 from headwater.records.compression import Compression
 from headwater.wire.apis.k00_produce import (
     PartitionProduceData,
@@ -30,8 +30,19 @@ the leader adds them (KIP-890)."""
 def built_batch(batch: ProducerBatch, compression: Compression, level: int | None) -> bytearray:
     """The batch's bytes with its current producer id, epoch and sequence."""
     if batch.data is None:
-        assert batch.columns is not None
-        batch.data = batch.columns.builder().build(
+        columns = batch.columns
+        assert columns is not None
+        if batch.count == 1 and compression is Compression.NONE and not columns.headers:
+            batch.data = build_single(
+                *columns.single(),
+                batch.producer_id,
+                batch.producer_epoch,
+                base_sequence=batch.sequence,
+                transactional=batch.queue.is_transactional,
+            )
+            batch.columns = None
+            return batch.data
+        batch.data = columns.builder().build(
             compression=compression,
             level=level,
             producer_id=batch.producer_id,

@@ -142,6 +142,7 @@ def build_single(
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = -1,
     *,
+    base_sequence: int = NO_SEQUENCE,
     transactional: bool = False,
 ) -> bytearray:
     """A plain batch of one record without headers: a `BatchBuilder`'s, in less time."""
@@ -151,7 +152,10 @@ def build_single(
         builder = BatchBuilder()
         builder.append(timestamp, key, value)
         return builder.build(
-            producer_id=producer_id, producer_epoch=producer_epoch, transactional=transactional
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            transactional=transactional,
         )
     body = b"\0\0\0%b%b%b%b\0" % (  # attributes, both deltas, ..., headers
         NULL_LENGTH if key is None else VARINTS[key_size],
@@ -162,7 +166,7 @@ def build_single(
     rest = b"%b%b%b" % (
         _pack_single(
             TRANSACTIONAL_MASK if transactional else 0, 0, timestamp, timestamp, producer_id,
-            producer_epoch, NO_SEQUENCE, 1,
+            producer_epoch, base_sequence, 1,
         ),
         VARINTS[len(body)],
         body,

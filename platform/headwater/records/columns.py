@@ -91,6 +91,13 @@ class BatchColumns:
         rows = zip(self._runs, ends, strict=True)
         return [(start, end, time) for (start, time), end in rows if start < end]
 
+    def single(self) -> tuple[int, bytes | None, bytes | None]:
+        """Timestamp, key and value of the only record."""
+        start, timestamp = self._runs[-1]
+        if start:  # a second record was not added after all
+            timestamp = self._stretches()[0][2]
+        return timestamp, self.keys.get(0), self.values[0]
+
     def builder(self) -> BatchBuilder:
         """A builder that holds these records."""
         made = BatchBuilder()

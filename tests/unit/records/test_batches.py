@@ -85,6 +85,8 @@ def test_a_batch_of_one_record_is_the_builders(
     if producer is None:
         assert build_single(timestamp, key, value) == builder.build()
         return
+    numbered = builder.build(producer_id=producer[0], producer_epoch=producer[1], base_sequence=9)
+    assert build_single(timestamp, key, value, *producer, base_sequence=9) == numbered
     wanted = builder.build(producer_id=producer[0], producer_epoch=producer[1], transactional=True)
     assert build_single(timestamp, key, value, *producer, transactional=True) == wanted
 

@@ -91,3 +91,11 @@ def test_a_time_whose_record_was_not_added_is_forgotten() -> None:
     columns.stamp(20, 9)
     times = [record.timestamp for record in read_records(bytes(columns.builder().build()))]
     assert times == [6] * 10 + [7] * 10
+
+
+def test_the_only_record_has_its_own_time() -> None:
+    columns = BatchColumns()
+    columns.append(5, b"k", b"v")
+    assert columns.single() == (5, b"k", b"v")
+    columns.stamp(1, 9)
+    assert columns.single() == (5, b"k", b"v")

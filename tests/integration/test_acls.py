@@ -156,6 +156,8 @@ def test_denials_and_changes_are_rows_of_the_audit_table(guarded: LocalCluster) 
         state = json.loads(done.stdout)
         assert state["quarantined"] == 0
         files = DeltaTable(state["uri"]).file_uris()
+        if not files:
+            return set()  # the table is made before its first rows are decoded
         asked = f"select distinct {parts} from read_parquet({files}) where {where}"
         return {(*row,) for row in duckdb.sql(asked).fetchall()}
 

@@ -77,6 +77,12 @@ def spark(network: HostNetwork, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield session
 
 
+def executor_hosts(spark: SparkSession) -> set[str]:
+    """The hosts of the driver and of the executors that Spark has."""
+    found = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
+    return {info.host() for info in found}
+
+
 Start = Callable[[str], Cluster]
 
 
@@ -91,6 +97,12 @@ def start(spark: SparkSession, network: HostNetwork, zookeeper: str) -> Iterator
     with ExitStack() as stack:
 
         def start_one(name: str) -> Cluster:
+            # A host that another test has cut off may not have its executor back yet.
+            LocalCluster.wait_until(
+                lambda: {host.address for host in network.hosts} <= executor_hosts(spark),
+                "an executor on every host",
+                MOVED_S,
+            )
             chroot = f"{zookeeper}/{name}"
             cluster = Cluster.start(
                 spark, BROKERS, folder / name, zookeeper=chroot, properties=properties

@@ -23,6 +23,7 @@ from headwater.local.manager import BrokerState
 from headwater.local.zookeeper import zookeeper_spec
 from headwater.system import SystemClock
 from headwater_spark.cluster.cluster import Cluster
+from headwater_spark.cluster.spark_jobs import SparkJobs
 from integration.cluster import LocalCluster
 from integration.network_hosts import HostNetwork, NetworkHost, network_hosts, refusal
 from integration.standalone_spark import StandaloneSpark
@@ -77,12 +78,6 @@ def spark(network: HostNetwork, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield session
 
 
-def executor_hosts(spark: SparkSession) -> set[str]:
-    """The hosts of the driver and of the executors that Spark has."""
-    found = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
-    return {info.host() for info in found}
-
-
 Start = Callable[[str], Cluster]
 
 
@@ -94,12 +89,13 @@ def start(spark: SparkSession, network: HostNetwork, zookeeper: str) -> Iterator
         "min.insync.replicas": "2",
     }
     (folder,) = network[0].private
+    jobs = SparkJobs(spark, task_cpus=None)
     with ExitStack() as stack:
 
         def start_one(name: str) -> Cluster:
             # A host that another test has cut off may not have its executor back yet.
             LocalCluster.wait_until(
-                lambda: {host.address for host in network.hosts} <= executor_hosts(spark),
+                lambda: {host.address for host in network.hosts} <= jobs.executor_hosts(),
                 "an executor on every host",
                 MOVED_S,
             )

@@ -39,10 +39,8 @@ class WindowedRate:
 
     def per_second(self, now: float) -> float:
         """The rate at `now`."""
-        self._forget(now)
-        if not self._samples:
-            return 0.0
-        return self._total / self._span_s(now)
+        amount, span_s = self.amount_and_span_s(now)
+        return amount / span_s
 
     def amount_and_span_s(self, now: float) -> tuple[float, float]:
         """The amount of the last windows at `now`, and the seconds that it is divided by."""

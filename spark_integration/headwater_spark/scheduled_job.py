@@ -135,7 +135,7 @@ def ddl_schema(option: str, text: str) -> StructType:
     try:
         schema: StructType = StructType.fromDDL(text)
     except PySparkException as error:
-        reason = next(line for line in str(error).splitlines() if line)
+        reason = next((line for line in str(error).splitlines() if line), "")
         raise UsageError(f"{option} is no schema such as 'id INT, name STRING': {reason}") from None
     return schema
 

@@ -9,6 +9,7 @@ other kinds are bugs and keep their traceback.
 from __future__ import annotations
 
 import os
+import pickle
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,12 @@ from contextlib import contextmanager
 from headwater.errors import HeadwaterError
 
 HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
+
+
+class NotShippedError(HeadwaterError, pickle.PickleError):
+    """A HeadwaterError that a writer met while Spark pickled it for its tasks.
+
+    Spark puts "Could not serialize object" before the text of any error but a PickleError."""
 
 
 @contextmanager
@@ -30,3 +37,13 @@ def without_traceback() -> Iterator[None]:
             # variable goes with it.
             weakref.finalize(error, os.environ.pop, HIDE_TRACEBACK, None)
         raise
+
+
+@contextmanager
+def while_pickled() -> Iterator[None]:
+    """Wraps the work of a `__getstate__` that Spark calls in a worker."""
+    with without_traceback():
+        try:
+            yield
+        except HeadwaterError as error:
+            raise NotShippedError(str(error)) from error

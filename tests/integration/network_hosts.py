@@ -109,14 +109,14 @@ class NetworkHost:
 
     def processes(self, words: str) -> list[psutil.Process]:
         """Its running processes whose command line contains `words`."""
-        found = []
+        return [p for p in self._all_processes() if words in _command_line(p)]
+
+    def _all_processes(self) -> Iterator[psutil.Process]:
         for root in self._processes:
             try:
-                children = psutil.Process(root.pid).children(recursive=True)
-                found += [p for p in children if words in " ".join(p.cmdline())]
-            except psutil.Error:
+                yield from psutil.Process(root.pid).children(recursive=True)
+            except psutil.NoSuchProcess:
                 continue  # it has ended since
-        return found
 
     def has_ended(self, process: psutil.Process) -> bool:
         """Whether one of its processes runs no more, even if nobody has asked for its exit code."""
@@ -240,6 +240,14 @@ def _free_subnet() -> str:
         if f" {subnet}." not in used:
             return subnet
     raise NamespaceError("every subnet for test hosts is in use")
+
+
+def _command_line(process: psutil.Process) -> str:
+    """A process's command line; empty when it has ended since it was listed."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def _has_ended(name: str, pattern: str) -> bool:

@@ -43,7 +43,7 @@ from headwater_spark.sink.sink_options import SinkOptions, sink_options
 from headwater_spark.sink.task_context import current_task
 from headwater_spark.sink.write_task import Written, write_at_least_once
 from headwater_spark.task_tokens import TOKENS
-from headwater_spark.worker_errors import without_traceback
+from headwater_spark.worker_errors import while_pickled, without_traceback
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class _TaskWrites:
     def __getstate__(self) -> dict[str, Any]:
         """Spark ships the writer to its tasks: what all of them must agree on is decided here."""
         if self._shipment is None:
-            with without_traceback(), sink_connections(self.options) as connections:
+            with while_pickled(), sink_connections(self.options) as connections:
                 self._shipment = new_shipment(self.options, connections)
                 self._task_security = TOKENS.of(
                     self.options.bootstrap_servers, self.options.security

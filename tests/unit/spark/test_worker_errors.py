@@ -7,13 +7,18 @@ import os
 from collections.abc import Callable
 
 import pytest
-from pyspark.serializers import read_int
+from pyspark.serializers import CloudPickleSerializer, read_int
 from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark.util import handle_worker_exception
 
 from headwater.errors import UsageError
 from headwater_spark.source.data_source import HeadwaterDataSource
-from headwater_spark.worker_errors import HIDE_TRACEBACK, without_traceback
+from headwater_spark.worker_errors import (
+    HIDE_TRACEBACK,
+    NotShippedError,
+    while_pickled,
+    without_traceback,
+)
 
 
 def worker_output(work: Callable[[], object]) -> str:
@@ -21,7 +26,7 @@ def worker_output(work: Callable[[], object]) -> str:
     out = io.BytesIO()
     try:
         work()
-    except (UsageError, KeyError) as error:
+    except (UsageError, NotShippedError, KeyError) as error:
         handle_worker_exception(error, out)
     out.seek(4)
     return out.read(read_int(out)).decode()
@@ -46,6 +51,21 @@ def test_a_headwater_error_is_one_line() -> None:
     line = "headwater.errors.UsageError: startingOfsets is no option: did you mean startingOffsets?"
     assert worker_output(refuse) == line + "\n"
     assert HIDE_TRACEBACK not in os.environ, "the next error must not be affected"
+
+
+class Unshippable:
+    """A writer whose topic is missing, which it learns when Spark pickles it."""
+
+    def __getstate__(self) -> dict[str, object]:
+        with while_pickled():
+            raise UsageError("topic x does not exist: create it")
+
+
+def test_an_error_while_spark_pickles_a_writer_keeps_its_text() -> None:
+    text = worker_output(lambda: CloudPickleSerializer().dumps(Unshippable()))
+    assert text == (
+        "headwater_spark.worker_errors.NotShippedError: topic x does not exist: create it\n"
+    )
 
 
 def test_any_other_error_keeps_its_traceback() -> None:

@@ -145,6 +145,7 @@ class ConsumerEngine:
             return
         kind = SubscriptionType.TOPICS if compiled is None else SubscriptionType.PATTERN
         self.state.set_type(kind)
+        self.state.subscribe(names)
         self._watch.subscribe(names, compiled)
         if self.coordinator is not None:
             self.coordinator.subscribe(on_assign, on_revoke, on_lost)
@@ -196,6 +197,10 @@ class ConsumerEngine:
         else:
             limit = positive("max_records", max_records)
         out: dict[TopicPartition, list[ConsumerRecord]] = {}
+        for row in self.state.take_pending(limit):
+            out.setdefault(TopicPartition(row.topic, row.partition), []).append(row)
+        if out:
+            return out
         left, check_crcs, decode = limit, self.options.check_crcs, self._decoding
 
         def read(entry: PartitionFetchState) -> int:
@@ -220,6 +225,7 @@ class ConsumerEngine:
     ) -> Steps[list[Any]]:
         """Whole fetches, decoded, until there are `max_records` rows; see `Consumer.poll_arrow`."""
         limit = positive("max_records", max_records)
+        self.state.give_back(self.state.partitions)
         parts: list[Any] = []
         count = 0
 

@@ -92,8 +92,11 @@ class ConsumerPositions:
     def set_paused(self, partitions: Sequence[PartitionName], *, paused: bool) -> None:
         """Return no records of these partitions, or return them again."""
         with self._state.condition:
-            for tp in partitions:
-                self._state.entry(named_partition(tp)).is_paused = paused
+            for name in partitions:
+                tp = named_partition(name)
+                self._state.entry(tp).is_paused = paused
+                if paused:
+                    self._state.give_back([tp])
         self._wake_fetcher()
 
     async def for_times(

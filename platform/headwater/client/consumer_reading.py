@@ -123,7 +123,7 @@ class ConsumerReading:
         state = self._state
         with state.condition:
             for entry in [state.partitions[tp] for tp in state.order]:
-                if entry.is_paused:
+                if entry.is_paused or not state.reads(entry.topic):
                     continue
                 buffered = entry.buffered_bytes
                 try:

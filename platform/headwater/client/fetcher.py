@@ -263,6 +263,8 @@ class Fetcher:
                 has_any = True
                 if entry.position is None or entry.is_paused or entry.error is not None:
                     continue
+                if not self._state.reads(tp.topic):
+                    continue
                 if entry.not_before > now:
                     is_partial = True
                     self._wake_later(entry.not_before - now)

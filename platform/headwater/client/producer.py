@@ -195,9 +195,10 @@ class Producer(RecordSending[SendFuture]):
         `value`: a column of bytes or text, or several columns (None: all others), of which each row
         is sent as a JSON object. `key`, `headers` (a list of key-value structs) and `timestamp`
         (milliseconds or a timestamp type) name columns. `partition`: a number or a column of
-        numbers; by default, rows go by key as in `send`, those without a key in large runs to all
-        partitions. Needs the `arrow` extra. Blocks and raises as `send` does; UsageError for
-        columns that do not exist or do not fit.
+        numbers; where it is null, and by default, rows go by key, or by the producer's
+        `partitioner`, as in `send`; those without a key in large runs to all partitions. Needs the
+        `arrow` extra. Blocks and raises as `send` does; UsageError for columns that do not exist or
+        do not fit.
         """
         from headwater.client import table as tables  # noqa: PLC0415 - optional extra
 
@@ -212,6 +213,7 @@ class Producer(RecordSending[SendFuture]):
             now_ms=self._now_ms(),
             compression=self._options.compression_type,
             batch_bytes_max=min(self._options.max_request_size, tables.TABLE_BATCH_BYTES),
+            partitioner=self._options.partitioner,
         )
         sent, rows = [], 0
         for index, data, count in built:

@@ -110,6 +110,8 @@ class ShareEngine:
             yield from self.unsubscribe()
             return
         self.member.subscribe(names)
+        with self.changes.condition:
+            self.state.subscribe(names)
         self.membership.last_poll = self.clock.monotonic()
         self.host.post(self.membership.start)
 
@@ -149,9 +151,12 @@ class ShareEngine:
         yield from self.wait(timeout_ms, limit, flush=flush)
         with self.changes.condition:
             rows = self.state.take(limit, self.clock.monotonic())
-        if self._chain is not None and rows:
-            return [r for r in self._chain.on_records([*rows]) if isinstance(r, ShareRecord)]
-        return rows
+        if self._chain is None or not rows:
+            return rows
+        heard = [r for r in self._chain.on_records([*rows]) if isinstance(r, ShareRecord)]
+        with self.changes.condition:
+            self.state.accept_left_out(rows, heard)
+        return heard
 
     def wait(self, timeout_ms: float, limit: int, *, flush: bool = True) -> Steps[None]:
         """Wait until records can be taken, at most for `timeout_ms`; the records before are

@@ -31,6 +31,8 @@ class SubscriptionState(ChangeSignal):
     def __init__(self) -> None:
         super().__init__()
         self.type = SubscriptionType.NONE
+        self.topics: frozenset[str] = frozenset()
+        """Those that are subscribed to by name."""
         self.partitions: dict[TopicPartition, PartitionFetchState] = {}
         self.order: list[TopicPartition] = []
         """The order in which `poll` goes through the partitions."""
@@ -49,6 +51,16 @@ class SubscriptionState(ChangeSignal):
             raise IllegalStateError(f"this consumer {self.type.value}: call unsubscribe() first")
         self.type = wanted
 
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """These topics are subscribed to by name. The partitions of others stay assigned until the
+        group has rebalanced, but are not read any more."""
+        self.topics = frozenset(topics)
+        self.give_back([tp for tp in self.partitions if not self.reads(tp.topic)])
+
+    def reads(self, topic: str) -> bool:
+        """False for a topic that a subscription by name does not have any more."""
+        return self.type is not SubscriptionType.TOPICS or topic in self.topics
+
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions. Those that were read before keep their state."""
         wanted = list(partitions)
@@ -66,6 +78,19 @@ class SubscriptionState(ChangeSignal):
             name = f"{partition[0]}-{partition[1]}"
             raise IllegalStateError(f"{name} is not assigned to this consumer")
         return entry
+
+    def give_back(self, partitions: Iterable[TopicPartition]) -> None:
+        """The records of these partitions that iteration has not yielded are to be read again."""
+        with self.condition:
+            left = {TopicPartition(*r[:2]) for r in self.pending}
+            for tp in left.intersection(partitions):
+                at = self.next_offset(self.partitions[tp])
+                self.partitions[tp].seek(at.offset, at.leader_epoch)
+                self.drop_pending([tp])
+
+    def take_pending(self, limit: int) -> list[ConsumerRecord]:
+        """Up to `limit` records that an iteration has left behind."""
+        return [self.pending.popleft() for _ in range(min(limit, len(self.pending)))]
 
     def drop_pending(self, partitions: list[TopicPartition]) -> None:
         """Forget the records of these partitions that iteration has not yielded."""

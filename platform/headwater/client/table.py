@@ -16,7 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.client.core.completed_fetch import CompletedFetch
+from headwater.client.errors import UnknownTopicOrPartitionError
 from headwater.client.key_partitions import key_partitions
+from headwater.client.option_rules import as_integer
+from headwater.client.producer_options import Partitioner
+from headwater.client.topic_routes import ROUND_ROBIN, STICKY
 from headwater.columnar.produce import produced_batches
 from headwater.columnar.schema import HEADERS, KAFKA_COLUMNS, arrow_schema
 from headwater.errors import UsageError
@@ -62,8 +66,12 @@ def table_batches(
     now_ms: int,
     compression: str | None,
     batch_bytes_max: int,
+    partitioner: Partitioner | str | None = None,
 ) -> Iterator[tuple[int, bytearray, int]]:
-    """(partition, built batch, number of records); a partition's rows are in the table's order."""
+    """(partition, built batch, number of records); a partition's rows are in the table's order.
+
+    `partitioner`: the producer's option, which places rows as it does single records.
+    """
     rows = as_table(table)
     _check_columns(rows, plan)
     for turn, start in enumerate(range(0, rows.num_rows, SLICE_ROWS)):
@@ -72,7 +80,7 @@ def table_batches(
         value = _value(part, plan)
         headers = None if plan.headers is None else _column(part, plan.headers).cast(HEADERS)
         times = _times(part, plan.timestamp, now_ms)
-        where = _partitions(part, plan, key, partitions, turn)
+        where = _partitions(part, plan, key, partitions, turn, partitioner)
         for partition, chosen in _groups(where, part.num_rows):
             for data, count in _encoded(
                 _take(key, chosen),
@@ -181,20 +189,54 @@ def _times(part: pa.Table, timestamp: str | int | None, now_ms: int) -> Any:
     return column.cast(pa.int64())
 
 
-def _partitions(part: pa.Table, plan: TablePlan, key: Any, partitions: int, turn: int) -> Any:
+def _partitions(
+    part: pa.Table,
+    plan: TablePlan,
+    key: Any,
+    partitions: int,
+    turn: int,
+    partitioner: Partitioner | str | None,
+) -> Any:
     """A partition for all rows, or an array with one per row."""
     if isinstance(plan.partition, str):
-        where = _column(part, plan.partition).cast(pa.int64()).to_numpy(zero_copy_only=False)
+        column = _column(part, plan.partition).cast(pa.int64())
+        where = column.fill_null(0).to_numpy(zero_copy_only=False)
         if len(where) and (where.min() < 0 or where.max() >= partitions):
             raise UsageError(f"column {plan.partition!r} names partitions beyond {partitions - 1}")
-        return where
+        if not column.null_count:
+            return where
+        is_given = column.is_valid().to_numpy(zero_copy_only=False)
+        return np.where(is_given, where, _chosen(part, key, partitions, turn, partitioner))
     if plan.partition is not None:
         if not 0 <= plan.partition < partitions:
             raise UsageError(f"partition {plan.partition}: the topic has {partitions}")
         return plan.partition
-    if key is not None:
+    return _chosen(part, key, partitions, turn, partitioner)
+
+
+def _chosen(
+    part: pa.Table, key: Any, partitions: int, turn: int, partitioner: Partitioner | str | None
+) -> Any:
+    """The partitioner's choice for each row."""
+    rows = np.arange(part.num_rows)
+    if callable(partitioner):
+        blobs = [None] * len(rows) if key is None else key.cast(pa.large_binary()).to_pylist()
+        return np.array([_asked(partitioner, blob, partitions) for blob in blobs], np.int64)
+    if partitioner == ROUND_ROBIN:
+        return (turn * SLICE_ROWS + rows) % partitions
+    if key is not None and partitioner != STICKY:
         return key_partitions(key, partitions, turn % partitions)
-    return np.arange(part.num_rows) * partitions // max(1, part.num_rows)
+    return rows * partitions // max(1, len(rows))
+
+
+def _asked(partitioner: Partitioner, key: bytes | None, partitions: int) -> int:
+    chosen = as_integer("partition", partitioner(key, partitions))
+    if not 0 <= chosen < partitions:
+        raise UnknownTopicOrPartitionError(
+            f"the partitioner chose partition {chosen}: the topic has partitions 0 to "
+            f"{partitions - 1}"
+        )
+    return chosen
 
 
 def _groups(where: Any, count: int) -> Iterator[tuple[int, Any]]:

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from headwater.client.consumer_engine import ConsumerEngine
 from headwater.client.errors import ClosedError
 from headwater.client.producer import Producer
-from headwater.client.typed_records import Letter, Turn, TypedDecoding, TypedRecord
+from headwater.client.typed_records import Letter, SentLetters, Turn, TypedDecoding, TypedRecord
 from headwater.client.values import ConsumerRecord, TopicPartition
 
 K = TypeVar("K")
@@ -54,6 +54,7 @@ class TypedReader(Generic[K, V]):
         self._poll = poll
         self._decoding = decoding
         self._letters = letters
+        self._sent = SentLetters()
 
     def poll(
         self, timeout_ms: float = 0, max_records: int | None = None
@@ -108,6 +109,7 @@ class TypedReader(Generic[K, V]):
                 self._state.pending.extend(rows)
         first = self._state.peek(limit)
         turn = self._decoding.decode(first)
-        if turn.letters:
-            self._letters.deliver(turn.letters)
+        if letters := self._sent.new(turn.letters):
+            self._letters.deliver(letters)
+        self._sent.sent(turn.letters)
         return first, turn

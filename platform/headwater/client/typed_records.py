@@ -67,6 +67,23 @@ class Letter(NamedTuple):
     headers: Headers
 
 
+class SentLetters:
+    """The dead letters of the last turn. An iteration that is left early leaves its rows pending:
+    they are decoded again, and their letters must not be sent twice."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, ConsumerRecord] = {}
+        """By identity, as pending rows keep it."""
+
+    def new(self, letters: Iterable[Letter]) -> list[Letter]:
+        """Those that were not sent yet."""
+        return [letter for letter in letters if id(letter.row) not in self._rows]
+
+    def sent(self, letters: Iterable[Letter]) -> None:
+        """All letters of a turn are acknowledged."""
+        self._rows = {id(letter.row): letter.row for letter in letters}
+
+
 class Turn(NamedTuple, Generic[K, V]):
     """What came of the rows of one poll, up to the first that ends it."""
 

@@ -76,7 +76,8 @@ KEYS = (
          "Who may read them off loopback: a FILE with bearer.token.file, or with ssl.* and "
          "ssl.client.auth=required; allowed.hosts."),
     _key("source.auto.offset.reset", Kind.STRING, "earliest",
-         "Where a topic begins that was never mirrored: earliest or latest."),
+         "Where a topic begins that was never mirrored: earliest or latest. Topics and partitions "
+         "that are added while it is mirrored begin at their start."),
     _key("target.transaction.timeout.ms", Kind.INT, 60_000,
          "After so long the target aborts a transaction whose mirror is gone.", 1000, "ms"),
     _key("source.fetch.min.bytes", Kind.INT, 1, "See the consumer's option.", 0, "bytes"),

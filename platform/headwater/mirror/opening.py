@@ -74,10 +74,17 @@ class PartitionOpener:
         return copy
 
     async def _first_position(self, tp: TopicPartition, topic: MirroredTopic) -> Position:
-        is_latest = self._parts.config.starts_latest
+        is_latest = self._parts.config.starts_latest and not self._came_later(tp, topic)
         when, level = (LATEST, READ_COMMITTED) if is_latest else (EARLIEST, READ_UNCOMMITTED)
         start = await offset_at(self._parts.source, tp, when, level)
         return Position(start, topic.source_id, topic.target_id)
+
+    def _came_later(self, tp: TopicPartition, topic: MirroredTopic) -> bool:
+        """True for a partition that was added to what is mirrored: whatever
+        `source.auto.offset.reset` says, the records before it was found are not skipped."""
+        counts = self._parts.first_counts
+        is_added = counts is not None and tp.partition >= counts.get(tp.topic, 0)
+        return is_added or (tp.topic, topic.source_id) in self._parts.mirrored_before
 
     async def _check_empty(self, copy: PartitionCopy) -> None:
         """A topic that was never mirrored must be empty in the target, or mirroring it again would

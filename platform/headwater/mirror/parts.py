@@ -29,6 +29,11 @@ class MirrorParts:
     buckets: int
     partitions: Mapping[TopicPartition, MirroredTopic] = field(default_factory=dict)
     """What is mirrored, by the last look at both clusters."""
+    first_counts: Mapping[str, int] | None = None
+    """The partitions of the source's topics at this process's first look; None before it."""
+    mirrored_before: frozenset[tuple[str, str]] = frozenset()
+    """Name and source id of the topics that had a position when this process began, if
+    `source.auto.offset.reset` is latest."""
     troubles: list[str] = field(default_factory=list)
     """Why topics could not be created or changed in the target."""
     reverse: MirrorState = field(default_factory=MirrorState)

@@ -22,6 +22,7 @@ from headwater.mirror.cycle_detection import read_reverse
 from headwater.mirror.group_sync import GroupSync
 from headwater.mirror.membership import buckets_of, group_membership
 from headwater.mirror.parts import MirrorParts
+from headwater.mirror.state_reader import read_state
 from headwater.mirror.topic_sync import TopicSync
 
 BOOTSTRAP_MS = 30_000
@@ -71,6 +72,12 @@ class MirrorService:
             self._parts.buckets = await ensure_positions(self._admin_target, self.config)
             target_id = self._target.cache.cluster_id
             self._parts.reverse = await read_reverse(self._admin_source, target_id)
+            if self.config.starts_latest:
+                numbers = range(self._parts.buckets)
+                state = await read_state(self._admin_target, self.topic, numbers)
+                self._parts.mirrored_before = frozenset(
+                    (tp.topic, at.source_topic_id) for tp, at in state.positions.items()
+                )
             jobs = [self._share_buckets(), self._follow_topics()]
             if self.config.syncs_groups:
                 jobs.append(self._groups.follow(self.buckets))
@@ -160,6 +167,7 @@ class MirrorService:
         while True:
             try:
                 await self._sync.refresh(changes_target=0 in self.buckets)
+                self._parts.first_counts = self._sync.first_counts
                 self._parts.partitions = self._sync.partitions()
                 self._parts.troubles = [f"{t}: {why}" for t, why in self._sync.trouble.items()]
                 if self.config.syncs_acls and 0 in self.buckets:

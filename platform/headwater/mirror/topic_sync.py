@@ -38,6 +38,8 @@ class TopicSync:
     def __init__(self, source: Cluster, target: Cluster, config: MirrorConfig) -> None:
         """`source`, `target`: clusters whose metadata nobody else uses."""
         self.topics: dict[str, MirroredTopic] = {}
+        self.first_counts: dict[str, int] | None = None
+        """The partitions of the source's topics at the first look."""
         self.trouble: dict[str, str] = {}
         """Topic -> why its counterpart could not be changed."""
         self._source = TopicCalls(source)
@@ -61,6 +63,8 @@ class TopicSync:
         source = {t.name: t for t in await self._source.describe(None)}
         target = {t.name: t for t in await self._target.describe(None)}
         wanted = mirrored_topics(source, self._config.topics)
+        if self.first_counts is None:
+            self.first_counts = {name: len(source[name].partitions) for name in wanted}
         if changes_target:
             changed = False
             now = self._clock.monotonic()

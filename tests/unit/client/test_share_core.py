@@ -293,6 +293,30 @@ def test_a_batch_that_cannot_be_read_is_released_and_raised_once() -> None:
     assert acknowledged(core) == [(2, 3, RELEASE)]
 
 
+@pytest.mark.parametrize("is_decoded", [False, True])
+def test_what_is_acquired_of_a_topic_that_is_left_goes_back(is_decoded: bool) -> None:
+    core = state()
+    core.subscribe(["t"])
+    fetched(core, batch(0, 3), (0, 2, 1))
+    if is_decoded:
+        assert offsets(core.take(1, 1.0)) == [0]
+    core.subscribe(["u"])
+    assert core.take(9, 1.0) == []
+    core.flush()
+    assert acknowledged(core) == [(int(is_decoded), 2, RELEASE)]
+
+
+def test_what_an_interceptor_leaves_out_needs_no_word() -> None:
+    core = state(is_explicit=True)
+    fetched(core, batch(0, 3), (0, 2, 1))
+    rows = core.take(3, 1.0)
+    core.accept_left_out(rows, rows[1:])
+    with pytest.raises(IllegalStateError, match="offset 1 is not acknowledged"):
+        core.check_settled()
+    core.flush()
+    assert acknowledged(core) == [(0, 0, ACCEPT)]
+
+
 def test_rows_that_are_not_the_next_ones_are_not_held() -> None:
     core = state()
     fetched(core, batch(0, 2), (0, 1, 1))

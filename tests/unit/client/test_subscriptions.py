@@ -188,6 +188,64 @@ def test_a_listener_may_call_its_consumer(served: ServedBroker) -> None:
         assert done == [0] and consumer.committed(TP)[TP].offset == 0
 
 
+def append(served: ServedBroker, *places: TopicPartition) -> None:
+    for tp in places:
+        served.do(lambda b, tp=tp: b.replicas.partitions[tp].append(one_record(), 1, TIME_MS))
+
+
+def test_what_an_iteration_leaves_is_polled_next(served: ServedBroker, consumer: Consumer) -> None:
+    append(served, TP, TP, TP, TP)
+    consumer.assign([TP])
+    assert next(iter(consumer)).offset == 0
+    assert [row.offset for row in consumer.poll(500, max_records=1)[TP]] == [1]
+    assert consumer.positions()[TP].offset == 2
+    rows = consumer.poll_arrow(timeout_ms=LIMIT_MS)
+    assert rows.column("offset").to_pylist() == [2, 3]
+
+
+def test_a_pause_holds_back_what_an_iteration_has_not_given(
+    served: ServedBroker, consumer: Consumer
+) -> None:
+    other = TopicPartition("t", 1)
+    append(served, TP, TP, TP)
+    consumer.assign([TP, other])
+    records = iter(consumer)
+    assert next(records).offset == 0
+    consumer.pause(TP)
+    append(served, other)
+    assert next(records).partition == 1
+    consumer.resume(TP)
+    assert [next(records)[1:3] for _ in range(2)] == [(0, 1), (0, 2)]
+
+
+@pytest.mark.parametrize("leaves_pending", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [{"partition_assignment_strategy": "cooperative-sticky"}, {"group_protocol": "consumer"}],
+)
+def test_a_topic_that_is_subscribed_to_no_more_gives_no_record(
+    served: ServedBroker, options: dict[str, Any], leaves_pending: bool
+) -> None:
+    """The partition stays assigned until the group has rebalanced."""
+    append(served, TP, TP, TP, TopicPartition("u", 0))
+    with Consumer(
+        bootstrap_servers=served.bootstrap,
+        group_id="g",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        **options,
+    ) as consumer:
+        consumer.subscribe(["t"])
+        if leaves_pending:
+            next(iter(consumer))
+        else:
+            while not consumer.poll(50, max_records=1):
+                pass
+        consumer.subscribe(["u"])
+        assert consumer.positions()[TP].offset == 1, "the others are forgotten, not passed"
+        assert next(iter(consumer)).topic == "u"
+
+
 def test_closing_in_another_thread_ends_a_poll(served: ServedBroker) -> None:
     consumer = Consumer("t", bootstrap_servers=served.bootstrap)
     ended = threading.Event()

@@ -9,10 +9,11 @@ from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pydantic
 import pytest
+from typing_extensions import TypedDict
 
 from headwater import (
     Admin,
@@ -62,6 +63,15 @@ class Plane(pydantic.BaseModel):
     seats: int = 0
 
 
+class Gate(TypedDict):
+    number: int
+
+
+class Seat(NamedTuple):
+    row: int
+    letter: str
+
+
 FLIGHT = Flight(7, [Leg("JFK", 90)], datetime(2026, 1, 2, tzinfo=UTC))
 
 
@@ -80,6 +90,8 @@ def c(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedCluster]:
         (JsonSerializer(), {"a": [1, None]}, b'{"a":[1,null]}'),
         (ModelSerializer(Plane), Plane(tail="N1", seats=3), b'{"tail":"N1","seats":3}'),
         (ModelSerializer(Leg), Leg("JFK", 90), b'{"origin":"JFK","minutes":90}'),
+        (ModelSerializer(Gate), Gate(number=3), b'{"number":3}'),
+        (ModelSerializer(Seat), Seat(3, "A"), b'[3,"A"]'),
         (optional(StringSerializer()), None, None),
         (optional(StringSerializer()), "a", b"a"),
     ],
@@ -188,6 +200,16 @@ def test_dead_letters_are_acknowledged_before_the_commit(c: ServedCluster) -> No
         assert told["h"] == b"1" and told["__connect.errors.topic"] == b"dead"
         assert told["__connect.errors.offset"] == b"1"
         assert told["__connect.errors.exception.class.name"] == b"JSONDecodeError"
+
+
+def test_an_iteration_that_begins_again_sends_no_letter_again(c: ServedCluster) -> None:
+    topic = make(c, "again", [b"1", b"{bad", b"2", b"3"])
+    with consumer_of(c, "again") as consumer:
+        reader = consumer.typed(topic, on_undecodable=DeadLetter("again-dead"))
+        assert [next(iter(reader)).value for _ in range(3)] == [1, 2, 3]
+    with consumer_of(c, "again-2", consumer_timeout_ms=300) as other:
+        other.subscribe("again-dead")
+        assert [letter.value for letter in other] == [b"{bad"]
 
 
 def test_a_dead_letter_that_cannot_be_sent_is_not_committed(c: ServedCluster) -> None:

@@ -107,6 +107,42 @@ def test_a_mirror_that_begins_again_goes_on_where_it_was(pair: tuple[str, str]) 
         assert admin.describe_configs("topic", "again")["retention.ms"].value == "86400000"
 
 
+def test_what_is_added_begins_at_its_start_whatever_the_reset_says(pair: tuple[str, str]) -> None:
+    source, target = pair
+    create(source, "late", 1)
+    send(source, "late", "before the mirror")
+    given = properties(
+        source, target, topics="late.*", mirror_id="late", source_auto_offset_reset="latest"
+    )
+
+    def grow(count: int, value: str) -> None:
+        with Admin(source) as admin, Producer(source) as producer:
+            admin.create_partitions({"late": count})
+            producer.send("late", value, partition=count - 1).result(30)
+
+    def found(partition: int) -> list[bytes | None]:
+        return [row.value for row in read_all(target, "late").get(partition, [])]
+
+    with RunningMirror(given) as running:
+        until(
+            lambda: any(
+                copy.stored == 1
+                for bucket in running.service.buckets.values()
+                for copy in list(bucket.copies.values())
+            ),
+            "the topic has a position",
+        )
+        grow(2, "while it runs")
+        create(source, "later", 1)
+        send(source, "later", "a topic of its own")
+        until(lambda: mirrored(source, target, "later") and found(1), "what came later is there")
+    grow(3, "while it was down")
+    with RunningMirror(given):
+        until(lambda: found(2), "so is that")
+    assert (found(0), found(1), found(2)) == ([], [b"while it runs"], [b"while it was down"])
+    assert values(target, "later") == ["a topic of its own"]
+
+
 def test_status_and_positions_tell_the_lag_and_promote_fences_and_reports_the_gap(
     pair: tuple[str, str], tmp_path: Path
 ) -> None:

@@ -230,17 +230,10 @@ class AsyncConsumer(Managed):
         self._check_open()
         self._check_no_listener()
         async with self._turn:
-            if self._state.pending:
-                return self._take_pending(max_records)
-            await asyncio.sleep(0)
+            if not self._state.pending:
+                await asyncio.sleep(0)
             polled = await self._steps.run(self._engine.poll(timeout_ms, max_records))
             return [row for rows in polled.values() for row in rows]
-
-    def _take_pending(self, max_records: int | None) -> list[ConsumerRecord]:
-        """What an iteration has left."""
-        pending = self._state.pending
-        limit = self._options.max_poll_records if max_records is None else max_records
-        return [pending.popleft() for _ in range(min(limit, len(pending)))]
 
     async def poll(
         self, timeout_ms: float = 0, max_records: int | None = None

@@ -273,6 +273,7 @@ class AsyncProducer(RecordSending[Delivery], Managed):
             now_ms=self._now_ms(),
             compression=self._options.compression_type,
             batch_bytes_max=min(self._options.max_request_size, tables.TABLE_BATCH_BYTES),
+            partitioner=self._options.partitioner,
         )
         sent, rows = [], 0
         while (item := await asyncio.to_thread(next, built, None)) is not None:

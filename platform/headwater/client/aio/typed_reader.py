@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 from headwater.client.aio.producer import AsyncProducer
 from headwater.client.consumer_engine import ConsumerEngine
 from headwater.client.errors import RecordDeserializationError
-from headwater.client.typed_records import Letter, Turn, TypedDecoding, TypedRecord
+from headwater.client.typed_records import Letter, SentLetters, Turn, TypedDecoding, TypedRecord
 from headwater.client.values import ConsumerRecord
 
 K = TypeVar("K")
@@ -70,6 +70,7 @@ class AsyncTypedReader(Generic[K, V]):
         self._letters = letters
         self._turn_lock = asyncio.Lock()
         self._ready: deque[_Ready[K, V]] = deque()
+        self._sent = SentLetters()
 
     def __aiter__(self) -> AsyncTypedReader[K, V]:
         return self
@@ -131,7 +132,8 @@ class AsyncTypedReader(Generic[K, V]):
                 turn = await asyncio.to_thread(self._decoding.decode, rows)
             else:
                 turn = self._decoding.decode(rows)
-            if turn.letters:
-                await self._letters.deliver(turn.letters)
+            if letters := self._sent.new(turn.letters):
+                await self._letters.deliver(letters)
+            self._sent.sent(turn.letters)
             if self._state.peek(len(rows)) == rows:
                 return rows, turn

@@ -90,6 +90,8 @@ class ShareConsumerState:
         self._renewed: set[tuple[TopicPartition, int]] = set()
         self._partitions: dict[Place, TopicPartition] = {}
         self._collectors: list[Collector] = []
+        self._topics: frozenset[str] | None = None
+        """Those that are subscribed to; None before that is told."""
 
     # --- records ------------------------------------------------------------------------------
 
@@ -97,6 +99,19 @@ class ShareConsumerState:
     def held_count(self) -> int:
         """Records that were returned and are not acknowledged."""
         return sum(map(len, self._held.values()))
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """What was acquired of other topics, and not returned yet, goes back to the group."""
+        self._topics = frozenset(topics)
+        ready, self._ready = self._ready, deque()
+        for grant, row in ready:
+            if self._wants(grant):
+                self._ready.append((grant, row))
+            elif not grant.session.is_over:
+                self._release(grant, row.offset, row.offset)
+
+    def _wants(self, grant: Grant) -> bool:
+        return self._topics is None or grant.partition.topic in self._topics
 
     def peek(self, limit: int, now: float) -> list[ShareRecord]:
         """The next records, up to `limit`; they are not held yet. Raises an error that was met,
@@ -139,6 +154,10 @@ class ShareConsumerState:
             if not _is_valid(grant, now):
                 self.lapsed += acquired.offsets
                 continue
+            if not self._wants(grant):
+                for first, last, _ in acquired.ranges:
+                    self._release(grant, first, last)
+                continue
             try:
                 decoded = decode_acquired(acquired, check_crcs=self._check_crcs)
             except (HeadwaterError, ValueError) as e:
@@ -180,6 +199,17 @@ class ShareConsumerState:
             self._tell(partition, [offset], _session_over())
             return
         grant.session.acknowledge(grant.place, offset, kind)
+
+    def accept_left_out(self, taken: Iterable[ShareRecord], heard: Iterable[ShareRecord]) -> None:
+        """Accept what interceptors have left out of the records that were taken: the caller cannot
+        say a word on what it never gets (explicit mode)."""
+        if not self.is_explicit:
+            return  # all that was taken is accepted
+        known = {(row.topic, row.partition, row.offset) for row in heard}
+        for row in taken:
+            if (row.topic, row.partition, row.offset) not in known:
+                place = TopicPartition(row.topic, row.partition)
+                self.acknowledge(place, row.offset, AcknowledgeType.ACCEPT)
 
     def hand_over(self, rows: Iterable[tuple[TopicPartition, int]]) -> None:
         """Forget records that are held by another one now."""

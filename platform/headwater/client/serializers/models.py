@@ -15,17 +15,19 @@ T = TypeVar("T")
 
 
 class ModelSerializer(Generic[T]):
-    """Objects of a dataclass, a pydantic model, a TypedDict or a NamedTuple, as JSON; what is read
-    is checked against their types."""
+    """Objects of a dataclass, a pydantic model, a TypedDict (before Python 3.12 that of
+    typing_extensions) or a NamedTuple, as JSON; what is read is checked against their types."""
 
     def __init__(self, model: type[T]) -> None:
         """`model`: the class of the values."""
         self._adapter: TypeAdapter[T] = TypeAdapter(model)
         self._model = model
+        # A TypedDict, whose objects are dicts, lets nobody ask for its instances.
+        self._kinds: tuple[type[Any], ...] = (dict,) if issubclass(model, dict) else (dict, model)
 
     def dumps(self, value: T, at: Context) -> bytes:
         """See Serializer."""
-        if not isinstance(value, self._model) and not isinstance(value, dict):
+        if not isinstance(value, self._kinds):
             raise TypeError(f"give {self._model.__name__}, not {type(value).__name__}")
         return self._adapter.dump_json(value)
 

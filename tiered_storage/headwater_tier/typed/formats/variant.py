@@ -139,7 +139,8 @@ def _decimal(value: Decimal) -> bytes:
     assert isinstance(exponent, int)  # JSON has no NaN
     if len(digits) <= DECIMAL_DIGITS_MAX and -DECIMAL_DIGITS_MAX <= exponent <= 0:
         unscaled = int("".join(map(str, digits)))
-        size = 4 if len(digits) <= 9 else 8 if len(digits) <= 18 else 16
+        places = max(len(digits), -exponent)  # Spark reads no scale beyond the kind's precision
+        size = 4 if places <= 9 else 8 if places <= 18 else 16
         kind = {4: DECIMAL4, 8: DECIMAL8, 16: DECIMAL16}[size]
         number = (-unscaled if sign else unscaled).to_bytes(size, "little", signed=True)
         return _primitive(kind) + bytes([-exponent]) + number

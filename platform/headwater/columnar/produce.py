@@ -105,7 +105,7 @@ def _even_payloads(values: Any, size: int, bytes_max: int) -> Iterator[tuple[mem
     widest = _FIXED_BYTES_MAX + 2 + len(tail) + size
     step = min(max(1, (bytes_max - HEADER_BYTES) // widest), BATCH_ROWS_MAX, len(rows))
     runs = _even_runs(step, size, tail)
-    whole = np.concatenate([run.reshape(-1) for run in runs])
+    whole: Any = np.concatenate([run.reshape(-1) for run in runs])
     for first in range(0, len(rows), step):
         batch = rows[first : first + step]
         at = taken = 0

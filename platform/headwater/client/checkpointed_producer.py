@@ -157,8 +157,14 @@ class CheckpointedProducer:
         mine = [s for s in checkpoint_states(states) if s.worker % self._workers == self._worker]
         self._drop()
         handles = [handle for state in mine for handle in state.prepared]
-        timeout_ms = self._recovery_timeout_ms
-        end_prepared(self._checked.bootstrap_servers, handles, commit=True, timeout_ms=timeout_ms)
+        options, timeout_ms = self._checked, self._recovery_timeout_ms
+        end_prepared(
+            options.bootstrap_servers,
+            handles,
+            options.for_cluster(),
+            commit=True,
+            timeout_ms=timeout_ms,
+        )
         held = {h.transactional_id for h in handles}
         used = {self._name(s.worker, n) for s in mine for n in range(s.slots)}
         self._abort_others(used, held)

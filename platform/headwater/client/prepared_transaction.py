@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Unpack
 
 from headwater.client.addresses import parse_bootstrap
 from headwater.client.cluster import Cluster, ClusterOptions
@@ -18,11 +19,19 @@ from headwater.client.coordinator_calls import CoordinatorCalls
 from headwater.client.errors import (
     FatalTransactionError,
     KafkaTimeoutError,
+    OptionError,
     RetriableTransactionError,
 )
 from headwater.client.loop_thread import LoopThread
+from headwater.client.option_rules import unknown_option
+from headwater.client.security_options import (
+    SECURITY_OPTIONS,
+    SecurityOptions,
+    credentials_from,
+)
 from headwater.errors import ErrorCode, KafkaError, UsageError
 
+CLIENT_ID = "headwater-prepared"
 END_TIMEOUT_MS = 60_000
 BOOTSTRAP_MARGIN_S = 1.0
 STOP_TIMEOUT_S = 5.0
@@ -80,23 +89,33 @@ class PreparedTransaction:
         return cls(**{name: row[name] for name in _FIELDS})
 
     def commit(
-        self, bootstrap_servers: str | Sequence[str], *, timeout_ms: float = END_TIMEOUT_MS
+        self,
+        bootstrap_servers: str | Sequence[str],
+        *,
+        timeout_ms: float = END_TIMEOUT_MS,
+        **security: Unpack[SecurityOptions],
     ) -> None:
-        """Commit the transaction; one that is committed already stays so.
+        """Commit the transaction; one that is committed already stays so. `security`: the security
+        options of `Producer`.
 
         Raises RetriableTransactionError when the outcome is not known within `timeout_ms`: call
         again. Raises FatalTransactionError when the transaction is lost: it was aborted, by its
         timeout or by an operator, or a newer producer has used the transactional id since.
         """
-        addresses = parse_bootstrap(bootstrap_servers)
-        end_prepared(addresses, [self], commit=True, timeout_ms=timeout_ms)
+        addresses, options = parse_bootstrap(bootstrap_servers), _cluster_options(security)
+        end_prepared(addresses, [self], options, commit=True, timeout_ms=timeout_ms)
 
     def abort(
-        self, bootstrap_servers: str | Sequence[str], *, timeout_ms: float = END_TIMEOUT_MS
+        self,
+        bootstrap_servers: str | Sequence[str],
+        *,
+        timeout_ms: float = END_TIMEOUT_MS,
+        **security: Unpack[SecurityOptions],
     ) -> None:
-        """Abort the transaction; one that is aborted already stays so. Raises as `commit` does."""
-        addresses = parse_bootstrap(bootstrap_servers)
-        end_prepared(addresses, [self], commit=False, timeout_ms=timeout_ms)
+        """Abort the transaction; one that is aborted already stays so. Options and errors are as
+        those of `commit`."""
+        addresses, options = parse_bootstrap(bootstrap_servers), _cluster_options(security)
+        end_prepared(addresses, [self], options, commit=False, timeout_ms=timeout_ms)
 
 
 def check_format(row: Mapping[str, object], what: str) -> None:
@@ -109,14 +128,22 @@ def check_format(row: Mapping[str, object], what: str) -> None:
         )
 
 
+def _cluster_options(security: Mapping[str, object]) -> ClusterOptions:
+    for name in security:
+        if name not in SECURITY_OPTIONS:
+            raise OptionError(unknown_option("PreparedTransaction", name, SECURITY_OPTIONS))
+    return ClusterOptions(client_id=CLIENT_ID, credentials=credentials_from(security))
+
+
 def end_prepared(
     addresses: list[tuple[str, int]],
     handles: Sequence[PreparedTransaction],
+    options: ClusterOptions,
     *,
     commit: bool,
     timeout_ms: float = END_TIMEOUT_MS,
 ) -> None:
-    """Commit or abort several prepared transactions over the same connections.
+    """Commit or abort several prepared transactions over the same connections, of these options.
 
     The first error ends it: RetriableTransactionError, FatalTransactionError,
     NoBrokersAvailableError.
@@ -124,8 +151,8 @@ def end_prepared(
     wanted = [handle for handle in handles if not handle.is_empty]
     if not wanted:
         return
-    thread = LoopThread("headwater-prepared")
-    cluster = Cluster(addresses, ClusterOptions(client_id="headwater-prepared"))
+    thread = LoopThread(CLIENT_ID)
+    cluster = Cluster(addresses, options)
     calls = CoordinatorCalls(cluster)
     done: list[PreparedTransaction] = []
 

@@ -20,6 +20,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 ERROR_PREFIX = "__connect.errors."
 """Of the headers that tell of a dead letter (KIP-298)."""
+MESSAGE_CHARS_MAX = 2_000
+"""Of an error in a header: some quote the whole value, and the letter would be too large."""
 
 
 class TypedRecord(NamedTuple, Generic[K, V]):
@@ -183,6 +185,7 @@ def _letter_headers(row: ConsumerRecord, error: RecordDeserializationError) -> H
         "partition": str(row.partition),
         "offset": str(row.offset),
         "exception.class.name": type(cause).__name__,
-        "exception.message": str(error),
+        "exception.message": str(error)[:MESSAGE_CHARS_MAX],
     }
-    return [*row.headers, *((ERROR_PREFIX + name, text.encode()) for name, text in headers.items())]
+    told = ((ERROR_PREFIX + n, t.encode(errors="backslashreplace")) for n, t in headers.items())
+    return [*row.headers, *told]

@@ -82,9 +82,9 @@ class GroupSync:
             return  # nothing has moved since the target was asked
         made = await self.plan(group, offsets, known, bucket.translate, bucket.era)
         if made.known != known:
-            bucket.state.groups[group] = made.known
             if not await bucket.append([group_record(group, made.known)]):
                 return  # the next round tries again
+            bucket.state.groups[group] = made.known  # not before: what is not stored is unknown
         if made.writes:
             await self._target.alter_offsets(group, made.writes)
         self._settled[group, bucket.number] = made.known

@@ -9,14 +9,19 @@ from typing import Any
 import pytest
 
 from headwater import (
+    CheckpointedProducer,
+    CheckpointState,
     ErrorCode,
     FatalTransactionError,
     IllegalStateError,
+    NoBrokersAvailableError,
+    OptionError,
     PreparedTransaction,
     Producer,
     RetriableTransactionError,
     UsageError,
 )
+from headwater.client.cluster import Cluster
 from headwater.wire.apis.k22_init_producer_id import InitProducerIdRequest
 from headwater.wire.apis.k26_end_txn import EndTxnRequest
 from unit.client.transaction_broker import Loss, Marker, TransactionBroker, Written
@@ -118,6 +123,36 @@ def test_an_empty_transaction_has_an_empty_handle(b: TransactionBroker) -> None:
     assert handle.is_empty
     handle.commit(b.bootstrap)
     assert b.served(EndTxnRequest) == []
+
+
+PASSWORD = {
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "PLAIN",
+    "sasl_username": "ann",
+    "sasl_password": "secret",
+}
+
+
+def test_the_connections_that_end_it_log_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    async def out_of_reach(cluster: Cluster, _timeout_ms: float) -> None:
+        seen.append(cluster.options.credentials.sasl("a"))
+        raise NoBrokersAvailableError("nobody is there")
+
+    monkeypatch.setattr(Cluster, "bootstrap", out_of_reach)
+    handle = PreparedTransaction("job-0-0", 1, 0)
+    sink = CheckpointedProducer("a:1", transactional_id_prefix="job", **PASSWORD)
+    for end in (
+        lambda: handle.commit("a:1", **PASSWORD),
+        lambda: handle.abort("a:1", **PASSWORD),
+        lambda: sink.recover(CheckpointState(0, 1, 1, (handle,))),
+    ):
+        with pytest.raises(NoBrokersAvailableError):
+            end()
+    assert len(seen) == 3 and None not in seen
+    with pytest.raises(OptionError, match="did you mean 'sasl_username'"):
+        handle.commit("a:1", sasl_user="ann")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"transactional_id": "x"}', "null"])

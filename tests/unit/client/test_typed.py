@@ -31,6 +31,7 @@ from headwater import (
     UsageError,
 )
 from headwater.aio import AsyncConsumer, AsyncProducer
+from headwater.client.typed_records import TypedDecoding
 from headwater.serializers import (
     BytesSerializer,
     Context,
@@ -200,6 +201,24 @@ def test_dead_letters_are_acknowledged_before_the_commit(c: ServedCluster) -> No
         assert told["h"] == b"1" and told["__connect.errors.topic"] == b"dead"
         assert told["__connect.errors.offset"] == b"1"
         assert told["__connect.errors.exception.class.name"] == b"JSONDecodeError"
+
+
+class Quoting:
+    """Its errors quote the value."""
+
+    def dumps(self, value: str, at: Context) -> bytes:
+        return value.encode()
+
+    def loads(self, data: bytes | None, at: Context) -> str:
+        raise ValueError(f"no \ud800: {data!r}")
+
+
+def test_a_letter_does_not_quote_a_large_value() -> None:
+    row = ConsumerRecord("t", 0, 5, 0, 0, None, b"x" * 1_000_000, [], -1)
+    (letter,) = TypedDecoding([Topic("t", Quoting())], DeadLetter("d")).decode([row]).letters
+    told = dict(letter.headers)["__connect.errors.exception.message"]
+    assert told is not None and b"no \\ud800: b'xxx" in told
+    assert sum(len(value or b"") for _, value in letter.headers) < 3_000
 
 
 def test_an_iteration_that_begins_again_sends_no_letter_again(c: ServedCluster) -> None:

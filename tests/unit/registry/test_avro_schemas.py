@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater_gateway.registry.formats.avro_text import canonical_avro
-from headwater_gateway.registry.formats.port import NamedText, SchemaSyntaxError
+from headwater_gateway.registry.formats.port import NamedText, ParsedSchema, SchemaSyntaxError
 from headwater_gateway.registry.records import (
     ClearSubjectRecord,
     ConfigRecord,
@@ -93,6 +93,17 @@ def test_each_reason_names_the_place_and_which_schema_lacks_what() -> None:
     (problem,) = of(["null"]).problems_reading(of(["null", "int"]))
     assert problem.kind == "MISSING_UNION_BRANCH"
     assert of(["null", "int"]).problems_reading(of("int")) == []
+
+
+def test_a_renamed_type_reads_what_its_alias_wrote() -> None:
+    def of(name: str, *aliases: str) -> ParsedSchema:
+        document = {"type": "record", "name": name, "namespace": "shop", "fields": []}
+        return FORMATS.parse("AVRO", json.dumps({**document, "aliases": aliases}))
+
+    assert of("New", "Old").problems_reading(of("Old")) == []
+    assert of("New", "shop.Old").problems_reading(of("Old")) == []
+    (problem,) = of("New", "other.Old").problems_reading(of("Old"))
+    assert problem.kind == "NAME_MISMATCH"
 
 
 CONTENT = SchemaContent(

@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 
 from headwater_tier.delta import TableStateError
 from headwater_tier.typed.declarations import PROPERTY
+from headwater_tier.typed.decoding import Decoded
 from headwater_tier.typed.derived_table import DerivedTable
 from headwater_tier.typed.latest_row import GROWTHS, Growth, newer_condition, newest_rows
 from headwater_tier.typed.latest_table import SMALL_FILES_MAX
@@ -232,6 +233,50 @@ def test_a_record_without_a_timestamp_is_older_than_any_other() -> None:
         }
     )
     assert newest_rows(rows, ["k"], growths)["partition"].to_pylist() == [0]
+
+
+def test_in_a_partition_the_offset_tells_the_newest_row_whatever_its_time() -> None:
+    rows = pa.table(
+        {
+            "partition": pa.array([0, 0, 1, 1], pa.int32()),
+            "offset": [10, 11, 0, 1],
+            "timestamp": pa.array([9, 2, 3, 1], pa.timestamp("us", tz="UTC")),
+            "k": ["a", "a", "b", "a"],
+        }
+    )
+    for growths in ([], [Growth(1, {0: 0})]):
+        found = newest_rows(rows, ["k"], growths).sort_by("k")
+        assert found["partition"].to_pylist() == [0, 1]
+        assert found["offset"].to_pylist() == [11, 0]
+
+
+def test_a_key_that_moved_before_the_table_was_made_goes_on(tmp_path: Path) -> None:
+    topic = TypedTopic(tmp_path, partitions=2)
+    topic.configs |= {"headwater.latest.enable": "true", "headwater.latest.interval.ms": "1"}
+    topic.produce_pairs(0, *((b"a", {"n": n}) for n in range(5)))
+    turn(topic)
+    topic.produce_pairs(1, (b"a", {"n": 100}))
+    turn(topic)
+    assert latest(topic) == {b"a": 100}
+
+
+class Mended(JsonDecoder):
+    """Understands what was malformed."""
+
+    def decode(self, blobs: pa.ChunkedArray) -> Decoded:
+        mended = [b'{"n": 7}' if blob == b"{bad" else blob for blob in blobs.to_pylist()]
+        return super().decode(pa.chunked_array([mended], type=pa.binary()))
+
+
+def test_a_replayed_record_is_the_row_of_a_key_with_a_null(tmp_path: Path) -> None:
+    topic = TypedTopic(tmp_path, partitions=1)
+    topic.configs |= {"headwater.latest.enable": "true", "headwater.key.format": "json"}
+    whole, part = b'{"x": 1, "y": "p"}', b'{"x": 1}'
+    topic.produce_pairs(0, (whole, {"n": 0}), (part, {"n": 1}), (part, b"{bad"))
+    turn(topic)
+    replay(topic.location, NoSchemas(), CLOCK, decoder_for=Mended.of, entropy=topic.entropy)
+    rows = DeltaTable(latest_uri(topic)).to_pyarrow_table().to_pylist()
+    assert {(row["key_y"], row["n"]) for row in rows} == {("p", 0), (None, 7)}
 
 
 @pytest.mark.parametrize("name", ["a.b", "a`b", 'a"b', "a'b"])

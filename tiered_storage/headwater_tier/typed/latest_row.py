@@ -1,7 +1,8 @@
 """Which of a key's records is its newest: the rules of a table of latest rows. Pure.
 
 A key lives in one partition, so that offsets order its records. When a topic gets more partitions,
-keys move: a record after the growth is newer than any before it. A Debezium event with a lower
+keys move: a record after the growth is newer than any before it. A growth before the table was made
+is not known: between partitions the timestamp decides then. A Debezium event with a lower
 `source.lsn` than the row's is a repeat, which a connector sends after a restart.
 """
 
@@ -71,15 +72,14 @@ def growth_of(rows: pa.Table, growths: Sequence[Growth]) -> np.ndarray:
 
 def newer_condition(growths: Sequence[Growth], *, has_lsn: bool) -> str:
     """SQL: the row `s` is newer than the table's row `t`. `s` has its growth as `__growth`."""
-    newer = "s.`offset` > t.`offset`"
+    newer = (
+        "((s.`partition` = t.`partition` and s.`offset` > t.`offset`) or "
+        "(s.`partition` <> t.`partition` and "
+        "(t.`timestamp` is null or s.`timestamp` >= t.`timestamp`)))"
+    )
     if growths:
-        inside = (
-            f"((s.`partition` = t.`partition` and {newer}) or "
-            "(s.`partition` <> t.`partition` and "
-            "(t.`timestamp` is null or s.`timestamp` >= t.`timestamp`)))"
-        )
         before = " + ".join(_growth_sql(growth) for growth in growths)
-        newer = f"(s.`__growth` > ({before}) or (s.`__growth` = ({before}) and {inside}))"
+        newer = f"(s.`__growth` > ({before}) or (s.`__growth` = ({before}) and {newer}))"
     if has_lsn:
         repeat = f"s.`{LSN}` < t.`{LSN}`"
         newer = f"({newer} and ({repeat}) is not true)"
@@ -97,17 +97,34 @@ def _growth_sql(growth: Growth) -> str:
 
 def newest_rows(rows: pa.Table, keys: Sequence[str], growths: Sequence[Growth]) -> pa.Table:
     """One row per key, with `__growth`. Rows come in (partition, offset) order."""
-    growth = growth_of(rows, growths)
-    if len(growths):
-        times = pc.fill_null(rows.column("timestamp").cast(pa.int64()), NO_TIME).to_numpy()
-        order = np.lexsort((rows.column("offset").to_numpy(), times, growth))
-        rows, growth = rows.take(pa.array(order)), growth[order]
-    groups = key_codes(rows, keys)
+    growth, groups = growth_of(rows, growths), key_codes(rows, keys)
+    order = _order(rows, groups, growth)
+    if order is not None:
+        rows, growth, groups = rows.take(pa.array(order)), growth[order], groups[order]
     kept = _last(groups)
     if LSN in rows.schema.names:
         kept = _without_repeats(rows.column(LSN).to_pylist(), groups)
     found = _with_untouched(rows, groups, kept)
     return found.append_column(GROWTH, pa.array(growth[kept], pa.int64()))
+
+
+def _order(rows: pa.Table, groups: np.ndarray, growth: np.ndarray) -> np.ndarray | None:
+    """The order in which each key's rows were written; None for the one that they have.
+
+    In a partition that is the offsets', whatever the timestamps say. Between partitions, where a
+    growth does not tell it, the timestamp of a partition's last row of the key does.
+    """
+    partitions = rows.column("partition").to_numpy()
+    places = groups * (partitions.max(initial=0) + 1) + partitions
+    if len(np.unique(places)) == len(np.unique(groups)):
+        return None
+    spans = np.unique(places * (growth.max() + 1) + growth, return_inverse=True)[1]
+    last = np.zeros(spans.max() + 1, np.int64)
+    np.maximum.at(last, spans, np.arange(len(spans)))
+    times = pc.fill_null(rows.column("timestamp").cast(pa.int64()), NO_TIME).to_numpy()
+    offsets = rows.column("offset").to_numpy()
+    order: np.ndarray = np.lexsort((offsets, partitions, times[last][spans], growth))
+    return order
 
 
 def deletes(schema: pa.Schema) -> str:

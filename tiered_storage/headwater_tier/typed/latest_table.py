@@ -45,7 +45,7 @@ from headwater_tier.typed.latest_row import (
     quoted,
 )
 from headwater_tier.typed.names import Kind, derived
-from headwater_tier.typed.rewriting import rewrite
+from headwater_tier.typed.rewriting import have_keys_of, rewrite
 from headwater_tier.typed.typed_table import STATS_PROPERTY, base_properties
 
 FILE_BYTES = 32 << 20
@@ -347,9 +347,7 @@ def typed_rows(
 
 def _matching(rows: pa.Table, among: pa.Table) -> pa.Table:
     """The rows that have a row of `among` in its columns."""
-    keys = among.schema.names
-    numbered = rows.select(keys).append_column("__row", pa.array(np.arange(rows.num_rows)))
-    return rows.take(numbered.join(among, keys, join_type="left semi").column("__row"))
+    return rows.filter(pa.array(have_keys_of(rows, among, among.schema.names)))
 
 
 def _spans(rows: pa.Table, within: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:

@@ -42,7 +42,7 @@ def rewrite(
     kept, rivals = [schema.empty_table()], [schema.empty_table()]
     for live in table.files():
         rows = in_schema(read_derived(place, live.path), schema)
-        is_rival = _among(rows, found, keys)
+        is_rival = have_keys_of(rows, found, keys)
         if is_rival.any():
             touched.append(live)
             kept.append(rows.filter(pa.array(~is_rival)))
@@ -75,7 +75,7 @@ def _newest(
     return in_schema(newest, before.schema)
 
 
-def _among(rows: pa.Table, found: pa.Table, keys: Sequence[str]) -> np.ndarray:
+def have_keys_of(rows: pa.Table, found: pa.Table, keys: Sequence[str]) -> np.ndarray:
     """Per row, whether `found` has its key; null equals null."""
     both = pa.concat_tables(
         [rows.select(keys), in_schema(found.select(keys), rows.select(keys).schema)]

@@ -23,7 +23,8 @@ class ModelSerializer(Generic[T]):
         self._adapter: TypeAdapter[T] = TypeAdapter(model)
         self._model = model
         # A TypedDict, whose objects are dicts, lets nobody ask for its instances.
-        self._kinds: tuple[type[Any], ...] = (dict,) if issubclass(model, dict) else (dict, model)
+        is_dict = isinstance(model, type) and issubclass(model, dict)
+        self._kinds: tuple[type[Any], ...] = (dict,) if is_dict else (dict, model)
 
     def dumps(self, value: T, at: Context) -> bytes:
         """See Serializer."""

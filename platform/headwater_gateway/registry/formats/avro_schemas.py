@@ -72,7 +72,9 @@ class AvroFormat:
         for reference in references:
             _parse(_document(reference.text, f"reference {reference.name}"), names)
         document = _document(text, "the schema")
-        return AvroSchema(document, _parse(document, names))
+        parsed = _parse(document, names)
+        _qualify_aliases(names)
+        return AvroSchema(document, parsed)
 
 
 class AvroSchema:
@@ -135,6 +137,15 @@ def _parse(document: Any, names: Any) -> Any:
         raise SchemaSyntaxError(str(error)) from error
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise SchemaSyntaxError(f"not an Avro schema: {error!r}") from error
+
+
+def _qualify_aliases(names: Any) -> None:
+    """An alias without a namespace has that of its type; the library compares them as written."""
+    for name, schema in names.names.items():
+        aliases, space = schema.props.get("aliases"), name.rpartition(".")[0]
+        if isinstance(aliases, list) and space:
+            full = [a if "." in str(a) else f"{space}.{a}" for a in aliases]
+            schema.set_prop("aliases", full)
 
 
 def _problems(reader: Any, writer: Any) -> list[Problem]:

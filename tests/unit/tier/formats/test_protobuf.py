@@ -124,6 +124,14 @@ def test_a_frame_names_its_message_by_indexes() -> None:
     assert reasons(decoded) == dict.fromkeys(range(3, 7), Reason.MALFORMED)
 
 
+def test_a_wide_schema_whose_table_grows_on_is_read_on() -> None:
+    fields = " ".join(f"int32 f{n} = {n};" for n in range(1, 251))
+    text = f'syntax = "proto3"; message A {{ B b = 1; }} message B {{ {fields} }}'
+    source = ProtobufFile(text).message()
+    for _ in range(90):  # one for each growth
+        assert source.reader(source.columns)(b"") == {}
+
+
 def test_references_and_confluents_own_files_are_imported() -> None:
     schemas = MemorySchemas()
     text = """syntax = "proto3"; import "a/b.proto"; import "confluent/meta.proto";

@@ -6,6 +6,7 @@ The one adapter of protobuf.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -112,10 +113,10 @@ class ProtobufSource:
 
     def __init__(self, pool: Any, descriptor: Descriptor) -> None:
         """Raises UnsupportedSchemaError."""
-        self._columns = _Columns(pool)
+        self._columns = _Columns(pool, math.inf)  # of any number of readers
         self._descriptor = descriptor
         self._new = message_factory.GetMessageClass(descriptor)
-        kind = self._columns.struct(descriptor, (descriptor.full_name,))
+        kind = _Columns(pool, 10 * COLUMNS_MAX).struct(descriptor, (descriptor.full_name,))
         self.columns = pa.schema([] if kind is None else list(kind))
 
     def fast(self) -> None:
@@ -146,8 +147,10 @@ class ProtobufSource:
 class _Columns:
     """Types and functions for the messages of one pool."""
 
-    def __init__(self, pool: Any) -> None:
+    def __init__(self, pool: Any, fields_max: float) -> None:
+        """`fields_max`: so many are looked at, or the schema is refused."""
         self._pool = pool
+        self._fields_max = fields_max
         self._spent = 0
 
     def struct(self, message: Descriptor, above: tuple[str, ...]) -> pa.DataType | None:
@@ -204,7 +207,7 @@ class _Columns:
 
     def _item_type(self, field: Descriptor, above: tuple[str, ...]) -> pa.DataType | None:
         self._spent += 1
-        if self._spent > 10 * COLUMNS_MAX:
+        if self._spent > self._fields_max:
             raise UnsupportedSchemaError(f"more than {COLUMNS_MAX} columns: split the message")
         message = field.message_type
         if message is None:

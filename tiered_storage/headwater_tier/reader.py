@@ -386,7 +386,10 @@ def _newest_ms(timestamp: Any, raw: Any, rows: int) -> int | None:
         return None
     if overflowed.null_count != rows:
         return None
-    newest = known.max
+    try:
+        newest = known.max
+    except (OverflowError, ValueError):  # beyond the years that datetime has
+        return None
     if newest.tzinfo is None:
         newest = newest.replace(tzinfo=UTC)
     return int(newest.timestamp() * 1000) + 1

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from headwater_tier.retention import Limits, Range, due_starts
+from headwater_tier.reader import TableReader
+from headwater_tier.retention import Limits, Range, RangeIndex, due_starts
+from typed_topic import TypedTopic
 
 NOW = 1_000_000
 
@@ -47,3 +51,14 @@ def test_what_is_below_the_start_already_does_not_count() -> None:
 def test_no_limit_is_no_work() -> None:
     assert Limits().unlimited
     assert due_starts(ranges(0, 1), {}, Limits(), NOW) == {}
+
+
+def test_a_record_of_a_year_that_python_does_not_have_is_read(tmp_path: Path) -> None:
+    topic, far_ms = TypedTopic(tmp_path, partitions=1), 400_000_000_000_000
+    topic.log.append(0, [(5, b"k", b"a"), (far_ms, b"k", b"b")])
+    topic.tier()
+    reader = TableReader(topic.location)
+    assert reader.read(0, 0).rows.num_rows == 2
+    assert reader.first_at(0, far_ms, 0, 2) == (1, far_ms, 0)
+    (found,) = RangeIndex(topic.location).ranges(reader.snapshot)
+    assert found.newest_ms == far_ms

@@ -18,7 +18,7 @@ from headwater.client.futures import BatchCompletion
 from headwater.client.metadata_refresh import MetadataRefresh
 from headwater.client.producer import Producer
 from headwater.client.record_accumulator import RecordAccumulator
-from headwater.client.values import Broker, NewTopic, TopicPartition
+from headwater.client.values import NewTopic, TopicPartition
 from headwater.errors import ErrorCode
 from headwater.wire.apis.k03_metadata import (
     MetadataResponse,

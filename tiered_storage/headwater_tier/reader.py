@@ -268,7 +268,7 @@ class TableReader:
             rows = self._rows([group], partition)
             raw = rows.column("timestamp_raw")
             micros = rows.column("timestamp").cast(pa.int64())
-            times = pc.coalesce(raw, pc.cast(pc.floor(pc.divide(micros, 1000.0)), pa.int64()))
+            times = pc.coalesce(raw, pc.divide(micros, 1000))  # whole milliseconds
             offsets = rows.column("offset")
             wanted = pc.and_(
                 pc.greater_equal(times, timestamp_ms),

@@ -9,7 +9,13 @@ from headwater.ports.authorizer import Operation, ResourceType
 from headwater_broker.api.api_config import HOT_TAIL_BYTES, SENDFILE_MIN_BYTES
 from headwater_broker.api.context import Services
 from headwater_broker.api.fetch.replica_selector import LEADER, preferred_replica
-from headwater_broker.api.fetch.request_codec import MAX_BYTES, NONE, RACK_SINCE, FetchFrame
+from headwater_broker.api.fetch.request_codec import (
+    MAX_BYTES,
+    NONE,
+    RACK_SINCE,
+    ZSTD_SINCE,
+    FetchFrame,
+)
 from headwater_broker.api.fetch_session.cache import FetchSession
 from headwater_broker.api.fetch_session.partition import FetchItem
 from headwater_broker.api.leadership_confirmation import UnconfirmedError
@@ -23,6 +29,7 @@ from headwater_broker.security.session import Session
 READ_COMMITTED = 1
 _READ = Operation.READ
 _TOPIC = ResourceType.TOPIC
+_NO_ZSTD = f"zstd needs Fetch {ZSTD_SINCE}"
 
 
 class PartitionRead:
@@ -156,6 +163,8 @@ def read_all(
             partition.check_leader_epoch(
                 item.current_leader_epoch, leader_only=not may_read_followers
             )
+            if version < ZSTD_SINCE and partition.log.config.compression_type == "zstd":
+                raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, _NO_ZSTD)
             read_one(services, frame, read, partition, left, used == 0, is_first=is_first)
             part = read.slice
             size = part.size_bytes

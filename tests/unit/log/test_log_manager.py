@@ -245,6 +245,42 @@ def test_silent_producers_are_forgotten_by_a_tick_of_their_own() -> None:
     assert not log.producers.entries
 
 
+def test_a_producer_of_old_records_is_not_forgotten_amid_its_batches() -> None:
+    """A backfill: a batch that is sent again would be appended twice."""
+    box = Box()
+    log = box.log()
+    now_ms = box.clock.now_ms()
+    old_ms = now_ms - 9 * 86_400_000
+    for sequence in range(2):
+        view = batch(producer_id=7, epoch=0, sequence=sequence, timestamp=old_ms)
+        log.append_as_leader(view, 0, now_ms)
+        box.manager.expire_producers()
+    log = box.restart()
+    box.manager.expire_producers()
+    again = batch(producer_id=7, epoch=0, sequence=1, timestamp=old_ms)
+    assert log.append_as_leader(again, 0, now_ms).duplicate
+    box.manager.expire_producers()
+    assert not log.producers.entries, "it has written nothing since the last sweep"
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["by their batches", "by a replay"])
+def test_producers_that_write_behind_a_truncation_are_not_forgotten(known: bool) -> None:
+    box = Box()
+    log = box.log()
+    now_ms = box.clock.now_ms()
+    for sequence in range(9):
+        view = batch(producer_id=7, epoch=0, sequence=sequence, timestamp=1000)
+        log.append_as_leader(view, 0, now_ms)
+    box.manager.expire_producers()
+    log.truncate_to(6 if known else 2)
+    sequence, found = log.log_end_offset, []
+    for _ in range(2):
+        view = batch(producer_id=7, epoch=0, sequence=sequence, timestamp=1000)
+        found.append(log.append_as_leader(view, 0, now_ms).duplicate)
+        box.manager.expire_producers()
+    assert found == [False, True]
+
+
 def test_when_producers_expire_may_change_while_the_broker_runs() -> None:
     box = Box()
     log = box.log()

@@ -386,6 +386,19 @@ def test_a_truncation_lowers_the_recovery_point_on_disk_at_the_next_tick() -> No
     assert box.files.read(path).endswith(b"t 0 2\n")
 
 
+def test_a_truncation_lowers_the_log_start_on_disk_at_the_next_tick() -> None:
+    """Else the log would be put away after a crash: its end lies below the start on disk."""
+    box, log = nine_checkpointed()
+    log.delete_records_before(7)
+    box.manager.checkpoint_log_starts()
+    log.truncate_to(4)
+    box.manager.maintain_files()
+    log.append_as_leader(batch(), 0, 2000)
+    log.fsync_now()
+    log = box.crash()
+    assert (log.log_start_offset, everything(log)) == (4, [4])
+
+
 def test_too_many_open_files_are_no_fault_of_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     box = Box()
     log = box.log()

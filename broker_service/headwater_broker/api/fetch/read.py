@@ -160,11 +160,7 @@ def read_all(
             if frame.rack_id and _is_sent_away(services, session.listener, frame, read, partition):
                 is_urgent = True
                 continue
-            partition.check_leader_epoch(
-                item.current_leader_epoch, leader_only=not may_read_followers
-            )
-            if version < ZSTD_SINCE and partition.log.config.compression_type == "zstd":
-                raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, _NO_ZSTD)
+            _check(partition, item, version, leader_only=not may_read_followers)
             read_one(services, frame, read, partition, left, used == 0, is_first=is_first)
             part = read.slice
             size = part.size_bytes
@@ -282,6 +278,13 @@ def read_one(
     if frame.isolation == READ_COMMITTED and replica is None:
         part, stable = read.slice, read.last_stable_offset
         read.aborted = log.aborted_in_slice(offset, part, stable) if part.size_bytes else []
+
+
+def _check(partition: Partition, item: FetchItem, version: int, *, leader_only: bool) -> None:
+    """Raises KafkaError where no reader of this version is served."""
+    partition.check_leader_epoch(item.current_leader_epoch, leader_only=leader_only)
+    if version < ZSTD_SINCE and partition.log.config.compression_type == "zstd":
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, _NO_ZSTD)
 
 
 def _resolve_id(services: Services, topic: bytes, index: int) -> tuple[str, Partition | None]:

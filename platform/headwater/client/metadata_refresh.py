@@ -44,7 +44,7 @@ class MetadataRefresh:
         """`auto_create`: a deleted topic that records wait for is created again, as by Java's
         producer. `spawn` runs work on the loop; `drain` sends the batches that are due."""
         self._cluster = cluster
-        self._queues = accumulator.queues
+        self._accumulator = accumulator
         self._lock = accumulator.lock
         self._auto_create = auto_create
         self._spawn = spawn
@@ -94,11 +94,12 @@ class MetadataRefresh:
         self._drain()
 
     async def _refresh_once(self) -> None:
-        await self._cluster.refresh({topic for topic, _ in self._queues})
+        await self._cluster.refresh({topic for topic, _ in self._accumulator.queues})
         if not self._auto_create:
             return
         with self._lock:
-            waiting = {topic for (topic, _), queue in self._queues.items() if not queue.is_idle}
+            queues = self._accumulator.queues.items()
+            waiting = {topic for (topic, _), queue in queues if not queue.is_idle}
         missing = waiting - self._cluster.cache.topics.keys()
         if missing:
             await self._cluster.refresh(missing, auto_create=True)
@@ -110,7 +111,7 @@ class MetadataRefresh:
                 queue.is_backing_off
                 and _is_of_leader(queue.last_error)
                 and not self.has_new_leader(queue)
-                for queue in self._queues.values()
+                for queue in self._accumulator.queues.values()
             )
 
 

@@ -379,16 +379,18 @@ class LogManager:
     def maintain_files(self) -> None:
         """The work of every second, whatever intervals are configured.
 
-        Folders whose disk failed in an offloaded job go offline; recovery points that a
-        truncation lowered are written, as what is appended in place of the cut must be checked
-        after a crash; checkpoints drop deleted logs; index entries are written; deleted files are
-        removed when their delay is over.
+        Folders whose disk failed in an offloaded job go offline; recovery points, log starts and
+        clean offsets that a truncation lowered are written, as what is appended in place of the cut
+        must be checked after a crash, be kept, and be compacted; checkpoints drop deleted logs;
+        index entries are written; deleted files are removed when their delay is over.
         """
         while self._failures:
             self._failed(*self._failures.popleft())
         if self._is_truncated:
             self._is_truncated = False
             self.checkpoint_recovery_points()
+            self.checkpoint_log_starts()
+            self.checkpoint_cleaned()
         if any(directory.has_forgotten for directory in self._online()):
             self.checkpoint_all()
         self._index_flusher.flush()

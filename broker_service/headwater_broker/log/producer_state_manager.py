@@ -121,6 +121,8 @@ class Producers:
         """Open transactions: producer id -> first offset, in the order of the first offsets."""
         self._unreplicated: list[CompletedTransaction] = []
         """Completed transactions whose markers the high watermark has not passed."""
+        self._swept_offset = -1
+        """The last offset of all batches that the last `expire` has seen."""
 
     @property
     def all_decided(self) -> bool:
@@ -322,12 +324,22 @@ class Producers:
         )
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers that wrote nothing for `expiration_ms`; never one with an open
-        transaction."""
+        """Forget producers that wrote nothing for `expiration_ms`, by the timestamps of their
+        records; never one with an open transaction, and none that has written since the last call.
+
+        Records may be older than that when they are written (a backfill): Kafka then forgets the
+        producer amid its batches, and appends a repeated one twice.
+        """
+        swept, newest = self._swept_offset, -1
         for producer_id, entry in list(self.entries.items()):
+            last = entry.last_offset
+            if last > newest:
+                newest = last
             silent_ms = now_ms - entry.last_timestamp
-            if entry.transaction_first_offset is None and silent_ms >= expiration_ms:
+            is_silent = silent_ms >= expiration_ms and last <= swept
+            if is_silent and entry.transaction_first_offset is None:
                 del self.entries[producer_id]
+        self._swept_offset = max(swept, newest)
 
     def truncate_head(self, log_start_offset: int) -> None:
         """Drop completed transactions that ended below the log start."""
@@ -355,6 +367,7 @@ class Producers:
         for entry, kept in left:
             entry.batches = kept
             entry.last_timestamp = kept[-1].timestamp
+        self._swept_offset = min(self._swept_offset, offset - 1)
         return True
 
     def replace(self, entries: Iterable[ProducerEntry]) -> None:
@@ -367,6 +380,7 @@ class Producers:
         )
         self._open = {producer_id: first for first, producer_id in sorted(starts)}
         self._unreplicated.clear()
+        self._swept_offset = -1
 
     @staticmethod
     def _out_of_order(

@@ -14,6 +14,7 @@ from uuid import UUID
 import pytest
 
 from headwater.client.connection import Connection
+from headwater.errors import ErrorCode
 from headwater.ports.authorizer import AllowAll, Operation, Requester, ResourceType
 from headwater.records.builder import build_batch
 from headwater.records.compression import Compression
@@ -31,7 +32,7 @@ from headwater_broker.api.replies import Answer, FilePart, ParkedReply
 from headwater_broker.network.request_dispatch import MALFORMED
 from headwater_broker.security.session import Session
 from solo_broker import SoloBroker
-from unit.network.test_data_plane import batch, fetch_request, produce, serve
+from unit.network.test_data_plane import batch, fetch, fetch_request, produce, serve
 
 VERSIONS = range(4, 19)
 READ_COMMITTED = 1
@@ -245,5 +246,22 @@ def test_frames_that_are_cut_are_refused_or_left(tmp_path: Path) -> None:
                     except MALFORMED:
                         with pytest.raises(MALFORMED):
                             parse_fetch(view[:size], 0, size, version)
+
+    serve(tmp_path, scenario)
+
+
+def test_a_zstd_topic_needs_a_version_whose_readers_know_it(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        topic_id = broker.create_topic("daily-orders", configs={"compression.type": "zstd"})
+        await produce(c, "daily-orders", batch(3))
+        for version in VERSIONS:
+            plain, _ = both(broker, request_of(topic_id, version, 0), version)
+            assert (plain is None) == (version < 10)
+        old = await fetch(c, "daily-orders", 0, version=9)
+        assert old.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        assert not old.records
+        new = await fetch(c, "daily-orders", 0, version=10)
+        assert new.error_code == ErrorCode.NONE
+        assert new.records
 
     serve(tmp_path, scenario)

@@ -108,6 +108,12 @@ def test_a_truncation_makes_dirty_what_will_be_written_anew() -> None:
     compact(box)
     log.truncate_to(12)
     assert log.first_dirty_offset == 12
+    box.manager.maintain_files()
+    fill(log, 20, 3)
+    log.fsync_now()
+    log = box.crash()
+    assert log.log_end_offset > 20
+    assert log.first_dirty_offset == 12, "a tombstone would go before what it hides"
     log.truncate_fully_and_start_at(5)
     assert log.first_dirty_offset == 5
 

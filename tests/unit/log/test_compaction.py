@@ -248,7 +248,8 @@ def test_the_last_batch_of_a_live_producer_stays_as_a_header() -> None:
     for entry in box.manager.logs["t", 0].producers.entries.values():
         entry.last_timestamp = 0
     log = box.manager.logs["t", 0]
-    box.manager.expire_producers()
+    for _ in range(2):  # one that was just loaded may have written a moment ago
+        box.manager.expire_producers()
     log.first_dirty_offset = 0
     log.update_config(compacted_log(box).config)
     compact(box)

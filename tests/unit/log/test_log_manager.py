@@ -245,6 +245,42 @@ def test_silent_producers_are_forgotten_by_a_tick_of_their_own() -> None:
     assert not log.producers.entries
 
 
+def test_a_producer_of_old_records_is_not_forgotten_amid_its_batches() -> None:
+    """A backfill: a batch that is sent again would be appended twice."""
+    box = Box()
+    log = box.log()
+    now_ms = box.clock.now_ms()
+    old_ms = now_ms - 9 * 86_400_000
+    for sequence in range(2):
+        view = batch(producer_id=7, epoch=0, sequence=sequence, timestamp=old_ms)
+        log.append_as_leader(view, 0, now_ms)
+        box.manager.expire_producers()
+    log = box.restart()
+    box.manager.expire_producers()
+    again = batch(producer_id=7, epoch=0, sequence=1, timestamp=old_ms)
+    assert log.append_as_leader(again, 0, now_ms).duplicate
+    box.manager.expire_producers()
+    assert not log.producers.entries, "it has written nothing since the last sweep"
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["by their batches", "by a replay"])
+def test_producers_that_write_behind_a_truncation_are_not_forgotten(known: bool) -> None:
+    box = Box()
+    log = box.log()
+    now_ms = box.clock.now_ms()
+    for sequence in range(9):
+        view = batch(producer_id=7, epoch=0, sequence=sequence, timestamp=1000)
+        log.append_as_leader(view, 0, now_ms)
+    box.manager.expire_producers()
+    log.truncate_to(6 if known else 2)
+    sequence, found = log.log_end_offset, []
+    for _ in range(2):
+        view = batch(producer_id=7, epoch=0, sequence=sequence, timestamp=1000)
+        found.append(log.append_as_leader(view, 0, now_ms).duplicate)
+        box.manager.expire_producers()
+    assert found == [False, True]
+
+
 def test_when_producers_expire_may_change_while_the_broker_runs() -> None:
     box = Box()
     log = box.log()
@@ -348,6 +384,19 @@ def test_a_truncation_lowers_the_recovery_point_on_disk_at_the_next_tick() -> No
     log.truncate_fully_and_start_at(2)
     box.manager.maintain_files()
     assert box.files.read(path).endswith(b"t 0 2\n")
+
+
+def test_a_truncation_lowers_the_log_start_on_disk_at_the_next_tick() -> None:
+    """Else the log would be put away after a crash: its end lies below the start on disk."""
+    box, log = nine_checkpointed()
+    log.delete_records_before(7)
+    box.manager.checkpoint_log_starts()
+    log.truncate_to(4)
+    box.manager.maintain_files()
+    log.append_as_leader(batch(), 0, 2000)
+    log.fsync_now()
+    log = box.crash()
+    assert (log.log_start_offset, everything(log)) == (4, [4])
 
 
 def test_too_many_open_files_are_no_fault_of_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from headwater_broker.api.fetch.request_codec import (
     FLEXIBLE,
     NONE,
     TOPIC_IDS_SINCE,
+    ZSTD_SINCE,
     FetchFrame,
     PlainFetch,
     PlainPartition,
@@ -120,6 +121,7 @@ def _answer_one(
         or (leader_epoch != NONE and leader_epoch != partition.leader_epoch)
         or not partition.log.local_log_start_offset <= offset < partition.high_watermark
         or not peer.session.allows(_READ, _TOPIC, name)
+        or (version < ZSTD_SINCE and partition.log.config.compression_type == "zstd")
     ):
         return None
     wait_ms, min_bytes, max_bytes, isolation, session_id, _, _ = fetch

@@ -9,7 +9,13 @@ from headwater.ports.authorizer import Operation, ResourceType
 from headwater_broker.api.api_config import HOT_TAIL_BYTES, SENDFILE_MIN_BYTES
 from headwater_broker.api.context import Services
 from headwater_broker.api.fetch.replica_selector import LEADER, preferred_replica
-from headwater_broker.api.fetch.request_codec import MAX_BYTES, NONE, RACK_SINCE, FetchFrame
+from headwater_broker.api.fetch.request_codec import (
+    MAX_BYTES,
+    NONE,
+    RACK_SINCE,
+    ZSTD_SINCE,
+    FetchFrame,
+)
 from headwater_broker.api.fetch_session.cache import FetchSession
 from headwater_broker.api.fetch_session.partition import FetchItem
 from headwater_broker.api.leadership_confirmation import UnconfirmedError
@@ -23,6 +29,7 @@ from headwater_broker.security.session import Session
 READ_COMMITTED = 1
 _READ = Operation.READ
 _TOPIC = ResourceType.TOPIC
+_NO_ZSTD = f"zstd needs Fetch {ZSTD_SINCE}"
 
 
 class PartitionRead:
@@ -153,9 +160,7 @@ def read_all(
             if frame.rack_id and _is_sent_away(services, session.listener, frame, read, partition):
                 is_urgent = True
                 continue
-            partition.check_leader_epoch(
-                item.current_leader_epoch, leader_only=not may_read_followers
-            )
+            _check(partition, item, version, leader_only=not may_read_followers)
             read_one(services, frame, read, partition, left, used == 0, is_first=is_first)
             part = read.slice
             size = part.size_bytes
@@ -273,6 +278,13 @@ def read_one(
     if frame.isolation == READ_COMMITTED and replica is None:
         part, stable = read.slice, read.last_stable_offset
         read.aborted = log.aborted_in_slice(offset, part, stable) if part.size_bytes else []
+
+
+def _check(partition: Partition, item: FetchItem, version: int, *, leader_only: bool) -> None:
+    """Raises KafkaError where no reader of this version is served."""
+    partition.check_leader_epoch(item.current_leader_epoch, leader_only=leader_only)
+    if version < ZSTD_SINCE and partition.log.config.compression_type == "zstd":
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, _NO_ZSTD)
 
 
 def _resolve_id(services: Services, topic: bytes, index: int) -> tuple[str, Partition | None]:

@@ -15,6 +15,8 @@ from headwater_broker.api.fetch_session.cache import ItemKey
 from headwater_broker.api.fetch_session.partition import FetchItem, TopicKey
 
 SESSIONS_SINCE = 7
+ZSTD_SINCE = 10
+"""Readers of earlier versions are not served a topic of compression.type=zstd (KIP-110)."""
 RACK_SINCE = 11
 FLEXIBLE = 12
 TOPIC_IDS_SINCE = 13

@@ -35,6 +35,7 @@ class SdkLoad:
     """Partition -> (monotonic time, value, offset)."""
     read: Counter[str] = field(default_factory=Counter)
     errors: list[str] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
     _done: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
 
@@ -102,13 +103,18 @@ class SdkLoad:
             return False
         return all(v in self.read for rows in self.acks.values() for _, v, _ in rows)
 
-    def longest_gap_s(self) -> float:
-        """The longest time in which a partition acknowledged nothing."""
+    def longest_gap(self) -> tuple[float, float]:
+        """The longest time in which a partition acknowledged nothing, and when that began, both in
+        seconds; the second since this load began."""
         return max(
-            later[0] - sooner[0]
+            (later[0] - sooner[0], sooner[0] - self.began)
             for rows in self.acks.values()
             for sooner, later in pairwise(sorted(rows))
         )
+
+    def since_began_s(self) -> float:
+        """Seconds since this load began."""
+        return time.monotonic() - self.began
 
     def check(self, gap_max_s: float) -> None:
         """No error, nothing lost, nothing twice, and no gap that is longer."""
@@ -124,8 +130,8 @@ class SdkLoad:
         assert max(Counter(stored.values()).values()) == 1
         unread = [v for v in acked.values() if v not in self.read]
         assert not unread, unread[:5]
-        gap = self.longest_gap_s()
-        print(f"{len(acked)} records acknowledged, longest gap {gap:.2f} s")
+        gap, at_s = self.longest_gap()
+        print(f"{len(acked)} records acknowledged, longest gap {gap:.2f} s after {at_s:.2f} s")
         assert gap <= gap_max_s
 
     @staticmethod

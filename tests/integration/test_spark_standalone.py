@@ -96,6 +96,7 @@ def test_a_killed_executor_is_back_and_in_sync_within_30_s(cluster: Cluster) -> 
         for broker_id in (0, 1):
             victim = cluster.brokers[broker_id]
             assert victim.executor_pid is not None
+            print(f"broker {broker_id}: its executor is killed after {load.since_began_s():.2f} s")
             began = time.monotonic()
             os.kill(victim.executor_pid, signal.SIGKILL)
             LocalCluster.wait_until(

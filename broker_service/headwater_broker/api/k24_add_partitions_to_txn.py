@@ -7,11 +7,12 @@ many transactional ids: a partition's leader enlists or verifies what a producer
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Mapping
 from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater.ports.authorizer import Operation
+from headwater.ports.authorizer import Operation, ResourceType
 from headwater.topic_names import INTERNAL_TOPICS
 from headwater.wire.apis.k24_add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -24,7 +25,9 @@ from headwater.wire.apis.k24_add_partitions_to_txn import (
 )
 from headwater_broker.api.admin.forwarding import may_on_topic, require_on_cluster
 from headwater_broker.api.context import RequestContext
+from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import handles
+from headwater_broker.api.short_fields import short_count, short_text
 from headwater_broker.api.transaction_requests import client_code, require_transactional_id
 from headwater_broker.coordinator.transaction.service import (
     check_storable,
@@ -33,12 +36,109 @@ from headwater_broker.coordinator.transaction.service import (
 from headwater_broker.coordinator.transaction.transaction import Partition, ProducerIdentity
 
 FROM_BROKERS_SINCE = 4
+FLEXIBLE_SINCE = AddPartitionsToTxnRequest.flexible
 NO_TOPIC_ID = UUID(int=0)
+_unpack_producer = struct.Struct(">qh").unpack_from
+_PRODUCER_BYTES = 10
+_pack_head = struct.Struct(">iii").pack
+_pack_flexible_head = struct.Struct(">iiBi").pack
+"""Size, correlation id, tagged fields if flexible, throttle_time_ms."""
 
 Codes = Mapping[Partition, ErrorCode]
 
 
-@handles(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, begins_at_once=True)
+def add_at_once(
+    peer: Peer, view: memoryview, at: int, end: int, version: int, correlation_id: int
+) -> bytes | None:
+    """A client's AddPartitionsToTxn of new partitions: see `registry.AtOnce`. The codec is the
+    oracle of its test."""
+    if version >= FROM_BROKERS_SINCE:
+        return None
+    is_flexible = version >= FLEXIBLE_SINCE
+    transactional_id, at = short_text(view, at, flexible=is_flexible)
+    if not transactional_id or not peer.session.has_allowed(
+        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    ):
+        return None
+    producer = ProducerIdentity(*_unpack_producer(view, at))
+    topics = _usual_topics(view, at + _PRODUCER_BYTES, end, is_flexible)
+    partitions = None if topics is None else _known(peer, topics)
+    if topics is None or partitions is None:
+        return None
+    try:
+        check_transactional_id(transactional_id)
+    except KafkaError:
+        return None
+    service = peer.services.transactions
+    if not service.add_at_once(transactional_id, producer, partitions, peer.session.number):
+        return None
+    if not is_flexible:
+        body = b"".join(_classic_row(*topic) for topic in topics.items())
+        head = _pack_head(len(body) + 12, correlation_id, 0)
+        return head + len(topics).to_bytes(4, "big") + body
+    body = b"".join(_flexible_row(*topic) for topic in topics.items())
+    head = _pack_flexible_head(len(body) + 11, correlation_id, 0, 0)
+    return head + bytes((len(topics) + 1,)) + body + b"\0"
+
+
+def _usual_topics(
+    view: memoryview, at: int, end: int, is_flexible: bool
+) -> dict[str, tuple[int, ...]] | None:
+    """The partitions by topic; None for any other request."""
+    count, at = short_count(view, at, flexible=is_flexible)
+    topics: dict[str, tuple[int, ...]] = {}
+    for _ in range(count):
+        name, at = short_text(view, at, flexible=is_flexible)
+        size, at = short_count(view, at, flexible=is_flexible)
+        if not name or not size:
+            return None
+        topics[name] = struct.unpack_from(f">{size}i", view, at)
+        at += 4 * size
+        if is_flexible:
+            if view[at]:
+                return None
+            at += 1
+    is_whole = bytes(view[at:end]) == (b"\0" if is_flexible else b"")
+    return topics if topics and len(topics) == count and is_whole else None
+
+
+def _known(peer: Peer, topics: Mapping[str, tuple[int, ...]]) -> dict[Partition, UUID] | None:
+    """The partitions with their topics' ids, if all exist and the rights are remembered."""
+    view, found = peer.services.view, {}
+    for name, indexes in topics.items():
+        known = view.topics.get(name)
+        if (
+            known is None
+            or name in INTERNAL_TOPICS
+            or not peer.session.has_allowed(Operation.WRITE, ResourceType.TOPIC, name)
+            or len(set(indexes)) < len(indexes)
+        ):
+            return None
+        for index in indexes:
+            if view.partition(name, index) is None:
+                return None
+            found[name, index] = known.topic_id
+    return found
+
+
+def _classic_row(name: str, indexes: tuple[int, ...]) -> bytes:
+    text = name.encode()
+    codes = b"".join(index.to_bytes(4, "big") + b"\0\0" for index in indexes)
+    return len(text).to_bytes(2, "big") + text + len(indexes).to_bytes(4, "big") + codes
+
+
+def _flexible_row(name: str, indexes: tuple[int, ...]) -> bytes:
+    text = name.encode()
+    codes = b"".join(index.to_bytes(4, "big") + b"\0\0\0" for index in indexes)
+    return bytes((len(text) + 1,)) + text + bytes((len(indexes) + 1,)) + codes + b"\0"
+
+
+@handles(
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    begins_at_once=True,
+    at_once=add_at_once,
+)
 async def add_partitions_to_txn(
     ctx: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:

@@ -14,43 +14,49 @@ from headwater.wire.apis.k26_end_txn import EndTxnRequest, EndTxnResponse
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import handles
+from headwater_broker.api.short_fields import done, short_text
 from headwater_broker.api.transaction_requests import client_code, require_transactional_id
 from headwater_broker.coordinator.transaction.transaction import TRANSACTION_V2, ProducerIdentity
 
 EPOCH_RAISED_SINCE = 5
+FLEXIBLE_SINCE = EndTxnRequest.flexible
 ABORTABLE_SINCE = 4
 """Clients know TRANSACTION_ABORTABLE from this version on (KIP-890)."""
 TRANSACTION_V0 = 0
-SHORT_MAX = 0x7F
-"""A compact string whose size is below it has one byte of size."""
-_PRODUCER = struct.Struct(">qhBB")
-"""Producer id, epoch, committed, tagged fields: what follows the transactional id."""
-_pack_reply = struct.Struct(">iiBihqhB").pack
-_REPLY_BYTES = 22
+_PRODUCER = struct.Struct(">qhB")
+"""Producer id, epoch, committed: what follows the transactional id."""
+_pack_raised = struct.Struct(">iiBihqhB").pack
+_RAISED_BYTES = 22
 """Behind the size."""
 
 
 def end_at_once(
     peer: Peer, view: memoryview, at: int, end: int, version: int, correlation_id: int
 ) -> bytes | None:
-    """EndTxn of transaction version 2 that its coordinator decides at once: see `registry.AtOnce`.
-    The codec is the oracle of its test."""
-    size = view[at] if at < end else 0
-    stop = at + size
-    if version != EPOCH_RAISED_SINCE or not 1 < size < SHORT_MAX or stop + _PRODUCER.size != end:
+    """EndTxn that its coordinator decides at once: see `registry.AtOnce`. The codec is the oracle
+    of its test."""
+    is_flexible, is_v2 = version >= FLEXIBLE_SINCE, version >= EPOCH_RAISED_SINCE
+    transactional_id, at = short_text(view, at, flexible=is_flexible)
+    stop = at + _PRODUCER.size
+    if not transactional_id or stop + is_flexible != end or (is_flexible and view[stop]):
         return None
-    transactional_id = str(view[at + 1 : stop], "utf-8")
-    producer_id, epoch, is_commit, tags = _PRODUCER.unpack_from(view, stop)
-    if tags or not peer.session.has_allowed(
+    producer_id, epoch, is_commit = _PRODUCER.unpack_from(view, at)
+    if not peer.session.has_allowed(
         Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
     ):
         return None
     following = peer.services.transactions.end_at_once(
-        transactional_id, ProducerIdentity(producer_id, epoch), commit=is_commit != 0
+        transactional_id,
+        ProducerIdentity(producer_id, epoch),
+        commit=is_commit != 0,
+        client_version=TRANSACTION_V2 if is_v2 else TRANSACTION_V0,
+        connection=None if is_v2 else peer.session.number,
     )
     if following is None:
         return None
-    return _pack_reply(_REPLY_BYTES, correlation_id, 0, 0, ErrorCode.NONE, *following, 0)
+    if not is_v2:
+        return done(correlation_id, flexible=is_flexible)
+    return _pack_raised(_RAISED_BYTES, correlation_id, 0, 0, 0, *following, 0)
 
 
 @handles(EndTxnRequest, EndTxnResponse, begins_at_once=True, at_once=end_at_once)

@@ -9,8 +9,9 @@ partitions; the other partitions commit.
 from __future__ import annotations
 
 import struct
-from functools import partial
+from collections.abc import Mapping
 from typing import NamedTuple
+from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
@@ -24,12 +25,13 @@ from headwater_broker.api.committed_rows import check_topic, commits
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import handles
+from headwater_broker.api.short_fields import short_count, short_text
 from headwater_broker.coordinator.common.shard import Producer
 from headwater_broker.coordinator.group.offset_commands import TransactionalCommit
 from headwater_broker.coordinator.group.offsets import Commit
 from headwater_broker.coordinator.group.service import Codes
 from headwater_broker.coordinator.transaction.service import check_transactional_id
-from headwater_broker.coordinator.transaction.transaction import ProducerIdentity
+from headwater_broker.coordinator.transaction.transaction import Partition, ProducerIdentity
 
 NAMES_BY_ID_SINCE = 6
 UNKNOWN_GROUP_SINCE = 6
@@ -39,8 +41,8 @@ ENLISTS_SINCE = 5
 ABORTABLE_SINCE = 4
 LOADING_SINCE = 2
 """Producers before this version cannot handle COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
-SHORT_MAX = 0x7F
-"""A compact string or array whose size is below it has one byte of size."""
+GENERATION_SINCE = TxnOffsetCommitRequest.flexible
+"""From this version on a request names its member (KIP-447), and is flexible."""
 NO_GENERATION = -1
 _PRODUCER = struct.Struct(">qhi")
 """Producer id, epoch, generation."""
@@ -52,7 +54,7 @@ _pack_head = struct.Struct(">iiBiB").pack
 
 
 class _UsualCommit(NamedTuple):
-    """The fields of a request of version 5 for one topic, and without membership of a group."""
+    """The fields of a request of versions 3 to 5 for one topic, without membership of a group."""
 
     transactional_id: str
     group_id: str
@@ -64,8 +66,8 @@ class _UsualCommit(NamedTuple):
 
 def _usual_commit(view: memoryview, at: int) -> _UsualCommit | None:
     """None for any other request. Raises as the codec does for one that ends too early."""
-    transactional_id, at = _short_text(view, at)
-    group_id, at = _short_text(view, at)
+    transactional_id, at = short_text(view, at)
+    group_id, at = short_text(view, at)
     producer_id, epoch, generation = _PRODUCER.unpack_from(view, at)
     at += _PRODUCER.size
     # No member id, no instance id, one topic.
@@ -74,15 +76,15 @@ def _usual_commit(view: memoryview, at: int) -> _UsualCommit | None:
     if bytes(view[at : at + 3]) != b"\1\0\2":
         return None
     start = at + 3
-    name, at = _short_text(view, start)
-    topic, count = bytes(view[start:at]), view[at]
-    at += 1
-    if not name or not 1 < count < SHORT_MAX:
+    name, at = short_text(view, start)
+    topic = bytes(view[start:at])
+    count, at = short_count(view, at, flexible=True)
+    if not name or not count:
         return None
     rows: list[Commit] = []
-    for _ in range(count - 1):
+    for _ in range(count):
         index, offset, leader_epoch = _unpack_row(view, at)
-        metadata, at = _short_text(view, at + 16)
+        metadata, at = short_text(view, at + 16)
         if metadata is None or view[at]:
             return None
         rows.append(Commit(name, index, offset, leader_epoch, metadata))
@@ -93,20 +95,13 @@ def _usual_commit(view: memoryview, at: int) -> _UsualCommit | None:
     return _UsualCommit(transactional_id, group_id, producer, topic, tuple(rows))
 
 
-def _short_text(view: memoryview, at: int) -> tuple[str | None, int]:
-    """A compact string of at most 125 bytes and the position behind it; None for any other."""
-    size = view[at]
-    if not 0 < size < SHORT_MAX:
-        return None, at + 1
-    return str(view[at + 1 : at + size], "utf-8"), at + size
-
-
 def commit_at_once(
     peer: Peer, view: memoryview, at: int, _end: int, version: int, correlation_id: int
 ) -> bytes | None:
-    """TxnOffsetCommit of transaction version 2 that need not wait: see `registry.AtOnce`. The
-    codec is the oracle of its test."""
-    usual = _usual_commit(view, at) if version == ENLISTS_SINCE else None
+    """TxnOffsetCommit that need not wait: see `registry.AtOnce`. The codec is the oracle of its
+    test."""
+    is_usual = GENERATION_SINCE <= version < NAMES_BY_ID_SINCE
+    usual = _usual_commit(view, at) if is_usual else None
     if usual is None or not _is_allowed(peer, usual):
         return None
     services = peer.services
@@ -114,16 +109,22 @@ def commit_at_once(
         group_id=usual.group_id,
         transactional_id=usual.transactional_id,
         producer=Producer(*usual.producer),
-        is_enlisting=True,
+        is_enlisting=version >= ENLISTS_SINCE,
         rows=usual.rows,
         connection=peer.session.number,
     )
-    add = services.transactions.add_at_once
+    transactions = services.transactions
+    transactional_id, producer = usual.transactional_id, usual.producer
+
+    def enlists(partitions: Mapping[Partition, UUID], coordinator_epoch: int) -> bool:
+        if commit.is_enlisting:
+            return transactions.add_at_once(transactional_id, producer, partitions)
+        enlisted = frozenset(partitions)
+        return transactions.holds_at_once(transactional_id, producer, enlisted, coordinator_epoch)
+
     try:
-        check_transactional_id(usual.transactional_id)
-        codes = services.groups.commit_at_once(
-            commit, partial(add, usual.transactional_id, usual.producer)
-        )
+        check_transactional_id(transactional_id)
+        codes = services.groups.commit_at_once(commit, enlists)
     except KafkaError:
         return None
     if codes is None:

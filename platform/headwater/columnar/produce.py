@@ -94,40 +94,52 @@ def _one_size(sizes: Any) -> int:
 
 
 def _even_payloads(values: Any, size: int, bytes_max: int) -> Iterator[tuple[memoryview, int]]:
-    """(records, their number) of batches of keyless values of one size and time: of those whose
-    offsets have one width, only value and offset differ, and one array takes them all."""
+    """(records, their number) of batches of keyless values of one size and time.
+
+    Batches differ in their values alone: those are put between the other bytes, which are written
+    once. So the records are good until the next batch is asked for."""
     start = int(np.frombuffer(values.buffers()[1], np.int64)[values.offset])
     blobs = np.frombuffer(values.buffers()[2], np.uint8, len(values) * size, start)
     rows = blobs.reshape(len(values), size)
     tail = NULL_LENGTH + varint_of(size)
     widest = _FIXED_BYTES_MAX + 2 + len(tail) + size
-    step = min(max(1, (bytes_max - HEADER_BYTES) // widest), BATCH_ROWS_MAX)
+    step = min(max(1, (bytes_max - HEADER_BYTES) // widest), BATCH_ROWS_MAX, len(rows))
+    runs = _even_runs(step, size, tail)
+    whole: Any = np.concatenate([run.reshape(-1) for run in runs])
     for first in range(0, len(rows), step):
         batch = rows[first : first + step]
-        parts, at = [], 0
-        while at < len(batch):
-            width = len(varint_of(at))
-            end = min(len(batch), 1 << (7 * width - 1))
-            parts.append(_even_records(batch[at:end], at, width, tail).reshape(-1))
-            at = end
-        whole: Any = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        yield memoryview(whole), len(batch)
+        at = taken = 0
+        for run in runs:
+            part = batch[taken : taken + len(run)]
+            end = at + part.size + len(part) * (run.shape[1] - size)
+            whole[at:end].reshape(len(part), run.shape[1])[:, -1 - size : -1] = part
+            at, taken = end, taken + len(part)
+        yield memoryview(whole)[:at], len(batch)
 
 
-def _even_records(rows: Any, at: int, width: int, tail: bytes) -> Any:
-    """The records with these values, from offset `at` on, whose varints have this width."""
-    count, size = rows.shape
+def _even_runs(count: int, size: int, tail: bytes) -> list[Any]:
+    """Records without values from offset 0 on: an array for each width of the offset's varint."""
+    runs, at = [], 0
+    while at < count:
+        width = len(varint_of(at))
+        end = min(count, 1 << (7 * width - 1))
+        runs.append(_even_records(at, end, width, size, tail))
+        at = end
+    return runs
+
+
+def _even_records(at: int, end: int, width: int, size: int, tail: bytes) -> Any:
+    """The records of these offsets, whose varints have this width, with room for the values."""
     body = 2 + width + len(tail) + size + 1
     head = varint_of(body) + b"\x00\x00"
     inside = len(head) + width + len(tail)
-    out = np.empty((count, inside + size + 1), np.uint8)
+    out = np.empty((end - at, inside + size + 1), np.uint8)
     out[:, : len(head)] = np.frombuffer(head, np.uint8)
-    bits = np.arange(at, at + count) << 1
+    bits = np.arange(at, end) << 1
     for index in range(width):
         more = 0x80 if index + 1 < width else 0
         out[:, len(head) + index] = ((bits >> (7 * index)) & 0x7F) | more
     out[:, len(head) + width : inside] = np.frombuffer(tail, np.uint8)
-    out[:, inside:-1] = rows
     out[:, -1] = 0
     return out
 

@@ -1,4 +1,5 @@
-"""EndTxn and TxnOffsetCommit that are answered without a codec: with the codec as the oracle."""
+"""AddPartitionsToTxn, AddOffsetsToTxn, EndTxn and TxnOffsetCommit that are answered without a
+codec: with the codec as the oracle."""
 
 from __future__ import annotations
 
@@ -14,10 +15,14 @@ from headwater.errors import ErrorCode
 from headwater.ports.authorizer import AllowAll, Operation, ResourceType
 from headwater.topic_names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from headwater.wire.apis import k09_offset_fetch as k09
+from headwater.wire.apis import k24_add_partitions_to_txn as k24
+from headwater.wire.apis import k25_add_offsets_to_txn as k25
 from headwater.wire.apis import k26_end_txn as k26
 from headwater.wire.apis import k28_txn_offset_commit as k28
 from headwater.wire.framing import decode_response
 from headwater.wire.schema import Message, encoder
+from headwater_broker.api.k24_add_partitions_to_txn import add_at_once
+from headwater_broker.api.k25_add_offsets_to_txn import add_at_once as add_offsets_at_once
 from headwater_broker.api.k26_end_txn import end_at_once
 from headwater_broker.api.k28_txn_offset_commit import commit_at_once
 from headwater_broker.api.raw_connection import Peer
@@ -57,6 +62,8 @@ class Asked:
             self.session.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "t")
             self.session.allows(Operation.READ, ResourceType.GROUP, GROUP)
             self.session.allows(Operation.READ, ResourceType.TOPIC, "flights")
+            self.session.allows(Operation.WRITE, ResourceType.TOPIC, "flights")
+            self.session.allows(Operation.WRITE, ResourceType.TOPIC, OFFSETS_TOPIC)
         self._peer = SimpleNamespace(services=broker.services, session=self.session)
 
     def bytes_of(
@@ -67,12 +74,13 @@ class Asked:
         peer = cast(Peer, self._peer)
         return at_once(peer, view, len(before), end_at, version, CORRELATION_ID)
 
-    def reply(self, at_once: AtOnce, request: Message, cls: type[R]) -> R:
+    def reply(self, at_once: AtOnce, request: Message, cls: type[R], version: int = VERSION) -> R:
         """The decoded reply; all of its bytes are of it."""
-        found = self.bytes_of(at_once, body_of(request), before=b"header")
+        body = body_of(request, version)
+        found = self.bytes_of(at_once, body, version=version, before=b"header")
         assert found is not None and int.from_bytes(found[:4], "big") == len(found) - 4
-        reply = decode_response(cls, VERSION, found[4:], CORRELATION_ID)
-        assert found.endswith(encoder(cls, VERSION)(reply))
+        reply = decode_response(cls, version, found[4:], CORRELATION_ID)
+        assert found.endswith(encoder(cls, version)(reply))
         return reply
 
 
@@ -118,6 +126,119 @@ async def committed(c: Connection) -> list[tuple[int, str]]:
     ]
 
 
+def add_request(
+    producer: tuple[int, int],
+    *topics: tuple[str, tuple[int, ...]],
+    transactional_id: str = "t",
+) -> k24.AddPartitionsToTxnRequest:
+    return k24.AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=transactional_id,
+        v3_and_below_producer_id=producer[0],
+        v3_and_below_producer_epoch=producer[1],
+        v3_and_below_topics=tuple(
+            k24.AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics
+        ),
+    )
+
+
+@pytest.mark.parametrize("version", [0, 2, 3])
+def test_partitions_are_added_as_by_the_codecs(tmp_path: Path, version: int) -> None:
+    async def story(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("weather", 1)
+        producer = await producer_of(c)
+        asked = Asked(broker)
+        request = add_request(producer, ("flights", (1, 0)), ("weather", (0,)))
+        body = body_of(request, version)
+        assert asked.bytes_of(add_at_once, body, version=version) is None, "a right is not known"
+        asked.session.allows(Operation.WRITE, ResourceType.TOPIC, "weather")
+        reply = asked.reply(add_at_once, request, k24.AddPartitionsToTxnResponse, version)
+        assert reply.throttle_time_ms == 0
+        assert [
+            (t.name, [(p.partition_index, p.partition_error_code) for p in t.results_by_partition])
+            for t in reply.results_by_topic_v3_and_below
+        ] == [("flights", [(1, 0), (0, 0)]), ("weather", [(0, 0)])]
+        (row,) = await described(c, "t")
+        assert row.transaction_state == "Ongoing"
+        assert {(t.topic, tuple(sorted(t.partitions))) for t in row.topics} == {
+            ("flights", (0, 1)),
+            ("weather", (0,)),
+        }
+        assert asked.bytes_of(add_at_once, body, version=version) is None, "no record is written"
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_unusual_additions_are_left_to_the_handler(tmp_path: Path, version: int) -> None:
+    async def story(broker: SoloBroker, c: Connection) -> None:
+        producer = await producer_of(c)
+        asked = Asked(broker)
+        usual = body_of(add_request(producer, ("flights", (0,))), version)
+        assert asked.bytes_of(add_at_once, usual + b"\0", version=version) is None
+        assert Asked(broker, remembers=False).bytes_of(add_at_once, usual, version=version) is None
+        flights = ("flights", (0,))
+        for request in (
+            add_request(producer),
+            add_request(producer, ("flights", ())),
+            add_request(producer, ("flights", (0, 0))),
+            add_request(producer, ("flights", (2,))),
+            add_request(producer, ("weather", (0,))),
+            add_request(producer, flights, flights),
+            add_request(producer, (OFFSETS_TOPIC, (0,))),
+            add_request(producer, flights, transactional_id=""),
+            add_request(producer, flights, transactional_id="other"),
+            add_request(producer, flights, transactional_id="t" * 200),
+            add_request((producer[0], producer[1] + 1), flights),
+            add_request((producer[0] + 1, producer[1]), flights),
+        ):
+            body = body_of(request, version)
+            assert asked.bytes_of(add_at_once, body, version=version) is None, request
+        sinks = "__hw.sink.1"
+        asked.session.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, sinks)
+        of_sink = body_of(add_request(producer, flights, transactional_id=sinks), version)
+        assert asked.bytes_of(add_at_once, of_sink, version=version) is None
+        (row,) = await described(c, "t")
+        assert row.transaction_state == "Empty", "none of them did anything"
+        assert asked.bytes_of(add_at_once, usual, version=version) is not None
+
+    tell(tmp_path, story)
+
+
+def test_tagged_fields_and_requests_of_brokers_are_left_to_the_handler(tmp_path: Path) -> None:
+    async def story(broker: SoloBroker, c: Connection) -> None:
+        producer = await producer_of(c)
+        asked = Asked(broker)
+        body = body_of(add_request(producer, ("flights", (0,))), 3)
+        for at in (-1, -2):  # those of the request, those of its topic
+            tagged = bytearray(body)
+            tagged[at] = 1
+            assert asked.bytes_of(add_at_once, bytes(tagged), version=3) is None
+        assert asked.bytes_of(add_at_once, body, version=4) is None
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.parametrize("version", [0, 2, 3, 4])
+def test_a_transaction_of_version_1_is_ended_on_its_connection(
+    tmp_path: Path, version: int
+) -> None:
+    async def story(broker: SoloBroker, c: Connection) -> None:
+        producer = await producer_of(c)
+        older, asked = Asked(broker), Asked(broker)
+        begin = add_request(producer, ("flights", (0,)))
+        asked.reply(add_at_once, begin, k24.AddPartitionsToTxnResponse, 3)
+        request = end_request(producer)
+        late = older.bytes_of(end_at_once, body_of(request, version), version=version)
+        assert late is None, "the transaction began on a newer connection"
+        reply = asked.reply(end_at_once, request, k26.EndTxnResponse, version)
+        assert (reply.error_code, reply.throttle_time_ms) == (E.NONE, 0)
+        await settled(broker)
+        (row,) = await described(c, "t")
+        assert (row.transaction_state, row.producer_epoch) == ("CompleteCommit", producer[1])
+
+    tell(tmp_path, story)
+
+
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_transaction_is_ended_as_by_the_codecs(tmp_path: Path, commit: bool) -> None:
     async def story(broker: SoloBroker, c: Connection) -> None:
@@ -148,8 +269,8 @@ def test_what_is_unusual_is_left_to_the_handler(tmp_path: Path) -> None:
         for rest in (b"\0", b"more"):
             assert asked.bytes_of(end_at_once, body + rest) is None
         assert asked.bytes_of(end_at_once, body[:-1] + b"\1") is None, "tagged fields"
-        assert asked.bytes_of(end_at_once, b"") is None
-        assert asked.bytes_of(end_at_once, body, version=4) is None
+        with pytest.raises(IndexError):  # as the codec does
+            asked.bytes_of(end_at_once, b"")
         assert Asked(broker, remembers=False).bytes_of(end_at_once, body) is None
         for other in (
             end_request((producer[0], producer[1] + 1)),
@@ -191,6 +312,67 @@ def test_offsets_are_committed_as_by_the_codecs(tmp_path: Path) -> None:
     tell(tmp_path, story)
 
 
+def group_request(
+    producer: tuple[int, int], *, transactional_id: str = "t", group_id: str = GROUP
+) -> k25.AddOffsetsToTxnRequest:
+    return k25.AddOffsetsToTxnRequest(
+        transactional_id=transactional_id,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        group_id=group_id,
+    )
+
+
+@pytest.mark.parametrize("version", [0, 2, 3, 4])
+def test_a_group_is_added_as_by_the_codecs(tmp_path: Path, version: int) -> None:
+    async def story(broker: SoloBroker, c: Connection) -> None:
+        producer = await producer_of(c)
+        asked = Asked(broker)
+        for request in (
+            group_request(producer, transactional_id=""),
+            group_request(producer, transactional_id="other"),
+            group_request(producer, transactional_id="t" * 200),
+            group_request(producer, group_id=""),
+            group_request(producer, group_id="h"),
+            group_request((producer[0], producer[1] + 1)),
+        ):
+            body = body_of(request, version)
+            assert asked.bytes_of(add_offsets_at_once, body, version=version) is None, request
+        usual = body_of(group_request(producer), version)
+        longer = asked.bytes_of(add_offsets_at_once, usual + b"\0", version=version)
+        assert longer is None
+        (row,) = await described(c, "t")
+        assert row.transaction_state == "Empty", "none of them did anything"
+        reply = asked.reply(
+            add_offsets_at_once, group_request(producer), k25.AddOffsetsToTxnResponse, version
+        )
+        assert (reply.error_code, reply.throttle_time_ms) == (E.NONE, 0)
+        (row,) = await described(c, "t")
+        assert [(t.topic, t.partitions) for t in row.topics] == [(OFFSETS_TOPIC, (0,))]
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_offsets_of_a_transaction_of_version_1_need_their_partition_enlisted(
+    tmp_path: Path, version: int
+) -> None:
+    async def story(broker: SoloBroker, c: Connection) -> None:
+        producer = await producer_of(c)
+        asked = Asked(broker)
+        request = offsets_request(producer, 0, 1)
+        body = body_of(request, version)
+        assert asked.bytes_of(commit_at_once, body, version=version) is None, "none is open"
+        asked.reply(add_offsets_at_once, group_request(producer), k25.AddOffsetsToTxnResponse, 4)
+        reply = asked.reply(commit_at_once, request, k28.TxnOffsetCommitResponse, version)
+        assert [p.error_code for p in reply.topics[0].partitions] == [0, 0]
+        asked.reply(end_at_once, end_request(producer), k26.EndTxnResponse, 4)
+        await settled(broker)
+        assert await committed(c) == [(9, "m"), (9, "m")]
+
+    tell(tmp_path, story)
+
+
 def test_a_code_of_one_partition_is_answered(tmp_path: Path) -> None:
     async def story(broker: SoloBroker, c: Connection) -> None:
         producer = await producer_of(c)
@@ -220,7 +402,8 @@ def test_unusual_commits_are_left_to_the_handler(tmp_path: Path) -> None:
         producer = await producer_of(c)
         asked = Asked(broker)
         usual = body_of(offsets_request(producer, 0))
-        assert asked.bytes_of(commit_at_once, usual, version=4) is None
+        assert asked.bytes_of(commit_at_once, usual, version=2) is None
+        assert asked.bytes_of(commit_at_once, usual, version=6) is None
         assert asked.bytes_of(commit_at_once, usual + b"more") is None
         assert Asked(broker, remembers=False).bytes_of(commit_at_once, usual) is None
         for request in (

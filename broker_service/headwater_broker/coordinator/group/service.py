@@ -34,8 +34,9 @@ from headwater_broker.replica.transaction_verification import Enlistment
 
 Codes = dict[TopicPartition, ErrorCode]
 GroupOffsets = dict[TopicPartition, Committed]
-Adds = Callable[[Mapping[TopicPartition, UUID]], bool]
-"""Adds partitions to a transaction at once; False: it adds none."""
+Enlists = Callable[[Mapping[TopicPartition, UUID], int], bool]
+"""(partitions with their topics' ids, latest coordinator epoch known of the producer) -> whether
+they belong to the transaction now. False: that is not certain at once."""
 
 
 def _require_name(group_id: str) -> None:
@@ -165,9 +166,10 @@ class GroupService:
                 shard.offsets.end_verification(verification)
         return codes
 
-    def commit_at_once(self, request: TransactionalCommit, adds: Adds) -> Codes | None:
-        """`transactional_commit` where nothing has to be awaited, of a client of transaction
-        version 2. None: nothing is committed, and `transactional_commit` decides.
+    def commit_at_once(self, request: TransactionalCommit, enlists: Enlists) -> Codes | None:
+        """`transactional_commit` where nothing has to be awaited. None: nothing is committed, and
+        `transactional_commit` decides. `enlists` is asked as the coordinator of the transaction,
+        unless the group knows the transaction already.
 
         Raises COORDINATOR_NOT_AVAILABLE before the topic exists."""
         index = self.coordinator.partition_of(request.group_id)
@@ -177,8 +179,11 @@ class GroupService:
             return None
         verification = shard.offsets.begin_verification(request)
         try:
-            if not verification.is_open and not adds({(OFFSETS_TOPIC, index): topic.topic_id}):
-                return None
+            if not verification.is_open:
+                partitions = {(OFFSETS_TOPIC, index): topic.topic_id}
+                known_epoch = self._log.coordinator_epoch(index, request.producer.producer_id)
+                if not enlists(partitions, known_epoch):
+                    return None
             reply = self.coordinator.runtime.at_once(
                 index,
                 lambda s, now, t: s.offsets.transactional_commit(request, verification, now, t),

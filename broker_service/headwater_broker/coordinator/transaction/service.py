@@ -23,7 +23,6 @@ from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.timeouts import checked_timeout_ms
 from headwater_broker.coordinator.transaction.transaction import (
     NO_PRODUCER_ID,
-    TRANSACTION_V2,
     ClientIdentity,
     Partition,
     ProducerIdentity,
@@ -231,16 +230,17 @@ class TransactionService:
         transactional_id: str,
         producer: ProducerIdentity,
         partitions: Mapping[Partition, UUID],
+        connection: int | None = None,
     ) -> bool:
-        """`add_partitions` for a broker, where that writes a record and need not wait. False:
-        nothing is added; `add_partitions` tells why, or waits."""
-        return (
-            self.coordinator.at_once(
-                transactional_id,
-                lambda s, now, t: s.add_partitions(transactional_id, producer, partitions, now, t),
-            )
-            is not None
+        """`add_partitions`, where that writes a record and need not wait. False: nothing is added;
+        `add_partitions` tells why, or waits."""
+        reply = self.coordinator.at_once(
+            transactional_id,
+            lambda s, now, t: s.add_partitions(
+                transactional_id, producer, partitions, now, t, connection
+            ),
         )
+        return reply is not None
 
     async def verify_partitions(
         self,
@@ -255,6 +255,8 @@ class TransactionService:
         newer than this coordinator's, this one is deposed: it may confirm what its successor has
         ended. Raises NOT_COORDINATOR then.
         """
+        if self.holds_at_once(transactional_id, producer, partitions, coordinator_epoch):
+            return dict.fromkeys(partitions, ErrorCode.NONE)
         index = self.coordinator.partition_of(transactional_id)
         runtime = self.coordinator.runtime
         own_epoch = runtime.leader_epoch(index)
@@ -265,14 +267,27 @@ class TransactionService:
                 f"{self.coordinator.topic}-{index} is led in epoch {coordinator_epoch} by another "
                 f"broker, not in epoch {own_epoch} by this one",
             )
-        shard = runtime.lone_shard(index)
-        if shard is not None and shard.holds(transactional_id, producer, partitions):
-            return dict.fromkeys(partitions, ErrorCode.NONE)
         reply = await self._run(
             transactional_id,
             lambda s, now, t: s.verify_partitions(transactional_id, producer, partitions, now, t),
         )
         return cast(Mapping[Partition, ErrorCode], reply)
+
+    def holds_at_once(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: frozenset[Partition],
+        coordinator_epoch: int,
+    ) -> bool:
+        """`verify_partitions` where this broker has the only replica: True when the open
+        transaction holds them all. False: `verify_partitions` tells why, or waits."""
+        index = self.coordinator.partition_of(transactional_id)
+        runtime = self.coordinator.runtime
+        shard = runtime.lone_shard(index)
+        if shard is None or (runtime.leader_epoch(index) or 0) < coordinator_epoch:
+            return False
+        return shard.holds(transactional_id, producer, partitions)
 
     async def end_transaction(
         self,
@@ -315,10 +330,16 @@ class TransactionService:
         return identity
 
     def end_at_once(
-        self, transactional_id: str, producer: ProducerIdentity, *, commit: bool
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        *,
+        commit: bool,
+        client_version: int,
+        connection: int | None,
     ) -> ProducerIdentity | None:
-        """`end_transaction` of a client of transaction version 2, where that writes a record and
-        need not wait. None: nothing is decided; `end_transaction` tells why, or waits."""
+        """`end_transaction`, where that writes a record and need not wait. None: nothing is
+        decided; `end_transaction` tells why, or waits."""
         if transactional_id.startswith(SINK_ID_PREFIX):
             return None
         reply = self.coordinator.at_once(
@@ -327,10 +348,11 @@ class TransactionService:
                 transactional_id,
                 producer,
                 commit=commit,
-                client_version=TRANSACTION_V2,
+                client_version=client_version,
                 fresh_producer_id=NO_PRODUCER_ID,
                 now=now,
                 token=t,
+                connection=connection,
             ),
         )
         return cast(ProducerIdentity | None, reply)

@@ -26,6 +26,7 @@ from headwater.client.delivery_timeout import DeliveryWatch, no_coordinator
 from headwater.client.drain_timer import DrainTimer
 from headwater.client.errors import kafka_error
 from headwater.client.futures import BatchCompletion
+from headwater.client.metadata_refresh import MetadataRefresh
 from headwater.client.outages import OutageLog
 from headwater.client.produce_requests import (
     NAMES_PRODUCE_VERSION,
@@ -91,7 +92,13 @@ class Sender:
         self._connecting: set[int] = set()
         self._throttled: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._refreshing = False
+        self._metadata = MetadataRefresh(
+            cluster,
+            accumulator,
+            auto_create=options.allow_auto_create_topics,
+            spawn=self._spawn,
+            drain=self.drain,
+        )
         self._initialising = False
         self._clock = cluster.clock
         self._watch = DeliveryWatch(
@@ -107,7 +114,7 @@ class Sender:
     def start(self) -> None:
         """Begin the periodic work. Call it on the loop."""
         self._spawn(self._watch.run())
-        self._spawn(self._refresh_periodically())
+        self._spawn(self._metadata.run_periodically())
 
     def waits(self, batches: list[ProducerBatch]) -> list[Outage]:
         """What these batches wait for, by partition. Any thread may ask."""
@@ -116,6 +123,7 @@ class Sender:
     def stop(self, error: Exception) -> None:
         """End the periodic work. What is in flight fails with this error from now on."""
         self._end = error
+        self._metadata.end()
         for task in self._tasks:
             task.cancel()
         self.timer.stop()
@@ -159,7 +167,7 @@ class Sender:
                 due = queue.due_at(linger_s)
                 if due is None:
                     continue
-                if due > now:
+                if due > now and not self._metadata.has_new_leader(queue):
                     next_due = due if next_due is None else min(next_due, due)
                     continue
                 if self._transactions is not None and not self._transactions.may_send(queue):
@@ -186,7 +194,7 @@ class Sender:
         or a connection, is requested."""
         node_id = self._cluster.cache.leader(queue.topic, queue.partition)
         if node_id not in self._cluster.cache.brokers:
-            self._request_metadata()
+            self._metadata.request()
             return None
         if self.in_flight.get(node_id, 0) >= self._options.max_in_flight_requests_per_connection:
             return None
@@ -212,7 +220,7 @@ class Sender:
             await self._cluster.connection(node_id)
         except (OSError, KafkaError):
             await asyncio.sleep(self._cluster.backoff_s(1))
-            self._request_metadata()
+            self._metadata.request()
         finally:
             self._connecting.discard(node_id)
         self.drain()
@@ -295,7 +303,7 @@ class Sender:
         except (OSError, SchemaError, ValueError) as e:
             if self._transactions is not None:
                 self._transactions.on_lost_produce()
-            self._request_metadata()
+            self._metadata.request()
             self._all_failed(batches, e)
         self.drain()
 
@@ -317,7 +325,7 @@ class Sender:
         with self._lock:
             state = batch.queue.take_back(batch)
         if state is LentBatch.IN_FLIGHT:
-            self._request_metadata()
+            self._metadata.request()
             self._all_failed([batch], error)
         elif state is LentBatch.ACKNOWLEDGED:  # the thread has counted it
             self._completion.finish(self._accumulator.finished([batch]))
@@ -355,7 +363,7 @@ class Sender:
         if not self._cluster.cache.move_leader(
             queue.topic, queue.partition, leader.leader_id, leader.leader_epoch
         ):
-            self._request_metadata()
+            self._metadata.request()
         detail = answer.error_message or f"produce to {queue.topic}-{queue.partition}"
         return self._one_failed(batch, kafka_error(answer.error_code, detail))
 
@@ -421,43 +429,6 @@ class Sender:
         for batch in finished:
             batch.error = error
         self._finish(finished)
-
-    def _request_metadata(self) -> None:
-        if not self._refreshing and self._end is None:
-            self._refreshing = True
-            self._spawn(self._refresh())
-
-    async def _refresh(self) -> None:
-        attempt = 0
-        try:
-            while True:
-                try:
-                    await self._refresh_once()
-                    break
-                except KafkaError:
-                    await asyncio.sleep(self._cluster.backoff_s(attempt))
-                    attempt += 1
-            await asyncio.sleep(self._cluster.options.retry_backoff_ms / 1000)
-        finally:
-            self._refreshing = False
-        self.drain()
-
-    async def _refresh_once(self) -> None:
-        """Fetch the metadata of every topic that was sent to. A deleted topic that records wait for
-        is created again with `allow_auto_create_topics`, as Java's producer does."""
-        queues = self._accumulator.queues
-        await self._cluster.refresh({topic for topic, _ in queues})
-        if self._options.allow_auto_create_topics:
-            with self._lock:
-                waiting = {topic for (topic, _), queue in queues.items() if not queue.is_idle}
-            missing = waiting - self._cluster.cache.topics.keys()
-            if missing:
-                await self._cluster.refresh(missing, auto_create=True)
-
-    async def _refresh_periodically(self) -> None:
-        while True:
-            await asyncio.sleep(self._cluster.options.metadata_max_age_ms / 1000)
-            self._request_metadata()
 
     def _request_producer_id(self, *, replace: bool = False) -> None:
         if self._fatal is not None:

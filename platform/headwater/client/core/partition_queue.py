@@ -232,6 +232,11 @@ class PartitionQueue:
         return None if self.open is None else self.open.created + linger_s
 
     @property
+    def is_backing_off(self) -> bool:
+        """True while a batch waits for `not_before`, to be sent again."""
+        return bool(self.retry) and not self.in_flight and self.lent is None
+
+    @property
     def next_size(self) -> int:
         """The bytes that the next batch to be sent holds; 0 without one."""
         waiting = self.retry or self.sealed

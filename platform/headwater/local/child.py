@@ -157,8 +157,8 @@ def _readiness(line: bytes) -> dict[str, Any] | None:
 
 
 def last_error_line(log_path: Path, start: int = 0) -> str:
-    """The last line of a log from its byte `start` on; after a traceback, of Python or of Java, that
-    is the exception."""
+    """The last line of a log from its byte `start` on; after a traceback, of Python or Java, the
+    exception."""
     try:
         with open(log_path, "rb") as log:
             end = log.seek(0, os.SEEK_END)

@@ -4,11 +4,11 @@
 # MAGIC
 # MAGIC This notebook attaches to a Headwater cluster that runs elsewhere (`headwater up`, or an application of its own with `headwater up --spark`). It writes orders to a topic, reads them into a Delta table, and writes alerts to another topic, each exactly once. Every cell can be run again.
 # MAGIC
-# MAGIC The cluster's Python needs Headwater with its extra `spark`: as a library of the cluster, or with the next cell.
+# MAGIC The cluster's Python needs Headwater with its extra `spark`. It is in no package index: upload the wheel that `make dist` builds, and name it as a library of the cluster, or in the next cell.
 
 # COMMAND ----------
 
-# MAGIC %pip install "headwater[spark]"
+# MAGIC %pip install "/Volumes/lake/libs/headwater-0.1.0-py3-none-any.whl[spark]"
 
 # COMMAND ----------
 

@@ -126,7 +126,10 @@ def verify_topic(
         span = (max(scan.snapshot.starts.get(partition, 0), earliest), min(end, latest))
         reports.append(_verify_partition(client, scan, partition, span, progress))
     if hot and not reports:
-        problems.append(f"nothing of {location.topic} is tiered yet: run `headwater tier run`")
+        problems.append(
+            f"nothing of {location.topic} is tiered yet: `headwater tier status {location.topic}` "
+            f"says what the service does, `headwater tier run {location.topic}` does without it"
+        )
     return Verification(
         location.topic, location.uri, scan.snapshot.version, tuple(reports), tuple(problems), hot
     )

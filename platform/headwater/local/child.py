@@ -60,6 +60,8 @@ class Child:
         self._lock = threading.Lock()
         spec.log_path.parent.mkdir(parents=True, exist_ok=True)
         with open(spec.log_path, "ab") as log:
+            self.log_start = log.tell()
+            """Where this run's part of the log begins."""
             self._process = subprocess.Popen(
                 spec.command,
                 stdin=subprocess.PIPE,
@@ -154,16 +156,20 @@ def _readiness(line: bytes) -> dict[str, Any] | None:
     return report if is_ours else None
 
 
-def last_error_line(log_path: Path) -> str:
-    """The last line of a log; after a traceback that is the exception."""
+def last_error_line(log_path: Path, start: int = 0) -> str:
+    """The last line of a log from its byte `start` on; after a traceback, of Python or Java, the
+    exception."""
     try:
         with open(log_path, "rb") as log:
-            log.seek(0, os.SEEK_END)
-            log.seek(max(0, log.tell() - TAIL_BYTES))
+            end = log.seek(0, os.SEEK_END)
+            begin = start if start <= end else 0  # it was rotated since
+            log.seek(max(begin, end - TAIL_BYTES))
             lines = log.read().decode(errors="replace").split("\n")
     except OSError as error:
         return f"no log: {error}"
-    written = [line.strip() for line in lines if line.strip()]
+    frames = ("at ", "... ")  # of Java: they follow their exception
+    words = (line.strip() for line in lines)
+    written = [line for line in words if line and not line.startswith(frames)]
     return written[-1][:ERROR_LINE_CHARS_MAX] if written else "it wrote nothing"
 
 

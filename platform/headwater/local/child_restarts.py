@@ -49,6 +49,7 @@ class SupervisedChild:
         self._first_failure: str | None = None
         self._stopping = False
         self._held = False
+        self._log_start = 0
         self._thread = threading.Thread(target=self._supervise, name=spec.name, daemon=True)
 
     @property
@@ -87,7 +88,7 @@ class SupervisedChild:
                 if left <= 0:
                     raise ChildFailedError(
                         f"{self.spec.name} is not ready after {timeout_s:.0f} s; its last log line:"
-                        f" {last_error_line(self.spec.log_path)} (log: {self.spec.log_path})"
+                        f" {self._last_words()} (log: {self.spec.log_path})"
                     )
                 self._changed.wait(left)
             return readiness
@@ -168,10 +169,12 @@ class SupervisedChild:
             child = Child(self.spec, self._ready)
         except OSError as error:
             self.spec.log_path.write_text(f"cannot run {self.spec.command[0]}: {error}\n")
+            self._log_start = 0
             self._ended(None, SPAWN_FAILED)
             return None, SPAWN_FAILED
         with self._changed:
             self._child = child
+            self._log_start = child.log_start
             stopping = self._stopping
             self._changed.notify_all()
         if stopping:  # `ask_to_stop` came while the process was being started
@@ -204,5 +207,7 @@ class SupervisedChild:
 
     def _end_of_run(self, code: int) -> str:
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
-        last = last_error_line(self.spec.log_path)
-        return f"{self.spec.name} {how}: {last} (log: {self.spec.log_path})"
+        return f"{self.spec.name} {how}: {self._last_words()} (log: {self.spec.log_path})"
+
+    def _last_words(self) -> str:
+        return last_error_line(self.spec.log_path, self._log_start)

@@ -52,7 +52,8 @@ def test_a_cancelled_move_takes_its_throttles_along(c: ServedCluster, tmp_path: 
     c.cluster.cut_off.add(2)  # it lives, and does not follow
 
     def begin() -> None:
-        run(c, "reassign", "execute", plan, "--throttle", SLOW)
+        shown = run(c, "reassign", "execute", plan, "--throttle", SLOW).stdout
+        assert f"`headwater reassign verify {plan}`" in shown, "or the throttles would stay"
         assert throttled(c, "slow") == ["0:0,0:1", "0:2"]
 
     begin()

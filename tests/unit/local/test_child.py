@@ -38,8 +38,23 @@ def test_the_last_words_are_the_last_written_line(tmp_path: Path) -> None:
     log = tmp_path / "x.log"
     log.write_text("Traceback:\n  File\nOSError: no space left\n\n")
     assert last_error_line(log) == "OSError: no space left"
+    frames = "\tat sun.nio.ch.Net.bind\n\t... 3 more\n"
+    log.write_text(f"WARN Close\njava.net.BindException: in use\n{frames}")
+    assert last_error_line(log) == "java.net.BindException: in use"
     log.write_text("")
     assert last_error_line(log) == "it wrote nothing"
+
+
+def test_words_of_an_earlier_run_are_not_the_last_ones(tmp_path: Path) -> None:
+    log = tmp_path / "x.log"
+    log.write_text("the run before was killed\n")
+    start = log.stat().st_size
+    assert last_error_line(log, start) == "it wrote nothing"
+    with open(log, "a") as writer:
+        writer.write("port 9092 is in use\n")
+    assert last_error_line(log, start) == "port 9092 is in use"
+    log.write_text("rotated\n")
+    assert last_error_line(log, start) == "rotated"
 
 
 def test_a_reused_pid_is_not_the_same_process() -> None:

@@ -33,6 +33,8 @@ from headwater_tier.service.topic_finder import UNLOCATED, TieredTopic
 SILENT_AFTER_MS = 90_000
 """A service reports at least each 30 s: an older report is of none that runs."""
 NO_SERVICE = "no service"
+OPENING = "opening"
+"""A service runs and has not reported this table yet."""
 FORMER = (
     "the last report is of {}, the table of a former topic of this name or in a former folder: the "
     "service has not reported the present one yet"
@@ -103,7 +105,8 @@ def status(
             if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
             offsets = {}
-    rows = status_rows(shown, ends, offsets, SystemClock().now_ms())
+        is_served = bool(admin.describe_groups([TIER_GROUP])[TIER_GROUP].members)
+    rows = status_rows(shown, ends, offsets, SystemClock().now_ms(), is_served=is_served)
     if as_json:
         documents = [row.document() for row in rows]
         echo_json({"group": TIER_GROUP, "achieved_ms": achieved(rows), "topics": documents})
@@ -117,8 +120,11 @@ def status_rows(
     ends: Mapping[tuple[str, int], int],
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     now_ms: int,
+    *,
+    is_served: bool,
 ) -> list[StatusRow]:
-    """The rows of these topics, by name. `ends` are the last stable offsets. Pure."""
+    """The rows of these topics, by name. `ends` are the last stable offsets.
+    `is_served`: a service is a member of the group. Pure."""
     rows = []
     for name, topic in sorted(topics.items()):
         at = offsets.get(TopicPartition(name, STATUS_PARTITION))
@@ -127,14 +133,16 @@ def status_rows(
         for p in range(topic.topic.partitions):
             tiered = offsets.get(TopicPartition(name, p))
             behind += max(0, ends[name, p] - (0 if tiered is None else tiered.offset))
-        state = NO_SERVICE if report is None else report.state
-        if report is not None and now_ms - report.reported_ms > SILENT_AFTER_MS:
-            state = NO_SERVICE
+        if report is None:
+            state = OPENING if is_served else NO_SERVICE
+        else:
+            is_silent = now_ms - report.reported_ms > SILENT_AFTER_MS
+            state = NO_SERVICE if is_silent else report.state
         error = "" if report is None else report.error or report.maintenance_error
         if topic.location is None:
             state, error = "failed", UNLOCATED
         elif report is not None and report.table != topic.location.uri:
-            state = state if state == NO_SERVICE else "opening"
+            state = state if state == NO_SERVICE else OPENING
             error, report = FORMER.format(report.table), None
         if report is not None:
             report = _as_of_now(report, behind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from headwater.system import SystemClock, SystemEntropy
 from headwater_tier.cli.table_options import table_and_configs, table_location, table_options
 from headwater_tier.delta import table_exists
 from headwater_tier.table_names import TableLocation
+from headwater_tier.typed.declarations import declared_tables
 from headwater_tier.typed.decoding import SchemaSource
 from headwater_tier.typed.derived_table import DerivedTable
 from headwater_tier.typed.follow_log import FollowResult, follow_topic
@@ -63,11 +64,7 @@ def typed_tables(
                 break
     found = typed_state(location)
     if found is None:
-        raise UsageError(
-            f"topic {location.topic} has no typed table yet: set its configs "
-            "remote.storage.enable=true and headwater.value.format, and run `headwater tier "
-            f"serve`, or `headwater tier typed {location.topic} --follow`"
-        )
+        raise UsageError(absence(location.topic, configs))
     if as_json:
         echo_json(asdict(found))
     else:
@@ -120,6 +117,20 @@ def retype_topic(schema_registry: str | None, as_json: bool, **at: Any) -> int:
             f"{done.quarantined} quarantined: {done.uri}"
         )
     return 0
+
+
+def absence(topic: str, configs: Mapping[str, str]) -> str:
+    """Why a topic with these configs has no typed table yet, and what makes one. Pure."""
+    follow = f"`headwater tier typed {topic} --follow`"
+    if configs.get("remote.storage.enable") == "true" and declared_tables(topic, configs):
+        return (
+            f"topic {topic} has no typed table yet: the tier service makes it after the first "
+            f"records are in the log table (`headwater tier status {topic}`), {follow} without it"
+        )
+    return (
+        f"topic {topic} has no typed table yet: set its configs remote.storage.enable=true and "
+        f"headwater.value.format, and run `headwater tier serve`, or {follow}"
+    )
 
 
 def _accept(location: TableLocation) -> None:

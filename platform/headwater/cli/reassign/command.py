@@ -156,6 +156,8 @@ def execute(
                 remove_throttles(admin, plan)
     started = [name for name in _accepted(outcomes) if name not in failed]
     done = f"{'Reassigned' if is_awaited else 'Started to reassign'}: {', '.join(started)}"
+    if (throttle or log_dirs_rate) and not is_awaited:
+        done += f"\nThrottled until `headwater reassign verify {plan_file}` finds it done: run that"
     others = {"log_dirs": refused, "failed": failed}
     return _end(outcomes, done if started else "", as_json, others, current=plan_document(before))
 

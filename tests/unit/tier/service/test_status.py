@@ -10,6 +10,7 @@ from headwater.client.core.assignors import Subscription
 from headwater.client.values import OffsetAndMetadata, TopicPartition
 from headwater_tier.cli.status import (
     NO_SERVICE,
+    OPENING,
     SILENT_AFTER_MS,
     StatusRow,
     achieved,
@@ -83,7 +84,7 @@ def test_behind_is_computed_from_offsets_and_log_ends() -> None:
         TopicPartition("t", 1): OffsetAndMetadata(5, ""),
     }
     ends = {("t", 0): 10, ("t", 1): 5}
-    [row] = status_rows(tiered(), ends, offsets, now_ms=STATUS.reported_ms + 1000)
+    [row] = status_rows(tiered(), ends, offsets, now_ms=STATUS.reported_ms + 1000, is_served=True)
     assert (row.state, row.behind, row.document()["rows"]) == ("tiering", 3, 10)
     assert row.report is not None
     assert row.report.derived["typed"].behind == 3, (
@@ -104,17 +105,23 @@ def test_the_achieved_intervals_of_many_topics_are_summed_up() -> None:
 
 def test_a_silent_or_absent_service_is_told() -> None:
     ends = {("t", 0): 10, ("t", 1): 5}
-    [row] = status_rows(tiered(), ends, {}, now_ms=0)
+    [row] = status_rows(tiered(), ends, {}, now_ms=0, is_served=False)
     assert (row.state, row.behind) == (NO_SERVICE, None)
     assert row.document().keys() == {"behind", *(f.name for f in fields(TopicStatus))}
     offsets = {TopicPartition("t", 0): OffsetAndMetadata(7, STATUS.to_metadata())}
-    [row] = status_rows(tiered(), ends, offsets, STATUS.reported_ms + SILENT_AFTER_MS + 1)
+    late = STATUS.reported_ms + SILENT_AFTER_MS + 1
+    [row] = status_rows(tiered(), ends, offsets, late, is_served=True)
     assert row.state == NO_SERVICE
+
+
+def test_a_table_that_a_service_has_not_reported_yet_is_opening() -> None:
+    [row] = status_rows(tiered(), {("t", 0): 10, ("t", 1): 5}, {}, now_ms=0, is_served=True)
+    assert (row.state, row.behind, row.report) == (OPENING, None, None)
 
 
 def test_a_topic_without_a_folder_for_its_table_has_the_remedy() -> None:
     homeless = {"t": replace(tiered()["t"], location=None)}
-    [row] = status_rows(homeless, {("t", 0): 1, ("t", 1): 1}, {}, now_ms=0)
+    [row] = status_rows(homeless, {("t", 0): 1, ("t", 1): 1}, {}, now_ms=0, is_served=True)
     assert row.state == "failed" and "headwater.tables.uri" in row.error
 
 
@@ -122,7 +129,8 @@ def test_a_report_of_a_former_topics_table_is_named_and_not_shown_as_the_present
     offsets = {TopicPartition("t", 0): OffsetAndMetadata(7, STATUS.to_metadata())}
     at = TableLocation("file:///t-of-another-id", "t", UUID(int=2))
     again = {"t": replace(tiered()["t"], location=at)}
-    [row] = status_rows(again, {("t", 0): 10, ("t", 1): 5}, offsets, STATUS.reported_ms)
+    ends = {("t", 0): 10, ("t", 1): 5}
+    [row] = status_rows(again, ends, offsets, STATUS.reported_ms, is_served=True)
     assert (row.state, row.report) == ("opening", None)
     assert "file:///t, the table of a former topic" in row.error
 

@@ -14,12 +14,12 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, UsageError
 
 HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 
 
-class NotShippedError(HeadwaterError, pickle.PickleError):
+class NotShippedError(UsageError, pickle.PickleError):
     """A HeadwaterError that a writer met while Spark pickled it for its tasks.
 
     Spark puts "Could not serialize object" before the text of any error but a PickleError."""

@@ -27,8 +27,12 @@ from headwater_broker.api.admin.forwarding import may_on_topic, require_on_clust
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import handles
-from headwater_broker.api.short_fields import short_count, short_text
-from headwater_broker.api.transaction_requests import client_code, require_transactional_id
+from headwater_broker.api.short_fields import is_end, short_count, short_producer, short_text
+from headwater_broker.api.transaction_requests import (
+    client_code,
+    has_own_id,
+    require_transactional_id,
+)
 from headwater_broker.coordinator.transaction.service import (
     check_storable,
     check_transactional_id,
@@ -38,8 +42,6 @@ from headwater_broker.coordinator.transaction.transaction import Partition, Prod
 FROM_BROKERS_SINCE = 4
 FLEXIBLE_SINCE = AddPartitionsToTxnRequest.flexible
 NO_TOPIC_ID = UUID(int=0)
-_unpack_producer = struct.Struct(">qh").unpack_from
-_PRODUCER_BYTES = 10
 _pack_head = struct.Struct(">iii").pack
 _pack_flexible_head = struct.Struct(">iiBi").pack
 """Size, correlation id, tagged fields if flexible, throttle_time_ms."""
@@ -56,18 +58,12 @@ def add_at_once(
         return None
     is_flexible = version >= FLEXIBLE_SINCE
     transactional_id, at = short_text(view, at, flexible=is_flexible)
-    if not transactional_id or not peer.session.has_allowed(
-        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
-    ):
+    if not transactional_id or not has_own_id(peer, transactional_id):
         return None
-    producer = ProducerIdentity(*_unpack_producer(view, at))
-    topics = _usual_topics(view, at + _PRODUCER_BYTES, end, is_flexible)
+    producer, at = short_producer(view, at)
+    topics = _usual_topics(view, at, end, is_flexible)
     partitions = None if topics is None else _known(peer, topics)
     if topics is None or partitions is None:
-        return None
-    try:
-        check_transactional_id(transactional_id)
-    except KafkaError:
         return None
     service = peer.services.transactions
     if not service.add_at_once(transactional_id, producer, partitions, peer.session.number):
@@ -98,7 +94,7 @@ def _usual_topics(
             if view[at]:
                 return None
             at += 1
-    is_whole = bytes(view[at:end]) == (b"\0" if is_flexible else b"")
+    is_whole = is_end(view, at, end, flexible=is_flexible)
     return topics if topics and len(topics) == count and is_whole else None
 
 

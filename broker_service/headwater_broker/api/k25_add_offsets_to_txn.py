@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater.wire.apis.k25_add_offsets_to_txn import (
@@ -15,15 +13,17 @@ from headwater_broker.api.group_authorization import require_group
 from headwater_broker.api.k10_find_coordinator import create_coordinator_topic
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import handles
-from headwater_broker.api.short_fields import done, short_text
-from headwater_broker.api.transaction_requests import client_code, require_transactional_id
+from headwater_broker.api.short_fields import done, is_end, short_producer, short_text
+from headwater_broker.api.transaction_requests import (
+    client_code,
+    has_own_id,
+    require_transactional_id,
+)
 from headwater_broker.coordinator.common.service import CoordinatorType
 from headwater_broker.coordinator.transaction.service import check_transactional_id
 from headwater_broker.coordinator.transaction.transaction import ProducerIdentity
 
 FLEXIBLE_SINCE = AddOffsetsToTxnRequest.flexible
-_unpack_producer = struct.Struct(">qh").unpack_from
-_PRODUCER_BYTES = 10
 
 
 def add_at_once(
@@ -35,22 +35,18 @@ def add_at_once(
     transactional_id, at = short_text(view, at, flexible=is_flexible)
     if not transactional_id:
         return None
-    producer = ProducerIdentity(*_unpack_producer(view, at))
-    group_id, at = short_text(view, at + _PRODUCER_BYTES, flexible=is_flexible)
-    if not group_id or bytes(view[at:end]) != (b"\0" if is_flexible else b""):
+    producer, at = short_producer(view, at)
+    group_id, at = short_text(view, at, flexible=is_flexible)
+    if not group_id or not is_end(view, at, end, flexible=is_flexible):
         return None
-    services, has_allowed = peer.services, peer.session.has_allowed
+    services = peer.services
     groups = services.coordinators[CoordinatorType.GROUP]
     topic = services.view.topics.get(groups.topic)
     if (
         topic is None
-        or not has_allowed(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-        or not has_allowed(Operation.READ, ResourceType.GROUP, group_id)
+        or not has_own_id(peer, transactional_id)
+        or not peer.session.has_allowed(Operation.READ, ResourceType.GROUP, group_id)
     ):
-        return None
-    try:
-        check_transactional_id(transactional_id)
-    except KafkaError:
         return None
     partitions = {(groups.topic, groups.partition_of(group_id)): topic.topic_id}
     is_added = services.transactions.add_at_once(

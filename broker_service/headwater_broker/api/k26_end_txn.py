@@ -9,13 +9,17 @@ from __future__ import annotations
 import struct
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater.ports.authorizer import Operation, ResourceType
+from headwater.ports.authorizer import Operation
 from headwater.wire.apis.k26_end_txn import EndTxnRequest, EndTxnResponse
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import handles
-from headwater_broker.api.short_fields import done, short_text
-from headwater_broker.api.transaction_requests import client_code, require_transactional_id
+from headwater_broker.api.short_fields import done, is_end, short_producer, short_text
+from headwater_broker.api.transaction_requests import (
+    client_code,
+    has_own_id,
+    require_transactional_id,
+)
 from headwater_broker.coordinator.transaction.transaction import TRANSACTION_V2, ProducerIdentity
 
 EPOCH_RAISED_SINCE = 5
@@ -23,8 +27,6 @@ FLEXIBLE_SINCE = EndTxnRequest.flexible
 ABORTABLE_SINCE = 4
 """Clients know TRANSACTION_ABORTABLE from this version on (KIP-890)."""
 TRANSACTION_V0 = 0
-_PRODUCER = struct.Struct(">qhB")
-"""Producer id, epoch, committed: what follows the transactional id."""
 _pack_raised = struct.Struct(">iiBihqhB").pack
 _RAISED_BYTES = 22
 """Behind the size."""
@@ -37,18 +39,16 @@ def end_at_once(
     of its test."""
     is_flexible, is_v2 = version >= FLEXIBLE_SINCE, version >= EPOCH_RAISED_SINCE
     transactional_id, at = short_text(view, at, flexible=is_flexible)
-    stop = at + _PRODUCER.size
-    if not transactional_id or stop + is_flexible != end or (is_flexible and view[stop]):
+    if not transactional_id or not has_own_id(peer, transactional_id):
         return None
-    producer_id, epoch, is_commit = _PRODUCER.unpack_from(view, at)
-    if not peer.session.has_allowed(
-        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
-    ):
+    producer, at = short_producer(view, at)
+    is_commit = view[at] != 0
+    if not is_end(view, at + 1, end, flexible=is_flexible):
         return None
     following = peer.services.transactions.end_at_once(
         transactional_id,
-        ProducerIdentity(producer_id, epoch),
-        commit=is_commit != 0,
+        producer,
+        commit=is_commit,
         client_version=TRANSACTION_V2 if is_v2 else TRANSACTION_V0,
         connection=None if is_v2 else peer.session.number,
     )

@@ -26,6 +26,7 @@ from headwater_broker.api.context import RequestContext
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import handles
 from headwater_broker.api.short_fields import short_count, short_text
+from headwater_broker.api.transaction_requests import has_own_id
 from headwater_broker.coordinator.common.shard import Producer
 from headwater_broker.coordinator.group.offset_commands import TransactionalCommit
 from headwater_broker.coordinator.group.offsets import Commit
@@ -123,7 +124,6 @@ def commit_at_once(
         return transactions.holds_at_once(transactional_id, producer, enlisted, coordinator_epoch)
 
     try:
-        check_transactional_id(transactional_id)
         codes = services.groups.commit_at_once(commit, enlists)
     except KafkaError:
         return None
@@ -137,9 +137,9 @@ def commit_at_once(
 def _is_allowed(peer: Peer, usual: _UsualCommit) -> bool:
     """True when the rights are remembered, and all partitions exist."""
     has_allowed, partition = peer.session.has_allowed, peer.services.view.partition
-    write, read, name = Operation.WRITE, Operation.READ, usual.rows[0].topic
+    read, name = Operation.READ, usual.rows[0].topic
     return (
-        has_allowed(write, ResourceType.TRANSACTIONAL_ID, usual.transactional_id)
+        has_own_id(peer, usual.transactional_id)
         and has_allowed(read, ResourceType.GROUP, usual.group_id)
         and has_allowed(read, ResourceType.TOPIC, name)
         and all(partition(name, row.partition) is not None for row in usual.rows)

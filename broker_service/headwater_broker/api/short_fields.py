@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import struct
 
+from headwater_broker.coordinator.transaction.transaction import ProducerIdentity
+
 SHORT_MAX = 0x7F
 """A compact string or array whose size is below it has one byte of size."""
 _unpack_size = struct.Struct(">h").unpack_from
 _unpack_count = struct.Struct(">i").unpack_from
+_unpack_producer = struct.Struct(">qh").unpack_from
+_PRODUCER_BYTES = 10
 _pack_classic = struct.Struct(">iiih").pack
 _pack_flexible = struct.Struct(">iiBihB").pack
 _CLASSIC_BYTES, _FLEXIBLE_BYTES = 10, 12
@@ -38,6 +42,16 @@ def short_count(view: memoryview, at: int, *, flexible: bool) -> tuple[int, int]
     else:
         count, at = _unpack_count(view, at)[0], at + 4
     return count if 0 < count < SHORT_MAX - 1 else 0, at
+
+
+def short_producer(view: memoryview, at: int) -> tuple[ProducerIdentity, int]:
+    """A producer id with its epoch, and the position behind them."""
+    return ProducerIdentity(*_unpack_producer(view, at)), at + _PRODUCER_BYTES
+
+
+def is_end(view: memoryview, at: int, end: int, *, flexible: bool) -> bool:
+    """Whether the body ends here: a flexible one with no tagged fields."""
+    return bytes(view[at:end]) == (b"\0" if flexible else b"")
 
 
 def done(correlation_id: int, *, flexible: bool) -> bytes:

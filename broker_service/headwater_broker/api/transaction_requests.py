@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
-from headwater.wire.sink_names import coordinator_key
+from headwater.wire.sink_names import coordinator_key, is_participant
 from headwater_broker.api.context import RequestContext
+from headwater_broker.api.raw_connection import Peer
 
 FENCED_SINCE = 2
 """Clients of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn know PRODUCER_FENCED from this version
@@ -37,3 +38,11 @@ def require_transactional_id(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             f"no {operation.name} on transactional id {transactional_id}",
         )
+
+
+def has_own_id(peer: Peer, transactional_id: str) -> bool:
+    """For `registry.AtOnce`: the right to write with this id is remembered, and it is no sink's.
+    False says nothing: `require_transactional_id` and `check_transactional_id` decide."""
+    return not is_participant(transactional_id) and peer.session.has_allowed(
+        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    )

@@ -26,7 +26,8 @@ LEADER_GONE = frozenset(
 )
 """Errors after which the partition has another leader sooner or later."""
 BACKOFFS_MAX = 2
-"""So often the pause between two requests doubles: a leader is awaited for a second or less."""
+"""The pause between two requests doubles so often while a leader is awaited: others may have one in
+the meantime."""
 
 
 class MetadataRefresh:

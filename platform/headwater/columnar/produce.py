@@ -111,8 +111,9 @@ def _even_payloads(values: Any, size: int, bytes_max: int) -> Iterator[tuple[mem
         at = taken = 0
         for run in runs:
             part = batch[taken : taken + len(run)]
-            end = at + part.size + len(part) * (run.shape[1] - size)
-            whole[at:end].reshape(len(part), run.shape[1])[:, -1 - size : -1] = part
+            width = run.shape[1]
+            end = at + len(part) * width
+            whole[at:end].reshape(-1, width)[:, -1 - size : -1] = part
             at, taken = end, taken + len(part)
         yield memoryview(whole)[:at], len(batch)
 

@@ -233,7 +233,7 @@ class TransactionService:
         connection: int | None = None,
     ) -> bool:
         """`add_partitions`, where that writes a record and need not wait. False: nothing is added;
-        `add_partitions` tells why, or waits."""
+        `add_partitions` tells why, or waits. The caller has checked the id."""
         reply = self.coordinator.at_once(
             transactional_id,
             lambda s, now, t: s.add_partitions(
@@ -255,8 +255,6 @@ class TransactionService:
         newer than this coordinator's, this one is deposed: it may confirm what its successor has
         ended. Raises NOT_COORDINATOR then.
         """
-        if self.holds_at_once(transactional_id, producer, partitions, coordinator_epoch):
-            return dict.fromkeys(partitions, ErrorCode.NONE)
         index = self.coordinator.partition_of(transactional_id)
         runtime = self.coordinator.runtime
         own_epoch = runtime.leader_epoch(index)
@@ -267,6 +265,8 @@ class TransactionService:
                 f"{self.coordinator.topic}-{index} is led in epoch {coordinator_epoch} by another "
                 f"broker, not in epoch {own_epoch} by this one",
             )
+        if self._lone_holds(index, transactional_id, producer, partitions):
+            return dict.fromkeys(partitions, ErrorCode.NONE)
         reply = await self._run(
             transactional_id,
             lambda s, now, t: s.verify_partitions(transactional_id, producer, partitions, now, t),
@@ -283,11 +283,20 @@ class TransactionService:
         """`verify_partitions` where this broker has the only replica: True when the open
         transaction holds them all. False: `verify_partitions` tells why, or waits."""
         index = self.coordinator.partition_of(transactional_id)
-        runtime = self.coordinator.runtime
-        shard = runtime.lone_shard(index)
-        if shard is None or (runtime.leader_epoch(index) or 0) < coordinator_epoch:
+        epoch = self.coordinator.runtime.leader_epoch(index)
+        if epoch is None or epoch < coordinator_epoch:
             return False
-        return shard.holds(transactional_id, producer, partitions)
+        return self._lone_holds(index, transactional_id, producer, partitions)
+
+    def _lone_holds(
+        self,
+        index: int,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: frozenset[Partition],
+    ) -> bool:
+        shard = self.coordinator.runtime.lone_shard(index)
+        return shard is not None and shard.holds(transactional_id, producer, partitions)
 
     async def end_transaction(
         self,
@@ -339,9 +348,7 @@ class TransactionService:
         connection: int | None,
     ) -> ProducerIdentity | None:
         """`end_transaction`, where that writes a record and need not wait. None: nothing is
-        decided; `end_transaction` tells why, or waits."""
-        if transactional_id.startswith(SINK_ID_PREFIX):
-            return None
+        decided; `end_transaction` tells why, or waits. The caller has checked the id."""
         reply = self.coordinator.at_once(
             transactional_id,
             lambda s, now, t: s.end_transaction(

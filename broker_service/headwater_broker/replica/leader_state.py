@@ -138,14 +138,16 @@ class LeaderState:
 
     def high_watermark(self, current: int, leader_end: int, now: float, lag_max_s: float) -> int:
         """The high watermark now. It also waits for followers outside the ISR that are caught up,
-        or they could never reach it (Kafka: `shouldWaitForReplicaToJoinIsr`).
+        or they could never reach it (Kafka: `shouldWaitForReplicaToJoinIsr`). A follower that was
+        refused may be stopping: nothing waits for it before it may be proposed again.
         """
         if not self.other_followers:
             return leader_high_watermark(current, leader_end, self.isr_followers)
         joining = [
             row
             for row in self.other_followers
-            if now - row.fetched_at <= max(JOIN_WAIT_S, min(2 * row.pace_s, lag_max_s))
+            if row.fetched_at >= self.propose_after
+            and now - row.fetched_at <= max(JOIN_WAIT_S, min(2 * row.pace_s, lag_max_s))
             and row.caught_up(leader_end, now, lag_max_s)
         ]
         return leader_high_watermark(current, leader_end, [*self.isr_followers, *joining])

@@ -1,4 +1,5 @@
-"""Periodic work of the broker on timers of the loop; work that fails is logged and runs again."""
+"""Periodic work of the broker on timers of the loop, at a fixed rate; work that fails is logged and
+runs again."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class Scheduler:
         """Call `work` every `seconds`, first after `first_s` or one interval, whichever is less."""
         delay = seconds if first_s is None else min(first_s, seconds)
         self._work[name] = (seconds, work)
-        self._timers[name] = self._loop.call_later(delay, self._run, name)
+        self._timers[name] = self._loop.call_at(self._loop.time() + delay, self._run, name)
 
     def change_interval(self, name: str, seconds: float) -> None:
         """Run the work named `name` every `seconds` from now on; nothing when it does already."""
@@ -48,4 +49,13 @@ class Scheduler:
         except Exception:
             logger.exception("periodic work %r failed", name)
         if not self._stopped and self._timers[name] is timer:
-            self.every(name, seconds, work)
+            due_s = next_run(timer.when(), seconds, self._loop.time())
+            self._timers[name] = self._loop.call_at(due_s, self._run, name)
+
+
+def next_run(due_s: float, seconds: float, now_s: float) -> float:
+    """When work that was due at `due_s` runs again: a whole number of intervals later, so that the
+    time that it takes delays no later run. Runs that were missed, as while the process was
+    suspended, are left out."""
+    late_s = max(now_s - due_s, 0.0)
+    return now_s if seconds <= 0 else due_s + (late_s // seconds + 1) * seconds

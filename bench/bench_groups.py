@@ -24,7 +24,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench_scale import show
-from lean_members import AGAIN_S, Addresses, Classic, Modern, commit, committed
+from lean_members import (
+    AGAIN_S,
+    CALL_S,
+    Addresses,
+    Classic,
+    Modern,
+    commit,
+    committed,
+    has_settled,
+)
 from peers import KafkaPeer, bench_folder, cpu_seconds, rss_megabytes
 from scale_cluster import Reading, cluster
 
@@ -47,6 +56,10 @@ CONNECTIONS = 64
 """To each broker: one answers in order, and a change waits for the replicas."""
 UNSETTLED_S = 0.25
 """How often members heartbeat that have nothing to tell while their group settles."""
+JOIN_LIMIT_S = 300.0
+TELL_S = 15.0
+"""How often it is told how many have settled."""
+FAILOVER_LIMIT_S = 60.0
 STEADY_S = 20.0
 INTERVAL_S = 5.0
 FAILOVER_BAR_S = 2.0
@@ -186,36 +199,67 @@ def settle(kafka: bool = False) -> list[Reading]:
 
 
 class Crowd:
-    """Many groups on one cluster."""
+    """Many groups on one cluster, each of so many members."""
 
-    def __init__(self, trio: LocalCluster, groups: int) -> None:
+    def __init__(self, trio: LocalCluster, groups: int, members: int) -> None:
         self.trio = trio
+        self.per_group = members
         self.addresses = Addresses(trio.bootstrap, CONNECTIONS)
         self.groups = {
             f"group-{n:05d}": [
-                Modern(f"group-{n:05d}", f"member-{i}", TOPIC) for i in range(PER_GROUP)
+                Modern(f"group-{n:05d}", f"member-{i}", TOPIC) for i in range(members)
             ]
             for n in range(groups)
         }
+        self.late = 0
+        """Heartbeats that were not sent, as the one before had no reply yet."""
 
     async def join(self) -> None:
         """All join and settle; each commits an offset for what it owns. Who has joined heartbeats
-        while others still join: that takes longer than a session lasts."""
+        while others still join: that takes longer than a session lasts. Raises RuntimeError, with
+        what did not settle, when JOIN_LIMIT_S have passed."""
         await self.addresses.find(list(self.groups))
         turn, joined = asyncio.Semaphore(JOINING), list[Modern]()
         beats = asyncio.create_task(self._beat(joined, None))
         joins = asyncio.gather(
             *(self._join(number, group, turn, joined) for number, group in enumerate(self.groups))
         )
+        telling = asyncio.create_task(self._tell(joined))
         try:
-            waited: list[asyncio.Future[Any]] = [joins, beats]
-            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            waited: list[asyncio.Future[Any]] = [joins, beats, telling]
+            await asyncio.wait(waited, timeout=JOIN_LIMIT_S, return_when=asyncio.FIRST_COMPLETED)
             if beats.done():
                 beats.result()
-            await joins
+            if not joins.done():
+                raise RuntimeError(self._unsettled(joined))
+            joins.result()
         finally:
-            joins.cancel()
-            beats.cancel()
+            for task in (telling, joins, beats):
+                task.cancel()
+            await asyncio.gather(telling, joins, beats, return_exceptions=True)
+
+    async def _tell(self, joined: Sequence[Modern]) -> None:
+        began = time.monotonic()
+        while True:
+            await asyncio.sleep(TELL_S)
+            print(
+                f"{time.monotonic() - began:.0f} s: {len(joined) // self.per_group:,} of "
+                f"{len(self.groups):,} groups settled; {self.late:,} heartbeats late, "
+                f"{self.fences():,} members fenced",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
+
+    def _unsettled(self, joined: Sequence[Modern]) -> str:
+        settled = {member.group for member in joined}
+        left = [group for group in self.groups if group not in settled]
+        begun = next((g for g in left if any(m.epoch for m in self.groups[g])), left[0])
+        states = [(member.epoch, len(member.owned)) for member in self.groups[begun]]
+        return (
+            f"{len(left):,} of {len(self.groups):,} groups did not settle within "
+            f"{JOIN_LIMIT_S:g} s; {begun} at {self.addresses.of_group[begun]} has (epoch, "
+            f"partitions) {states}; {self.late:,} heartbeats were late, {self.fences():,} members "
+            "fenced. --groups or --members makes the crowd smaller"
+        )
 
     async def _join(
         self, number: int, group: str, turn: asyncio.Semaphore, joined: list[Modern]
@@ -223,14 +267,11 @@ class Crowd:
         async with turn:
             connection = await self.addresses.connection(self.addresses.of_group[group], number)
             members = self.groups[group]
-            end = time.monotonic() + 300.0
-            while not _has_all(members):
+            while not has_settled(members):
                 due = [member for member in members if member.must_tell] or members
                 await asyncio.gather(*(member.beat(connection) for member in due))
                 is_told = not any(member.must_tell for member in members)
                 await asyncio.sleep(UNSETTLED_S if is_told else AGAIN_S)
-                if time.monotonic() > end:
-                    raise RuntimeError(f"{group}: {[(m.epoch, len(m.owned)) for m in members]}")
             for member in members:
                 await commit(connection, member, TOPIC, OFFSET)
             joined += members
@@ -240,34 +281,76 @@ class Crowd:
         members = [m for rows in self.groups.values() for m in rows]
         for member in members:
             member.latencies.clear()
+        self.late = 0
         await self._beat(members, seconds)
         return [latency for member in members for latency in member.latencies]
 
     async def _beat(self, members: Sequence[Modern], seconds: float | None) -> None:
-        """Heartbeats of these members, which may become more, for so long, or until cancelled.
-        Raises RuntimeError for one that is refused."""
+        """Heartbeats of these members, which may become more, for so long, or until cancelled. One
+        that waits for its reply sends no other. Raises RuntimeError for one that is refused or gets
+        none."""
         slots, began = 250, time.monotonic()
         pause_s = INTERVAL_S / slots
-        async with asyncio.TaskGroup() as waiting:
-            for slot in itertools.count() if seconds is None else range(int(seconds / pause_s)):
-                await asyncio.sleep(max(0.0, began + slot * pause_s - time.monotonic()))
-                for number, member in enumerate(members[slot % slots :: slots]):
-                    at = self.addresses.of_group[member.group]
-                    connection = await self.addresses.connection(at, number)
-                    waiting.create_task(member.beat(connection))
+        waiting = dict[asyncio.Future[memoryview], Modern]()
+        failed: list[Exception] = []
+
+        def arrived(reply: asyncio.Future[memoryview]) -> None:
+            member = waiting.pop(reply)
+            if reply.cancelled():
+                return
+            try:
+                member.adopt_pulse(reply.result())
+            except (RuntimeError, OSError, ValueError) as error:  # raised where they are sent
+                failed.append(error)
+
+        for slot in itertools.count() if seconds is None else range(int(seconds / pause_s)):
+            await asyncio.sleep(max(0.0, began + slot * pause_s - time.monotonic()))
+            for number, member in enumerate(members[slot % slots :: slots]):
+                if member.asked_s:
+                    self._check_late(member)
+                    continue
+                at = self.addresses.of_group[member.group]
+                connection = await self.addresses.connection(at, number)
+                reply = member.pulse(connection)
+                waiting[reply] = member
+                reply.add_done_callback(arrived)
+            if failed:
+                raise failed[0]
+        if waiting:
+            await asyncio.wait(list(waiting), timeout=CALL_S)
+        for member in waiting.values():
+            self._check_late(member)
+        if failed:
+            raise failed[0]
+
+    def _check_late(self, member: Modern) -> None:
+        self.late += 1
+        waited_s = time.monotonic() - member.asked_s
+        if waited_s > CALL_S:
+            at = self.addresses.of_group[member.group]
+            raise RuntimeError(
+                f"{member.name} of {member.group}: no reply to a heartbeat from {at} for "
+                f"{waited_s:.0f} s; {self.late:,} heartbeats were late"
+            )
 
     def fences(self) -> int:
         """How often members were fenced, and joined again."""
         return sum(member.fences for rows in self.groups.values() for member in rows)
 
     async def take_over(self, dead: str) -> tuple[float, int]:
-        """From now until every group of a dead broker has its offsets; how many those are."""
+        """From now until every group of a dead broker has its offsets; how many those are. Raises
+        RuntimeError when one is lost, or some do not come in time."""
         began = time.monotonic()
         lost = [g for g, at in self.addresses.of_group.items() if at == dead]
         left = list(lost)
         while left:
             await self.addresses.find(left, dead)
             left = await self._missing(left)
+            if left and time.monotonic() - began > FAILOVER_LIMIT_S:
+                raise RuntimeError(
+                    f"{len(left):,} of {len(lost):,} groups have no offsets {FAILOVER_LIMIT_S:g} s "
+                    f"after their coordinator's death, {left[0]} among them"
+                )
         return time.monotonic() - began, len(lost)
 
     async def _missing(self, groups: Sequence[str]) -> list[str]:
@@ -276,7 +359,7 @@ class Crowd:
         for group in groups:
             by_address.setdefault(self.addresses.of_group[group], []).append(group)
         missing = []
-        wanted = dict.fromkeys(range(PER_GROUP), OFFSET)
+        wanted = dict.fromkeys(range(self.per_group), OFFSET)
         for address, rows in by_address.items():
             connection = await self.addresses.connection(address)
             for at in range(0, len(rows), FETCHED):
@@ -288,19 +371,12 @@ class Crowd:
         return missing
 
 
-def _has_all(members: Sequence[Modern]) -> bool:
-    epochs = {member.epoch for member in members}
-    owned = sum(len(member.owned) for member in members)
-    told = not any(member.must_tell for member in members)
-    return len(epochs) == 1 and 0 not in epochs and owned == PER_GROUP and told
-
-
-def many(groups: int) -> list[Reading]:
+def many(groups: int, members: int) -> list[Reading]:
     """Steady heartbeats, then the death of a broker."""
     with cluster("many", BROKERS, **_keys(PROPERTIES)) as trio:
         with Admin(trio.bootstrap) as admin:
-            admin.create_topics([NewTopic(TOPIC, PER_GROUP, BROKERS)])
-        return asyncio.run(_many(Crowd(trio, groups)))
+            admin.create_topics([NewTopic(TOPIC, members, BROKERS)])
+        return asyncio.run(_many(Crowd(trio, groups, members)))
 
 
 async def _many(crowd: Crowd) -> list[Reading]:
@@ -309,32 +385,52 @@ async def _many(crowd: Crowd) -> list[Reading]:
     before, began = cpu_seconds(pids), time.monotonic()
     await crowd.join()
     joined, cpu = time.monotonic() - began, cpu_seconds(pids) - before
-    what = f"{count:,} groups of {PER_GROUP} join, settle and commit"
+    what = f"{count:,} groups of {crowd.per_group} join, settle and commit"
     rows = [Reading(what, joined, "s", None, f"CPU of the brokers {cpu:.1f} s")]
     await crowd.beat_for(INTERVAL_S)
-    used = [cpu_seconds([pid]) for pid in pids]
+    rows += await _steady(crowd, pids)
+    rows += await _failover(crowd)
+    crowd.addresses.close()
+    return rows
+
+
+async def _steady(crowd: Crowd, pids: Sequence[int]) -> list[Reading]:
+    used, own = [cpu_seconds([pid]) for pid in pids], time.process_time()
     began = time.monotonic()
     latencies = sorted(await crowd.beat_for(STEADY_S))
     taken = time.monotonic() - began
     shares = [(cpu_seconds([pid]) - u) / taken * 100 for pid, u in zip(pids, used, strict=True)]
+    own_share = (time.process_time() - own) / taken * 100
     told = ", ".join(f"{share:.0f} %" for share in shares)
     cost = sum(shares) / 100 * taken / len(latencies) * 1e6
-    beside = f"{told}; {cost:.0f} us of CPU a heartbeat; RSS {rss_megabytes(pids[0]):.0f} MB"
+    memory = ", ".join(f"{rss_megabytes(pid):.0f}" for pid in pids)
+    beside = f"{told}, the bench {own_share:.0f} %; {cost:.0f} us a heartbeat; RSS {memory} MB"
     what = f"steady, a heartbeat each {INTERVAL_S:g} s: the busiest broker"
-    rows.append(Reading(what, max(shares), "% of a core", None, beside))
+    rows = [Reading(what, max(shares), "% of a core", None, beside)]
     p99 = latencies[len(latencies) * 99 // 100] * 1e3
-    beside = f"p99 {p99:.1f} ms, of {len(latencies):,}; {crowd.fences():,} members fenced so far"
+    rate = len(latencies) / taken
+    beside = f"p99 {p99:.1f} ms, {rate:,.0f}/s, {crowd.late:,} late"
     rows.append(Reading("... latency, p50", statistics.median(latencies) * 1e3, "ms", None, beside))
-    victim = 0
+    beside = f"of {len(crowd.groups) * crowd.per_group:,}, since they joined"
+    rows.append(Reading("... members fenced", crowd.fences(), "", 0, beside))
+    return rows
+
+
+async def _failover(crowd: Crowd) -> list[Reading]:
+    trio, victim, fences = crowd.trio, 0, crowd.fences()
     dead = f"127.0.0.1:{trio.spec.slot(victim).port}"
     killed = time.monotonic()
     await asyncio.to_thread(trio.kill_broker, victim)
     detected = time.monotonic()
     taken, lost = await crowd.take_over(dead)
-    beside = f"{lost:,} groups, {lost * PER_GROUP:,} offsets; {detected - killed:.2f} s to notice"
+    offsets = lost * crowd.per_group
+    beside = f"{lost:,} groups, {offsets:,} offsets; {detected - killed:.2f} s to notice"
     what = "coordinator killed: session closed to every offset read elsewhere"
-    rows.append(Reading(what, taken, "s", FAILOVER_BAR_S, beside))
-    crowd.addresses.close()
+    rows = [Reading(what, taken, "s", FAILOVER_BAR_S, beside)]
+    await crowd.beat_for(INTERVAL_S)
+    beside = f"{crowd.late:,} heartbeats late"
+    fenced = crowd.fences() - fences
+    rows.append(Reading("... members fenced by those who took over", fenced, "", 0, beside))
     return rows
 
 
@@ -345,12 +441,13 @@ def main() -> int:
     parser.add_argument("--kafka", action="store_true", help="`settle` on Apache Kafka")
     parser.add_argument("--groups", type=int, default=GROUPS)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--members", type=int, default=PER_GROUP, help="of each of the groups")
     options = parser.parse_args()
     rows: list[Reading] = []
     if "settle" in (options.only or ("settle",)):
         rows += settle(options.kafka)
     if "many" in (options.only or ("many",)) and not options.kafka:
-        rows += many(options.groups)
+        rows += many(options.groups, options.members)
     show(rows, as_json=options.json)
     return 0 if all(row.is_met for row in rows) else 1
 

@@ -6,6 +6,7 @@ Many members share a connection, as a broker does not mind: what is measured is 
 from __future__ import annotations
 
 import asyncio
+import struct
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -21,10 +22,15 @@ from headwater.wire.apis import k11_join_group as k11
 from headwater.wire.apis import k12_heartbeat as k12
 from headwater.wire.apis import k14_sync_group as k14
 from headwater.wire.apis import k68_consumer_group_heartbeat as k68
+from headwater.wire.framing import decode_response, encode_request
 
 Place = tuple[UUID, int]
 
 CALL_S = 30.0
+FIND_S = 60.0
+HEARTBEAT_VERSION = 1
+CORRELATION_AT, CORRELATION_END = 4, 8
+"""Where a request has its correlation id; a response begins with it."""
 SESSION_MS = 45_000
 REBALANCE_MS = 60_000
 OFFSETS_VERSION = 9
@@ -57,13 +63,19 @@ class Addresses:
         return rows[0]
 
     async def find(self, groups: Sequence[str], but: str = "") -> None:
-        """Look up until each of these groups has a coordinator. `but`: a dead one."""
-        missing = list(groups)
+        """Look up until each of these groups has a coordinator. `but`: a dead one. Raises
+        RuntimeError when some have none in time."""
+        missing, end = list(groups), time.monotonic() + FIND_S
         while missing:
             for at in range(0, len(missing), LOOKUP_KEYS):
                 keys = tuple(missing[at : at + LOOKUP_KEYS])
                 await self._ask_for(keys, but)
             missing = [g for g in missing if self.of_group.get(g, but) == but]
+            if missing and time.monotonic() > end:
+                raise RuntimeError(
+                    f"{len(missing):,} of {len(groups):,} groups have no coordinator after "
+                    f"{FIND_S:g} s, {missing[0]} among them"
+                )
             if missing:
                 await asyncio.sleep(0.02)
 
@@ -108,10 +120,57 @@ class Modern:
     fences: int = 0
     """How often it had to join again."""
 
+    asked_s: float = 0.0
+    """Since when a heartbeat of it waits for its reply; 0: none does."""
+    _frame: bytes = b""
+    _frame_of: tuple[int, bool] | None = None
+    _steady_reply: bytes = b""
+
     async def beat(self, connection: Connection) -> ErrorCode:
         """One heartbeat."""
+        began = time.monotonic()
+        reply = await connection.call(
+            self._request(),
+            k68.ConsumerGroupHeartbeatResponse,
+            version=HEARTBEAT_VERSION,
+            timeout_s=CALL_S,
+        )
+        return self._adopt(reply, began)
+
+    def pulse(self, connection: Connection) -> asyncio.Future[memoryview]:
+        """Send a heartbeat, the same frame while nothing changes: thousands of members share two
+        cores with the brokers. Its reply is for `adopt_pulse`."""
+        state = self.epoch, self.must_tell
+        if self._frame_of != state:
+            self._frame = encode_request(
+                self._request(), HEARTBEAT_VERSION, 0, connection.client_id
+            )
+            self._frame_of, self._steady_reply = state, b""
+        self.asked_s = time.monotonic()
+        correlation_id = struct.pack(">i", connection.next_correlation_id())
+        return connection.post(
+            self._frame[:CORRELATION_AT], correlation_id, self._frame[CORRELATION_END:]
+        )
+
+    def adopt_pulse(self, raw: memoryview) -> None:
+        """The reply of `pulse`; one like the last is not decoded. Raises RuntimeError for an
+        error."""
+        began, self.asked_s = self.asked_s, 0.0
+        if raw[4:] == self._steady_reply:
+            self.latencies.append(time.monotonic() - began)
+            return
+        correlation_id = int.from_bytes(raw[:4], "big")
+        reply = decode_response(
+            k68.ConsumerGroupHeartbeatResponse, HEARTBEAT_VERSION, raw, correlation_id
+        )
+        epoch = self.epoch
+        code = self._adopt(reply, began)
+        is_steady = code is ErrorCode.NONE and self.epoch == epoch and not self.must_tell
+        self._steady_reply = bytes(raw[4:]) if is_steady else b""
+
+    def _request(self) -> k68.ConsumerGroupHeartbeatRequest:
         joins = self.epoch == 0
-        request = k68.ConsumerGroupHeartbeatRequest(
+        return k68.ConsumerGroupHeartbeatRequest(
             group_id=self.group,
             member_id=self.name,
             member_epoch=self.epoch,
@@ -119,10 +178,8 @@ class Modern:
             subscribed_topic_names=(self.topic,) if joins else None,
             topic_partitions=_rows(self.owned) if joins or self.must_tell else None,
         )
-        began = time.monotonic()
-        reply = await connection.call(
-            request, k68.ConsumerGroupHeartbeatResponse, version=1, timeout_s=CALL_S
-        )
+
+    def _adopt(self, reply: k68.ConsumerGroupHeartbeatResponse, began: float) -> ErrorCode:
         now = time.monotonic()
         self.latencies.append(now - began)
         code = ErrorCode(reply.error_code)
@@ -153,6 +210,14 @@ class Modern:
             pause_s = AGAIN_S if code is not ErrorCode.NONE else self.interval_s
             if not self.must_tell:
                 await asyncio.sleep(pause_s)
+
+
+def has_settled(members: Sequence[Modern]) -> bool:
+    """True when all are at one epoch with one partition each. Their sum would not do: who joins
+    before the next target is due gets the last one's epoch, and the first member has them all."""
+    epochs = {member.epoch for member in members}
+    told = not any(member.must_tell for member in members)
+    return len(epochs) == 1 and 0 not in epochs and told and all(len(m.owned) == 1 for m in members)
 
 
 def _rows(owned: Iterable[Place]) -> tuple[k68.TopicPartitions, ...]:
@@ -232,7 +297,10 @@ def _check(code: int, name: str) -> None:
 
 
 async def commit(connection: Connection, member: Modern, topic: str, offset: int) -> None:
-    """Commit one offset of each partition that the member owns."""
+    """Commit one offset of each partition that the member owns, which is one at least. Raises
+    RuntimeError when the coordinator refuses it, or puts it off for too long."""
+    if not member.owned:
+        raise RuntimeError(f"{member.name} of {member.group} owns nothing to commit an offset of")
     rows = tuple(
         k08.OffsetCommitRequestPartition(
             partition_index=index, committed_offset=offset, committed_metadata=""
@@ -245,6 +313,7 @@ async def commit(connection: Connection, member: Modern, topic: str, offset: int
         member_id=member.name,
         topics=(k08.OffsetCommitRequestTopic(name=topic, partitions=rows),),
     )
+    end = time.monotonic() + CALL_S
     while True:
         reply = await connection.call(
             request, k08.OffsetCommitResponse, version=OFFSETS_VERSION, timeout_s=CALL_S
@@ -252,7 +321,7 @@ async def commit(connection: Connection, member: Modern, topic: str, offset: int
         codes = {ErrorCode(p.error_code) for t in reply.topics for p in t.partitions}
         if codes == {ErrorCode.NONE}:
             return
-        if not codes <= LATER | {ErrorCode.NONE}:
+        if not codes <= LATER | {ErrorCode.NONE} or time.monotonic() > end:
             raise RuntimeError(f"{member.name} of {member.group}: commit got {codes}")
         await asyncio.sleep(AGAIN_S)
 

@@ -265,3 +265,18 @@ def test_a_zstd_topic_needs_a_version_whose_readers_know_it(tmp_path: Path) -> N
         assert new.records
 
     serve(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_reader_that_knows_no_storage_error_looks_for_another_leader(
+    tmp_path: Path, version: int
+) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        topic_id = broker.create_topic("t")
+        broker.replicas.partitions["t", 0].fail_storage("a test's")
+        key = {"topic_id": topic_id} if version >= 13 else {}
+        read = await fetch(c, "" if key else "t", 0, version=version, **key)
+        old, new = ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR
+        assert read.error_code == (old if version < 6 else new)
+
+    serve(tmp_path, scenario)

@@ -23,6 +23,9 @@ from headwater_broker.log.results import LogSlice
 from headwater_broker.replica.partition import Partition
 
 LOG_START_SINCE = 5
+STORAGE_ERROR_SINCE = 6
+"""Older clients do not know KAFKA_STORAGE_ERROR and would not try again: as in Kafka they read
+NOT_LEADER_OR_FOLLOWER, which has them refresh their metadata (KIP-112)."""
 ENDPOINTS_SINCE = 16
 TAG_DIVERGING = 0
 TAG_LEADER = 1
@@ -181,10 +184,13 @@ class FetchReply:
         out, version = self._out, self._version
         payload = self._payload(read)  # first: what cannot be read is an error in the row
         index, high, stable = read.item.partition, read.high_watermark, read.last_stable_offset
+        code = read.code
+        if code == ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_SINCE:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if version >= LOG_START_SINCE:
-            out += _PART_V5.pack(index, read.code, high, stable, read.log_start_offset)
+            out += _PART_V5.pack(index, code, high, stable, read.log_start_offset)
         else:
-            out += _PART_V4.pack(index, read.code, high, stable)
+            out += _PART_V4.pack(index, code, high, stable)
         if read.aborted is None:
             out += _NULL_FLEXIBLE if flexible else _NULL
         else:

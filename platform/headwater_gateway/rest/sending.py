@@ -40,12 +40,13 @@ class Sender:
         self._clock = clock
         self._known: WeakKeyDictionary[Clients, dict[str, tuple[float, int]]] = WeakKeyDictionary()
 
-    async def partitions(self, clients: Clients, topic: str) -> int:
-        """The number of partitions of a topic. Raises GatewayError (404, 40401), KafkaError."""
+    async def partitions(self, clients: Clients, topic: str, wanted: int = 0) -> int:
+        """The number of partitions of a topic, as it was up to KNOWN_S ago if that is `wanted` or
+        more. Raises GatewayError (404, 40401), KafkaError."""
         known = self._known.setdefault(clients, {})
         now = self._clock.monotonic()
         since, count = known.get(topic, (now - KNOWN_S, 0))
-        if now - since < KNOWN_S:
+        if now - since < KNOWN_S and wanted <= count:
             return count
         try:
             found = await clients.admin.describe_topics([topic], patient=False)
@@ -57,8 +58,12 @@ class Sender:
         return known[topic][1]
 
     async def check_partition(self, clients: Clients, topic: str, partition: int | None) -> None:
-        """Raises GatewayError (404, 40402) for a partition that the topic has not."""
-        count = await self.partitions(clients, topic)
+        """Raises GatewayError (404, 40402) for a partition that the topic has not.
+
+        The brokers are asked before that answer: the partition may have been added just now.
+        """
+        wanted = 0 if partition is None else partition + 1
+        count = await self.partitions(clients, topic, wanted)
         if partition is not None and partition >= count:
             raise partition_not_found(topic, partition)
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from unit.gateway.memory_cluster import MemoryCluster
+from unit.gateway.memory_cluster import MemoryAdmin, MemoryCluster
 from unit.gateway.rest_gateways import AVRO_V2, BINARY_V2, JSON_V2, V2, Rest, with_rest
 
 
@@ -115,6 +115,17 @@ def test_produce_to_what_is_not_there() -> None:
     assert asked("POST", "/topics/flights/partitions/2", body) == [404, 40402]
     found = asked("POST", "/topics/flights", {"records": [{"value": 1, "partition": 2}]})
     assert [found["offsets"][0]["error_code"], found["offsets"][0]["offset"]] == [40402, None]
+
+
+def test_a_partition_that_was_just_added_is_found() -> None:
+    async def work(rest: Rest) -> list[Any]:
+        path, body = "/topics/flights/partitions/2", {"records": [{"value": 1}]}
+        before = await rest.ask("POST", path, body, JSON_V2)
+        await MemoryAdmin(rest.cluster).create_partitions({"flights": 3})
+        after = await rest.ask("POST", path, body, JSON_V2)
+        return [before, after["offsets"][0]["partition"]]
+
+    assert with_rest(work) == [[404, 40402], 2]
 
 
 def test_the_brokers_refuse_the_user() -> None:

@@ -29,7 +29,6 @@ ISR_TICK_MAX_S = 1.0
 READY_TIMEOUT_S = 30.0
 VIEW_POLL_S = 0.005
 DRAIN_TIMEOUT_MS = 10_000
-DRAIN_PAUSE_S = 0.2
 DRAIN_MAX_S = 20.0
 """No attempt starts after this: without a controller nothing hands leaderships over."""
 TIERED_REFRESH_S = 10.0
@@ -261,10 +260,13 @@ class Lifecycle:
         if not v.boolean("controlled.shutdown.enable") or len(server.view.brokers) < 2:
             return
         server.replicas.begin_controlled_shutdown()
-        give_up_s = server.environment.clock.monotonic() + DRAIN_MAX_S
+        clock = server.environment.clock
+        give_up_s = clock.monotonic() + DRAIN_MAX_S
         for attempt in range(v.integer("controlled.shutdown.max.retries") + 1):
-            if server.environment.clock.monotonic() > give_up_s:
-                return
+            if attempt:
+                await asyncio.sleep(v.integer("controlled.shutdown.retry.backoff.ms") / 1000)
+            if clock.monotonic() > give_up_s:
+                break
             try:
                 remaining = await server.controller_channel.controlled_shutdown(DRAIN_TIMEOUT_MS)
             except KafkaError as error:
@@ -273,7 +275,10 @@ class Lifecycle:
                 if remaining == 0:
                     return
                 logger.info("controlled shutdown: %d partitions still led here", remaining)
-            await asyncio.sleep(DRAIN_PAUSE_S)
+        logger.warning(
+            "stopping without a completed controlled shutdown: the controller elects other leaders "
+            "when this broker is gone"
+        )
 
     async def stop(self) -> None:
         """Stop everything, flush the logs and mark them clean, close the session."""

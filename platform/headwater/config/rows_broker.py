@@ -181,6 +181,8 @@ _TOPICS = (
          "Move leaderships to other brokers before a shutdown."),
     _row("controlled.shutdown.max.retries", Kind.INT, 3, "", "Retries of a controlled shutdown.",
          minimum=0),
+    _row("controlled.shutdown.retry.backoff.ms", Kind.LONG, 200, "ms",
+         "Pause before a retry of a controlled shutdown; none begins after 20 s.", minimum=0),
 )  # fmt: skip
 
 _QUOTAS = (

@@ -58,6 +58,7 @@ SAME = {  # name and default as in 0.8.2
 }
 OTHER_DEFAULT = {  # today's Kafka's, or ours where the page says so
     "broker.id": -1,
+    "controlled.shutdown.retry.backoff.ms": 200,
     "socket.send.buffer.bytes": -1,
     "socket.receive.buffer.bytes": -1,
     "zookeeper.session.timeout.ms": 18_000,
@@ -91,7 +92,6 @@ NONE_TODAY = [
     "host.name",
     "advertised.host.name",
     "advertised.port",
-    "controlled.shutdown.retry.backoff.ms",
     "replica.lag.max.messages",
     "offsets.storage",
     "offsets.commit.required.acks",

@@ -21,6 +21,11 @@ from headwater.ids import id_text
 from headwater.wire.primitives import INT16_MAX, INT32_MAX
 
 MIN_ISR = "min.insync.replicas"
+GROWTH_WARNING = (
+    "WARNING: If partitions are increased for a topic that has a key, the partition logic or"
+    " ordering of the messages will be affected"
+)
+"""Word for word that of Kafka's tool, on stderr: scripts read stdout."""
 DEFAULT = -1  # in CreateTopics: the broker's default
 
 
@@ -240,6 +245,7 @@ def alter(
 ) -> int:
     """Add partitions to the topic NAME. Records of one key may then go to another partition than
     before, so their order across the change is lost."""
+    click.echo(GROWTH_WARNING, err=True)
     assignments = None
     if replica_assignment is not None:
         assignments = {name: parse_assignment(replica_assignment, "--replica-assignment")}

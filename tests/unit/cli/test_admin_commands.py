@@ -100,7 +100,9 @@ def test_topics_with_manual_assignments_and_dry_runs(c: ServedCluster) -> None:
         "retention.ms=9000000")  # fmt: skip
     run(c, "topics", "alter", "manual", "--partitions", "3", "--replica-assignment", "1:9", code=1)
     run(c, "topics", "alter", "manual", "--partitions", "3", "--validate-only")
-    run(c, "topics", "alter", "manual", "--partitions", "3", "--replica-assignment", "1:2")
+    grown = run(c, "topics", "alter", "manual", "--partitions", "3", "--replica-assignment", "1:2")
+    assert grown.stdout == "manual has 3 partitions\n"
+    assert grown.stderr.startswith("WARNING: If partitions are increased for a topic that has a")
     [topic] = answer(c, "topics", "describe", "manual")
     with Admin(c.bootstrap) as admin:
         topic_id = id_text(admin.describe_topics(["manual"])["manual"].topic_id)

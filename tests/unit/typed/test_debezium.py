@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
+from headwater_tier.typed.derived_table import DerivedTable
 from headwater_tier.typed.formats.factory import decoder_for
 from headwater_tier.typed.names import Kind, derived
-from typed_topic import TypedTopic
+from headwater_tier.typed.replay import replay
+from typed_topic import CLOCK, NoSchemas, TypedTopic
 
 UNAVAILABLE = "__debezium_unavailable_value"
 
@@ -136,3 +140,34 @@ def test_a_truncate_of_several_partitions_stops_the_table_and_says_so(
     result = topic.follow(decoder_for=decoder_for)
     assert "truncated" in result.latest_problem
     assert (result.rows, result.behind) == (2, 0)
+
+
+def test_a_repeat_of_a_change_before_the_delete_leaves_the_key_deleted(topic: TypedTopic) -> None:
+    created = event("c", after=row(1, "ann"), lsn=10)
+    topic.produce_pairs(0, (key(1), created), (key(2), event("c", after=row(2, "bob"), lsn=11)))
+    topic.produce_pairs(0, (key(1), event("d", before=row(1, "ann"), lsn=12)))
+    turn(topic)
+    topic.produce_pairs(0, (key(1), created))
+    turn(topic)
+    assert latest(topic) == [(2, "bob", None)]
+    topic.produce_pairs(0, (key(1), event("c", after=row(1, "cid"), lsn=13)))
+    turn(topic)
+    assert latest(topic) == [(1, "cid", None), (2, "bob", None)]
+
+
+def test_a_replayed_change_from_before_a_truncate_is_gone(topic: TypedTopic) -> None:
+    topic.produce_pairs(0, (key(1), b"{bad"), (key(2), event("c", after=row(2, "bob"))))
+    turn(topic)
+    topic.produce_pairs(0, (None, event("t")), (key(3), event("c", after=row(3, "cid"))))
+    turn(topic)
+    quarantine = DeltaTable(derived(topic.location, Kind.QUARANTINE).place.uri)
+    held = quarantine.to_pyarrow_table()
+    mended = [json.dumps(event("c", after=row(1, "ann"))).encode()]
+    at = held.schema.get_field_index("value")
+    held = held.set_column(at, held.schema.field(at), pa.array(mended, held.schema.field(at).type))
+    write_deltalake(quarantine, held, mode="overwrite")
+    accepted = DerivedTable(derived(topic.location, Kind.QUARANTINE), checked=False)
+    accepted.accept()
+    schemas = NoSchemas()
+    replay(topic.location, schemas, CLOCK, decoder_for=decoder_for, entropy=topic.entropy)
+    assert latest(topic) == [(3, "cid", None)]

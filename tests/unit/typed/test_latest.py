@@ -289,3 +289,35 @@ def test_columns_of_any_name_are_merged(topic: TypedTopic, name: str) -> None:
     turn(topic)
     found = DeltaTable(latest_uri(topic)).to_pyarrow_table().to_pylist()
     assert sorted((row[f"key_{name}"], row[name]) for row in found) == [(0, 2), (1, 3)]
+
+
+def timed(topic: TypedTopic, partition: int, *rows: tuple[int, bytes, Any]) -> None:
+    """Append (timestamp, key, value) records."""
+    blobs = [(at, key, None if n is None else json.dumps({"n": n})) for at, key, n in rows]
+    topic.log.append(partition, [(at, k, v and v.encode()) for at, k, v in blobs])
+
+
+def test_a_key_that_moved_stays_deleted_when_its_old_partition_is_merged_later(
+    tmp_path: Path,
+) -> None:
+    topic = TypedTopic(tmp_path, partitions=2)
+    topic.configs |= {"headwater.latest.enable": "true", "headwater.latest.interval.ms": "1"}
+    timed(topic, 1, (2_000, b"a", None), (2_000, b"b", 1), (2_000, b"c", None), (500, b"d", None))
+    turn(topic)
+    timed(topic, 0, (1_000, b"a", 7), (1_000, b"b", 7), (3_000, b"c", 7), (1_000, b"d", 7))
+    turn(topic)
+    assert latest(topic) == {b"b": 1, b"c": 7, b"d": 7}
+
+
+def test_the_first_row_of_a_partition_after_a_growth_is_newer_than_all_before(
+    tmp_path: Path,
+) -> None:
+    topic = TypedTopic(tmp_path, partitions=2)
+    topic.configs |= {"headwater.latest.enable": "true", "headwater.latest.interval.ms": "1"}
+    timed(topic, 0, (9_000, b"a", 1))
+    turn(topic)
+    timed(topic, 2, (9_000, b"b", 1))
+    turn(topic)
+    timed(topic, 1, (5_000, b"a", None))
+    turn(topic)
+    assert latest(topic) == {b"b": 1}

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -74,6 +75,9 @@ class DerivedFile:
     max_partition: int | None
     min_offset: int | None
     max_offset: int | None
+    max_timestamp: datetime | None = None
+    max_lsn: int | None = None
+    """Of `source.lsn`, in a table of Debezium's events."""
 
     def may_hold(self, partition: int, start: int, end: int) -> bool:
         """False if the statistics say that the file has no row of this offset range."""
@@ -236,6 +240,8 @@ class DerivedTable:
                 max_partition=row.get("max.partition"),
                 min_offset=row.get("min.offset"),
                 max_offset=row.get("max.offset"),
+                max_timestamp=row.get("max.timestamp"),
+                max_lsn=row.get("max.__source_lsn"),
             )
             for row in adds.to_pylist()
         )

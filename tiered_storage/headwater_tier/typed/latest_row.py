@@ -127,6 +127,37 @@ def _order(rows: pa.Table, groups: np.ndarray, growth: np.ndarray) -> np.ndarray
     return order
 
 
+def overruled(
+    rows: pa.Table, deleted: pa.Table, keys: Sequence[str], growths: Sequence[Growth]
+) -> np.ndarray:
+    """Per row of `deleted`, whether it may be newer than the row of its key in `rows`, which has
+    one row per key: it is of another partition and not older, or has a higher `source.lsn`."""
+    both = pa.concat_tables([rows.select(keys), deleted.select(keys)])
+    codes = key_codes(both, keys)
+    own, theirs = codes[: rows.num_rows], codes[rows.num_rows :]
+    row_of = np.full(codes.max(initial=0) + 1, -1)
+    row_of[own] = np.arange(rows.num_rows)
+    at = row_of[theirs]
+    found: np.ndarray = at >= 0
+    at = at[found]
+
+    def both_columns(name: str, unknown: int) -> tuple[np.ndarray, np.ndarray]:
+        columns = (table.column(name).cast(pa.int64()) for table in (rows, deleted))
+        old, new = (pc.fill_null(column, unknown).to_numpy() for column in columns)
+        return old[at], new[found]
+
+    old_place, place = both_columns("partition", -1)
+    old_time, time = both_columns("timestamp", NO_TIME)
+    old_growth, growth = growth_of(rows, growths)[at], growth_of(deleted, growths)[found]
+    is_later = (growth > old_growth) | ((growth == old_growth) & (time >= old_time))
+    wins = (place != old_place) & is_later
+    if LSN in rows.schema.names:
+        old_lsn, lsn = both_columns(LSN, -1)
+        wins |= (old_lsn >= 0) & (lsn > old_lsn)
+    found[found] = wins
+    return found
+
+
 def deletes(schema: pa.Schema) -> str:
     """SQL: the row `s` deletes its key."""
     if OP in schema.names:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from headwater.clock import Clock
 from headwater.entropy import Entropy
-from headwater_tier.delta import TableStateError, table_exists
+from headwater_tier.delta import CommitUnknownError, TableStateError, table_exists
 from headwater_tier.schema import PARTITIONS
 from headwater_tier.table_names import TableLocation
 from headwater_tier.typed.column_growth import (
@@ -29,7 +29,7 @@ from headwater_tier.typed.column_growth import (
 )
 from headwater_tier.typed.compaction import compact_derived
 from headwater_tier.typed.decoding import DeclarationError
-from headwater_tier.typed.derived_files import in_schema, read_derived, stats_columns, write_derived
+from headwater_tier.typed.derived_files import stats_columns, write_derived
 from headwater_tier.typed.derived_table import DerivedChange, DerivedTable, Merge
 from headwater_tier.typed.latest_row import (
     GROWTHS,
@@ -41,11 +41,19 @@ from headwater_tier.typed.latest_row import (
     growths_to_property,
     newer_condition,
     newest_rows,
+    overruled,
     placeholder,
     quoted,
 )
 from headwater_tier.typed.names import Kind, derived
 from headwater_tier.typed.rewriting import have_keys_of, rewrite
+from headwater_tier.typed.typed_rows import (
+    at_places,
+    matching,
+    newer_files,
+    spans_of,
+    typed_rows,
+)
 from headwater_tier.typed.typed_table import STATS_PROPERTY, base_properties
 
 FILE_BYTES = 32 << 20
@@ -126,15 +134,21 @@ class Latest:
         `admitted` names them by partition and offset. A key that a later record deleted stays so.
         """
         table = self._opened(typed, partitions)
+        typed.refresh()  # a delete that is merged by now may be newer than the snapshot at hand
+        if latest_schema(typed.schema) != table.schema:
+            raise CommitUnknownError(f"{typed.uri} got columns meanwhile")
         below = {p: (0, end) for p, end in table.ends(partitions).items()}
         keys = key_columns(typed.schema)
-        late = events(_at(typed_rows(typed, _spans(admitted, below)), admitted), keys)
+        late = events(at_places(typed_rows(typed, spans_of(admitted, below)), admitted), keys)
         if not late.num_rows:
             return 0
         own = late.select(keys).group_by(keys).aggregate([])
-        rivals = events(typed_rows(typed, below, among=own), keys)
+        if OP in typed.schema.names:  # a TRUNCATE has no key
+            nulls = [pa.nulls(1, field.type) for field in own.schema]
+            own = pa.concat_tables([own, pa.table(nulls, schema=own.schema)])
+        rivals, _ = after_truncate(events(typed_rows(typed, below, among=own), keys))
         growths = table.parsed(GROWTHS, growths_from_property)
-        newest = _at(newest_rows(rivals, keys, growths), admitted)
+        newest = at_places(newest_rows(rivals, keys, growths), admitted)
         return self._upserted(table, newest, keys, growths, {}) if newest.num_rows else 0
 
     def _opened(self, typed: DerivedTable, partitions: int) -> DerivedTable:
@@ -171,7 +185,7 @@ class Latest:
         before = int(table.properties.get(PARTITIONS, "0"))
         growths = [
             *table.parsed(GROWTHS, growths_from_property),
-            Growth(before, table.ends(before)),
+            Growth(before, dict.fromkeys(range(before), 0) | table.ends(before)),
         ]
         table.set_properties({PARTITIONS: str(partitions), GROWTHS: growths_to_property(growths)})
         table.refresh()
@@ -191,6 +205,7 @@ class Latest:
         growths = table.parsed(GROWTHS, growths_from_property)
         rows = self._truncated(table, events(rows, keys), len(ends))
         found = newest_rows(rows, keys, growths)
+        found = self._without_deleted(typed, table, found, keys, growths)
         if not table.files():
             return self._filled(table, found, keys, versions)
         if found.num_rows:
@@ -198,6 +213,48 @@ class Latest:
         table.commit(DerivedChange("merge", self._clock.now_ms(), versions=versions))
         table.refresh()
         return 0
+
+    def _without_deleted(
+        self,
+        typed: DerivedTable,
+        table: DerivedTable,
+        found: pa.Table,
+        keys: Sequence[str],
+        growths: Sequence[Growth],
+    ) -> pa.Table:
+        """The rows but those whose key was deleted by a newer record that is merged already.
+
+        The table of latest rows has nothing of a deleted key. Offsets of one partition say enough,
+        but a key that moved may have its delete in another one, merged before its row; and a
+        connector of Debezium sends old changes again. The typed table has the deletes.
+        """
+        partitions = int(table.properties.get(PARTITIONS, "1"))
+        below = {p: (0, end) for p, end in table.ends(partitions).items()}
+        coming = found.filter(pc.invert(_is_gone(found)))
+        if not coming.num_rows or not below or (partitions == 1 and LSN not in found.schema.names):
+            return found
+        gone = typed_rows(
+            typed,
+            below,
+            among=coming.select(keys),
+            may_matter=newer_files(coming, growths, partitions),
+        )
+        gone = events(gone, keys)
+        gone = gone.filter(_is_gone(gone))
+        gone = gone.filter(pa.array(overruled(coming, gone, keys, growths)))
+        if not gone.num_rows:
+            return found
+        # All records of the few keys in question tell: one after the delete may be older still.
+        own = gone.select(keys).group_by(keys).aggregate([])
+        mine = matching(coming, own)
+        both = pa.concat_tables(
+            [events(typed_rows(typed, below, among=own), keys), mine.select(typed.schema.names)]
+        ).sort_by([("partition", "ascending"), ("offset", "ascending")])
+        newest = at_places(newest_rows(both, keys, growths), mine)
+        others = found.filter(pa.array(~have_keys_of(found, own, keys)))
+        deleting = found.filter(_is_gone(found))
+        deleting = matching(deleting, own)
+        return pa.concat_tables([others, deleting, newest.select(found.schema.names)])
 
     def _upserted(
         self,
@@ -236,9 +293,7 @@ class Latest:
         self, table: DerivedTable, found: pa.Table, keys: Sequence[str], versions: Mapping[str, int]
     ) -> int:
         """The first rows of an empty table: files sorted by key, without a MERGE."""
-        flag = found.column(OP) if OP in found.schema.names else found.column(TOMBSTONE)
-        gone = pc.equal(flag, "d") if OP in found.schema.names else flag
-        rows = found.filter(pc.invert(pc.fill_null(gone, False)))
+        rows = found.filter(pc.invert(_is_gone(found)))
         rows = _without_placeholders(rows).select(table.schema.names).cast(table.schema)
         rows = rows.sort_by([(name, "ascending") for name in keys])
         step = max(1, rows.num_rows * FILE_BYTES // max(rows.nbytes, 1))
@@ -268,6 +323,12 @@ class Latest:
             table.commit(DerivedChange("truncate", self._clock.now_ms(), removes=live))
             table.refresh()
         return left
+
+
+def _is_gone(rows: pa.Table) -> pa.ChunkedArray:
+    """Per row, whether it deletes its key."""
+    is_gone = pc.equal(rows[OP], "d") if OP in rows.schema.names else rows[TOMBSTONE]
+    return pc.fill_null(is_gone, False)
 
 
 def after_truncate(rows: pa.Table) -> tuple[pa.Table, bool]:
@@ -318,55 +379,6 @@ def events(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
         known = pc.is_in(op, value_set=pa.array(["c", "r", "u", "d"]))
         keep = pc.or_(pc.and_(keep, known), pc.fill_null(pc.equal(op, "t"), False))
     return rows.filter(keep)
-
-
-def typed_rows(
-    typed: DerivedTable, spans: Mapping[int, tuple[int, int]], *, among: pa.Table | None = None
-) -> pa.Table:
-    """The typed table's rows in offset ranges, in (partition, offset) order.
-
-    `among` keeps those that have one of its rows in its columns.
-    """
-    typed.require_whole_files()
-    schema = typed.schema
-    found = [schema.empty_table()]
-    for live in typed.files():
-        if not any(live.may_hold(p, start, end) for p, (start, end) in spans.items()):
-            continue
-        rows = read_derived(typed.derived.place, live.path)
-        wanted = np.zeros(rows.num_rows, bool)
-        partitions = rows.column("partition").to_numpy()
-        offsets = rows.column("offset").to_numpy()
-        for partition, (start, end) in spans.items():
-            wanted |= (partitions == partition) & (offsets >= start) & (offsets < end)
-        rows = in_schema(rows.filter(pa.array(wanted)), schema)
-        found.append(rows if among is None else _matching(rows, among))
-    rows = pa.concat_tables(found)
-    return rows.sort_by([("partition", "ascending"), ("offset", "ascending")])
-
-
-def _matching(rows: pa.Table, among: pa.Table) -> pa.Table:
-    """The rows that have a row of `among` in its columns."""
-    return rows.filter(pa.array(have_keys_of(rows, among, among.schema.names)))
-
-
-def _spans(rows: pa.Table, within: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
-    """The offset range per partition of rows, cut to ranges."""
-    found = {}
-    partitions, offsets = rows.column("partition").to_numpy(), rows.column("offset").to_numpy()
-    for partition, (start, end) in within.items():
-        mine = offsets[partitions == partition]
-        mine = mine[(mine >= start) & (mine < end)]
-        if len(mine):
-            found[partition] = (int(mine.min()), int(mine.max()) + 1)
-    return found
-
-
-def _at(rows: pa.Table, places: pa.Table) -> pa.Table:
-    """The rows whose partition and offset are among `places`."""
-    wanted = set(zip(places["partition"].to_pylist(), places["offset"].to_pylist(), strict=True))
-    found = zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True)
-    return rows.filter(pa.array([place in wanted for place in found], pa.bool_()))
 
 
 def by_nulls(rows: pa.Table, keys: Sequence[str]) -> list[tuple[tuple[str, ...], pa.Table]]:

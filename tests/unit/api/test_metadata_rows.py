@@ -205,6 +205,16 @@ def test_the_offsets_topic_has_settings_of_its_own(tmp_path: Path) -> None:
     serve(tmp_path, scenario)
 
 
+def test_a_topic_made_on_demand_has_the_brokers_counts(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        configs = {"num_partitions": "4", "default_replication_factor": "2"}
+        async with SoloBroker(tmp_path, **configs) as broker:
+            made = broker.services.auto_topics.creatable("t")
+            assert (made.num_partitions, made.replication_factor) == (4, 2)
+
+    asyncio.run(scenario())
+
+
 def test_groups_wait_until_their_topic_can_have_all_its_replicas(tmp_path: Path) -> None:
     """Of a cluster that starts the first broker is up before the others, and clients are there."""
 

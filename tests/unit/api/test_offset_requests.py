@@ -91,6 +91,9 @@ def test_what_cannot_be_committed_is_told_and_the_rest_commits(tmp_path: Path) -
         }
         assert await fetched(c, 0, 1) == {0: (7, "note", 0), 1: (-1, "", 0)}, "no error for none"
         assert await fetched(c, wants_all=True) == {0: (7, "note", 0)}
+        request = OffsetFetchRequest(group_id="g", topics=())
+        reply = await c.call(request, OffsetFetchResponse, version=5)
+        assert (reply.error_code, reply.topics) == (0, ()), "no partition is not all of them"
 
     serve(tmp_path, scenario)
 

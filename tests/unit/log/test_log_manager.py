@@ -135,7 +135,10 @@ def test_deletion_renames_now_and_removes_later() -> None:
     assert box.manager.get("t", 0) is None
     assert [n for n in box.files.names("/d") if n.endswith("-delete")]
     box.manager.remove_due_files()
-    box.clock.advance(60_001)
+    box.clock.advance(59_999)
+    box.manager.remove_due_files()
+    assert [n for n in box.files.names("/d") if n.endswith("-delete")], "file.delete.delay.ms"
+    box.clock.advance(2)
     box.manager.remove_due_files()
     assert not [n for n in box.files.names("/d") if n.endswith("-delete")]
     assert box.log().log_end_offset == 0
@@ -187,6 +190,8 @@ def test_flush_messages_and_flush_ms_move_the_recovery_point() -> None:
     box.manager.checkpoint_recovery_points()
     assert log.recovery_point == 4
     assert box.files.read("/d/recovery-point-offset-checkpoint") == b"0\n1\nt 0 4\n"
+    box.manager.checkpoint_high_watermarks()
+    assert box.files.read("/d/replication-offset-checkpoint") == b"0\n1\nt 0 4\n"
 
 
 def test_an_error_met_off_the_loop_waits_for_the_next_tick() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.client.connection import Connection
+from headwater.client.connection import Connection, open_connection
 from headwater.errors import ErrorCode
 from headwater.wire.apis.k00_produce import ProduceRequest, ProduceResponse, TopicProduceData
 from headwater.wire.apis.k01_fetch import FetchRequest, FetchResponse
@@ -65,6 +65,22 @@ def test_min_bytes_asks_for_no_more_than_the_broker_gives(tmp_path: Path) -> Non
         assert len((await asyncio.wait_for(asked, 5)).records or b"") == size
 
     serve(tmp_path, scenario, fetch_max_bytes="1024")
+
+
+def test_a_parked_fetch_answers_with_what_there_is_at_its_deadline(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t")
+        other = await open_connection("127.0.0.1", broker.port)
+        parked = asyncio.create_task(fetch(c, "t", 0, max_wait_ms=300, min_bytes=1 << 20))
+        while not broker.services.purgatories.fetch.parked:
+            await asyncio.sleep(0.001)
+        await produce(other, "t", batch())
+        read = await parked
+        assert (read.error_code, read.high_watermark) == (0, 1)
+        assert len(read.records or b"") == len(batch()), "appended after it was read first"
+        other.close()
+
+    serve(tmp_path, scenario)
 
 
 def test_a_time_out_names_only_the_partitions_that_wait(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ bench-spark: setup ## Source, exactly-once sink and micro-batches against spark-
 bench-scale: setup ## Start, 1,000 topics, 10,000 partitions, failover, a 50 GB log, 100,000 parked fetches
 	@PYTHONPATH=tests:bench $(BIN)/python bench/bench_scale.py $(ARGS)
 
-bench-groups: setup ## A group of 100 settles, 10,000 groups of 10, a coordinator's death (ARGS="--only settle --kafka")
+bench-groups: setup ## A group of 100 settles, 10,000 groups of 2, a coordinator's death (ARGS="--only settle --kafka")
 	@PYTHONPATH=tests:bench $(BIN)/python bench/bench_groups.py $(ARGS)
 
 bench-transactions: setup ## Transactions against Apache Kafka: rates, latency, send_offsets, 100,000 open ids

@@ -256,6 +256,26 @@ def test_nothing_is_made_where_no_broker_is_usable(world: World, how: str) -> No
     assert (world.partition("half").leader, world.partition("half").isr) == (1, (1,))
 
 
+@pytest.mark.parametrize("how", ["down", "shutting down"])
+def test_a_broker_that_is_away_does_not_count_as_a_place_for_a_replica(
+    world: World, how: str
+) -> None:
+    if how == "down":
+        world.down(3)
+    else:
+        epoch = world.registered[3].epoch
+        world.ask(lambda token: ControlledShutdown(token, 3, epoch))
+    [too_many, fits] = world.ask(
+        lambda token: CreateTopics(token, tuple(
+            NewTopic(name=f"of-{n}", num_partitions=4, replication_factor=n) for n in (3, 2)
+        ), False)
+    )  # fmt: skip
+    assert too_many.error is ErrorCode.INVALID_REPLICATION_FACTOR
+    assert "3 larger than available brokers: 2" in too_many.message
+    assert fits.error is NONE
+    assert {b for i in range(4) for b in world.partition("of-2", i).replicas} == {1, 2}
+
+
 @pytest.mark.parametrize(
     ("spec", "code", "words"),
     [

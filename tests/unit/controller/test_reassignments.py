@@ -37,6 +37,26 @@ def test_reassignment_in_two_phases_survives_a_failover(world: World) -> None:
     assert deleted == [(2, 0)]
 
 
+def test_the_first_target_in_sync_leads_when_the_move_takes_the_leader(world: World) -> None:
+    """The worked case of the statements (B2-188): [1, 2], led by 2, moves to [1, 3]."""
+    world.create("t", (1, 2))
+    world.down(1)
+    world.up(1)
+    assert world.alter_isr(world.partition("t"), (1, 2)) == NONE
+    partition = world.partition("t")
+    assert (partition.replicas, partition.leader) == ((1, 2), 2)
+    epoch = partition.leader_epoch
+    world.ask(lambda token: Reassign(token, {("t", 0): (1, 3)}))
+    assert (partition.replicas, partition.leader) == ((1, 3, 2), 2)
+    assert not any(s.delete for u in world.updates for s in u.stops)
+    assert world.alter_isr(partition, (1, 2, 3)) == ErrorCode.NEW_LEADER_ELECTED
+    assert (partition.replicas, partition.isr, partition.leader) == ((1, 3), (1, 3), 1)
+    assert (partition.adding, partition.removing) == ((), ())
+    assert partition.leader_epoch > epoch
+    deleted = [(u.broker_id, s.partition) for u in world.updates for s in u.stops if s.delete]
+    assert deleted == [(2, 0)]
+
+
 def test_a_partition_that_never_led_may_lead_after_a_reassignment_and_a_failover(
     world: World,
 ) -> None:

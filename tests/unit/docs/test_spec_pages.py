@@ -14,6 +14,9 @@ _NAMED = re.compile(r"`([\w/]+\.py)?(?:::(\w+))?`")
 _DEFAULT = re.compile(r"Tests are in\s+`([\w/]+)`")
 FIRST, LAST = 68, 477
 """The statements about the broker (B1-068 to 477): start, requests, log, replication, offsets."""
+TRANSACTIONS = range(82, 102)
+"""Of S2: transactions, and the checkpoints of an engine."""
+CONTROLLER = ROOT / "docs" / "spec-controller-and-tools.md"
 AROUND = ROOT / "docs" / "spec-integrations.md"
 AROUND_ROWS = {"B3": (*range(229, 363), *range(437, 449)), "S2": tuple(range(77, 82))}
 """Integrations, the city, the mirror, measured claims; observability."""
@@ -64,6 +67,18 @@ def told(pages: Sequence[Path], source: str) -> dict[int, int]:
 def test_every_statement_about_the_broker_is_told_of() -> None:
     numbers = told(PAGES, "B1")
     assert [n for n in range(FIRST, LAST + 1) if n not in numbers] == []
+
+
+def test_every_statement_about_transactions_is_told_of() -> None:
+    numbers = told(PAGES, "S2")
+    assert [n for n in TRANSACTIONS if n not in numbers] == []
+
+
+def test_every_statement_about_controller_and_tools_is_told_of() -> None:
+    cells = re.findall(r"^\| (\d[\d, -]*) \|", CONTROLLER.read_text(), re.MULTILINE)
+    parts = [part.strip().partition("-") for cell in cells for part in cell.split(",")]
+    numbers = {n for low, _, high in parts for n in range(int(low), int(high or low) + 1)}
+    assert sorted(set(range(1, 499)) - numbers) == []
 
 
 @pytest.mark.parametrize("source", AROUND_ROWS)

@@ -100,9 +100,12 @@ class Table:
         self.path = path
         self.asked: list[int] = []
         self.fails = False
+        self.gate = asyncio.Event()
+        self.gate.set()
 
     async def read(self, topic: Any, partition: int, offset: int, max_bytes: int) -> RemoteSlice:
         self.asked.append(offset)
+        await self.gate.wait()
         if self.fails:
             raise RemoteLogError("the table is away")
         return RemoteSlice(str(self.path), 0, self.path.stat().st_size, 3)
@@ -136,6 +139,34 @@ def test_tiered_records_come_from_the_table(tmp_path: Path) -> None:
         assert await a.rows() == [(2, 2, 1)]
         assert await a.rows() == [(3, 4, 1)]
         assert table.asked == [0, 0, 2]
+
+    share(tmp_path / "log", story, remote_log=table)
+
+
+def test_a_session_that_ends_while_the_table_is_read_keeps_no_records(tmp_path: Path) -> None:
+    table = Table(tmp_path / "slice")
+    table.path.write_bytes(build_batch([(1, None, b"tiered", ()), (2, None, b"too", ())]))
+
+    async def story(world: ShareWorld) -> None:
+        a, b = await world.member(), await world.member("b")
+        for _ in range(3):
+            await world.produce()
+        world.broker.replicas.lookup("t", 0).log.local_log_start_offset = 2
+        await world.load(a)
+        table.fails = True
+        await b.fetch()  # its session keeps the share partition here
+        table.fails = False
+        table.gate.clear()
+        asked = len(table.asked)
+        reading = asyncio.create_task(a.fetch())
+        await until(lambda: len(table.asked) > asked)
+        sessions = world.broker.services.shares.sessions
+        sessions.close(next(iter(sessions)))
+        table.gate.set()
+        assert await asyncio.wait_for(reading, 20)
+        (led,) = world.shares
+        assert led.machine.in_flight == 0
+        assert await b.rows() == [(0, 1, 1)]
 
     share(tmp_path / "log", story, remote_log=table)
 

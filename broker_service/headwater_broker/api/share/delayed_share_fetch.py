@@ -295,7 +295,10 @@ class DelayedShareFetch(DelayedOperation):
             if later.led.is_over:
                 return None
             if later.cold is None:
-                row = await read.read_remote(later.key, later.led)
+                session = self._session
+                row = await read.read_remote(
+                    later.key, later.led, lambda: session is None or not session.is_closed
+                )
             else:
                 row = read.read(later.key, later.led, is_warm=True)
         except KafkaError as error:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -167,8 +168,11 @@ class ShareRead:
         self._bytes_left -= size
         return position, size
 
-    async def read_remote(self, key: PartitionId, led: LedSharePartition) -> ShareRow:
-        """As `read`, of tiered records. Raises KafkaError."""
+    async def read_remote(
+        self, key: PartitionId, led: LedSharePartition, is_wanted: Callable[[], bool]
+    ) -> ShareRow:
+        """As `read`, of tiered records. Acquires none that are not wanted any more by the time they
+        are read: of a closed session nobody would give them back. Raises KafkaError."""
         row = ShareRow(key)
         remote_log, partition = self._services.remote_log, led.partition
         offset = self._next_offset(led)
@@ -189,6 +193,8 @@ class ShareRead:
             led.wake()
         file = FilePart(fd, part.position, part.size_bytes, owned=True)
         try:
+            if not is_wanted():
+                return row
             if led.is_over:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{led} is over")
             batches = self._walk(led, offset, partial(_of_fd, fd), part.position, part.size_bytes)

@@ -12,8 +12,9 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted((ROOT / "docs").glob("spec-*.md"))
 _NAMED = re.compile(r"`([\w/]+\.py)?(?:::(\w+))?`")
 _DEFAULT = re.compile(r"Tests are in\s+`([\w/]+)`")
-FIRST, LAST = 68, 477
-"""The statements about the broker (B1-068 to 477): start, requests, log, replication, offsets."""
+FIRST, LAST = 68, 630
+"""The statements about the broker (B1-068 to 630): start, requests, log, replication, offsets, and
+the lists of keys, files, paths, codes, metrics and slips."""
 TRANSACTIONS = range(82, 102)
 """Of S2: transactions, and the checkpoints of an engine."""
 CONTROLLER = ROOT / "docs" / "spec-controller-and-tools.md"

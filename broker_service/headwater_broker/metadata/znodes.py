@@ -282,6 +282,7 @@ class BrokerRegistration:
                 "version": REGISTRATION_VERSION,
                 "host": first.host if first else None,
                 "port": first.port if first else -1,
+                "jmx_port": -1,  # there is no JVM; readers of Kafka's nodes require the key
                 "timestamp": str(self.timestamp_ms),
                 "endpoints": [f"{e.listener}://{e.host}:{e.port}" for e in self.endpoints],
                 "listener_security_protocol_map": {

@@ -91,8 +91,13 @@ def test_controlled_shutdown_hands_over(world: World) -> None:
         refused = world.ask(lambda token, b=broker_id, e=told: ControlledShutdown(token, b, e))
         assert refused.error_code == ErrorCode.STALE_BROKER_EPOCH
     assert [world.partition("t", i).leader for i in (0, 1)] == [1, 2]
+    world.updates.clear()
     reply = world.ask(lambda token: ControlledShutdown(token, 1, epoch))
     assert (reply.error_code, reply.remaining) == (0, 0)
+    told = {row.topic for update in world.updates for row in (*update.replicas, *update.metadata)}
+    assert told == {"t"}, "nothing of partitions with one replica"
+    stops = [(update.broker_id, row.delete) for update in world.updates for row in update.stops]
+    assert stops == [(1, False)], "it only follows in one"
     assert [world.partition("t", i).leader for i in (0, 1)] == [2, 2]
     assert world.partition("single").leader == 1
     assert world.partition("t", 1).isr == (2,)

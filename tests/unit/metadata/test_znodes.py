@@ -77,7 +77,10 @@ def test_registration() -> None:
         protocols={"PLAINTEXT": "SASL_SSL"},
     )
     assert znodes.BrokerRegistration.decode(2, value.encode()) == value
-    assert json.loads(value.encode())["endpoints"] == ["PLAINTEXT://h:9092"]
+    row = json.loads(value.encode())
+    assert row["endpoints"] == ["PLAINTEXT://h:9092"]
+    keys = ("host", "port", "jmx_port", "timestamp", "rack")
+    assert [row[key] for key in keys] == ["h", 9092, -1, "5", "r"]
     with pytest.raises(znodes.ZnodeError, match="/brokers/ids/2"):
         znodes.BrokerRegistration.decode(2, b'{"version":5}')
 

@@ -13,8 +13,9 @@ from headwater_tier.typed.decoding import BlobDecoder, DeclaredFormat, Decoded
 from headwater_tier.typed.formats.column_types import variant_field
 from headwater_tier.typed.formats.factory import decoder_for as real_decoder
 from headwater_tier.typed.names import Kind, derived
+from headwater_tier.typed.retype import retype
 from headwater_tier.typed.verify_derived import verify_derived
-from typed_topic import JsonDecoder, TypedTopic
+from typed_topic import CLOCK, JsonDecoder, NoSchemas, TypedTopic
 
 FIVE, NO_KEYS = b"\x0c\x05", b"\x01\x00\x00"
 
@@ -76,3 +77,38 @@ def test_the_latest_rows_of_a_variant_are_kept_by_rewriting_files(
     table = DeltaTable(derived(topic.location, Kind.LATEST).place.uri)
     assert sorted(table.to_pyarrow_table().column("offset").to_pylist()) == [3, 8]
     assert verify_derived(topic.location).equal
+
+
+def test_a_key_that_a_table_with_a_variant_cannot_take_is_quarantined_and_stops_nothing(
+    tmp_path: Path,
+) -> None:
+    topic = TypedTopic(tmp_path, partitions=1)
+    topic.configs |= {"headwater.typed.variant": "true", "headwater.key.format": "json"}
+    more = {"decoder_for": real_decoder}
+    topic.produce_pairs(0, (b'{"k": {"a": 1}, "l": [{"x": 1}]}', {"n": 0}))
+    topic.tier()
+    assert topic.follow(**more).rows == 1
+    topic.produce_pairs(
+        0,
+        (b'{"k": {"a": 2, "b": 3}}', {"n": 1}),
+        (b'{"k": {"a": 4, "b": null}, "c": 5}', {"n": 2}),
+        (b'{"l": [{"x": 6}, {"x": 7, "y": 8}]}', {"n": 3}),
+        (b'{"k": {"a": 9}}', b"{bad"),
+        (b'{"k": {"a": 10}}', {"n": 5}),
+    )
+    topic.tier()
+    result = topic.follow(**more)
+    assert (result.rows, result.quarantined, result.problem) == (2, 3, "")
+    typed = DeltaTable(derived(topic.location, Kind.TYPED).place.uri).to_pyarrow_table()
+    rows = [(row["offset"], row["key_k"], row["key_c"]) for row in typed.to_pylist()]
+    assert sorted(rows) == [(0, {"a": 1}, None), (2, {"a": 4}, 5), (5, {"a": 10}, None)]
+    held = DeltaTable(derived(topic.location, Kind.QUARANTINE).place.uri).to_pyarrow_table()
+    bad = held.sort_by("offset").select(["offset", "reason"]).to_pylist()
+    assert [tuple(row.values()) for row in bad] == [
+        (1, "does not fit"),
+        (3, "does not fit"),
+        (4, "malformed"),
+    ]
+    assert verify_derived(topic.location).equal
+    done = retype(topic.location, topic.configs, NoSchemas(), CLOCK, entropy=topic.entropy, **more)
+    assert (done.rows, done.quarantined) == (5, 1)

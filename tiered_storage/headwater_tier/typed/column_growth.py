@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import pyarrow as pa
 
@@ -104,6 +105,38 @@ def grown(table: pa.Schema, keys: pa.Schema, values: pa.Schema) -> pa.Schema:
             new = _grown_type(None, field.type)
             fields.append(pa.field(name, new, metadata=metadata))
     return pa.schema(fields)
+
+
+def unchangeable(table: pa.Schema, keys: pa.Schema) -> dict[str, pa.DataType]:
+    """The decoder's columns of a key, and their types in the table, that would change a column
+    which cannot: beside a VARIANT no struct gets fields, as deltalake can only add columns."""
+    if not any(is_variant(field) for field in table):
+        return {}
+    found = {}
+    for field in table:
+        source = source_of(field)
+        if source is None or source.part is not Part.KEY or source.name not in keys.names:
+            continue
+        if _grown_type(field.type, keys.field(source.name).type) != field.type:
+            found[source.name] = field.type
+    return found
+
+
+def loses(value: Any, type_: pa.DataType) -> bool:
+    """Whether a decoded value has a field, not null, that a table's type lacks."""
+    if value is None:
+        return False
+    if pa.types.is_struct(type_):
+        inside = {_stored_name(field) or field.name: field.type for field in _children(type_)}
+        return any(
+            item is not None and (name not in inside or loses(item, inside[name]))
+            for name, item in value.items()
+        )
+    if pa.types.is_list(type_):
+        return any(loses(item, type_.value_type) for item in value)
+    if pa.types.is_map(type_):
+        return any(loses(item, type_.item_type) for _, item in value)
+    return False
 
 
 def has_equality(type_: pa.DataType) -> bool:

@@ -302,6 +302,7 @@ class TopicFollower:
             if typed.ends(self._log.snapshot.partitions) != ends or superseded_by(typed):
                 raise CommitUnknownError(f"{typed.uri}: another writer committed first")
         self._decodes = (declaration, wanted.latest, typed.schema)
+        self._decoder.table_has(typed.schema)
         return decoded
 
     def _commit(

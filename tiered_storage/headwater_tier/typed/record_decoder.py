@@ -22,7 +22,9 @@ from headwater_tier.typed.column_growth import (
     has_equality,
     is_debezium,
     known,
+    loses,
     source_of,
+    unchangeable,
 )
 from headwater_tier.typed.debezium import with_envelopes
 from headwater_tier.typed.declarations import Declaration
@@ -129,6 +131,7 @@ class RecordDecoder:
         Raises DeclarationError, SchemaUnavailableError.
         """
         self._needs_key = needs_key
+        self._table = table
         self._lookups = (Lookups(schemas), Lookups(schemas))
         of_values, of_keys = self._lookups
         self._value = with_envelopes(decoder_for)(
@@ -141,13 +144,21 @@ class RecordDecoder:
 
     @property
     def keys(self) -> pa.Schema:
-        """The keys' columns by now."""
-        return BINARY_KEY if self._key is None else self._key.schema
+        """The keys' columns by now, those that cannot change as the table has them."""
+        if self._key is None:
+            return BINARY_KEY
+        schema, known_keys = self._key.schema, known(self._table, Part.KEY)
+        fixed = unchangeable(self._table, schema)
+        return pa.schema([known_keys.field(f.name) if f.name in fixed else f for f in schema])
 
     @property
     def values(self) -> pa.Schema:
         """The values' columns by now."""
         return self._value.schema
+
+    def table_has(self, schema: pa.Schema) -> None:
+        """The table has this schema by now."""
+        self._table = schema
 
     def decode(self, rows: pa.Table) -> DecodedRecords:
         """Decode records with columns key and value. Raises SchemaUnavailableError."""
@@ -176,13 +187,30 @@ class RecordDecoder:
         key_misfits: Sequence[Misfit] = ()
         if self._key is not None:
             key = self._key.decode(rows.column("key"))
-            keys, key_misfits = key.columns, key.misfits
+            keys = key.columns
+            key_misfits = [*self._too_wide(keys), *key.misfits]
         misfits = {m.row: m for m in key_misfits} | {m.row: m for m in value.misfits}
         without = self._without_key(rows, value.columns, keys) if self._needs_key else []
         without = [misfit for misfit in without if misfit.row not in misfits]
         return DecodedRecords(
             rows, keys, value.columns, tuple(misfits.values()), without, value.schema_ids
         )
+
+    def _too_wide(self, keys: pa.Table) -> list[Misfit]:
+        """Keys with a field that their column lacks and cannot get."""
+        found = []
+        for name, type_ in unchangeable(self._table, keys.schema).items():
+            detail = (
+                f"the key's {name[:200]} has a field that its column lacks, and no column can get "
+                "one beside a VARIANT: `headwater tier retype` builds the table with it"
+            )[:DETAIL_BYTES_MAX]
+            values = keys.column(name).to_pylist()
+            found += [
+                Misfit(row, Reason.DOES_NOT_FIT, detail)
+                for row, value in enumerate(values)
+                if loses(value, type_)
+            ]
+        return found
 
     def _without_key(self, rows: pa.Table, values: pa.Table, keys: pa.Table) -> list[Misfit]:
         """Records that change no key's row; a truncate and a message of Debezium need no key."""

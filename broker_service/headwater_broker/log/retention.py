@@ -1,4 +1,4 @@
-"""Retention: the old segments to delete. Pure: sizes, times and offsets in, a count out."""
+"""Retention: the old segments to delete, with tiering below the tiered end alone. Pure."""
 
 from __future__ import annotations
 

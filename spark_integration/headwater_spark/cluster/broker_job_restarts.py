@@ -1,4 +1,4 @@
-"""Submits a broker's Spark job, and submits it again when its task or its executor is lost.
+"""Submits a broker's Spark job again when it is lost: first on its own host, then anywhere.
 
 A thread per broker submits a job of one task and waits for its end. When the task or its executor
 dies, the thread submits the job again, with back-off. When a broker process has ended, its

@@ -1,4 +1,7 @@
-"""InitProducerId: the next epoch or id of a producer; what it left open is aborted. Pure."""
+"""InitProducerId: a new producer, a retry or a zombie; the next epoch or id (KIP-360). Pure.
+
+A transaction that the producer left open is aborted first.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fencing of transactional ids: the producer that goes on, and zombies (KIP-98, KIP-360). Pure."""
+"""Fencing: the check of requests that enlist partitions; an abort that raises the epoch. Pure."""
 
 from __future__ import annotations
 

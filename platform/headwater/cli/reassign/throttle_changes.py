@@ -1,4 +1,4 @@
-"""Sets and removes the throttles of a reassignment on brokers and topics (KIP-73)."""
+"""Sets throttles of a reassignment, removes those that no other one in progress needs (KIP-73)."""
 
 from __future__ import annotations
 

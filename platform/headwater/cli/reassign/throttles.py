@@ -1,4 +1,4 @@
-"""The throttles of a reassignment, by the rules of Kafka's tool (KIP-73). Pure.
+"""The throttles that a reassignment sets: which replicas, topics and rates (KIP-73). Pure.
 
 Leaders are throttled for every replica that a partition has before the reassignment, followers for
 every replica that is added; the rates are set on every broker that takes part. A topic has one list

@@ -16,7 +16,7 @@ from headwater_tier.typed.declarations import PROPERTY
 from headwater_tier.typed.decoding import Decoded
 from headwater_tier.typed.derived_table import DerivedTable
 from headwater_tier.typed.latest_row import GROWTHS, Growth, newer_condition, newest_rows
-from headwater_tier.typed.latest_table import SMALL_FILES_MAX
+from headwater_tier.typed.latest_table import SMALL_FILES_MAX, Latest
 from headwater_tier.typed.names import Kind, derived
 from headwater_tier.typed.replay import replay
 from typed_topic import CLOCK, JsonDecoder, NoSchemas, TypedTopic
@@ -321,3 +321,14 @@ def test_the_first_row_of_a_partition_after_a_growth_is_newer_than_all_before(
     timed(topic, 1, (5_000, b"a", None))
     turn(topic)
     assert latest(topic) == {b"b": 1}
+
+
+def test_a_row_is_not_admitted_by_a_snapshot_from_before_its_keys_delete(topic: TypedTopic) -> None:
+    topic.produce_pairs(0, (b"a", {"n": 1}), (b"b", {"n": 2}))
+    turn(topic)
+    old = DerivedTable(derived(topic.location, Kind.TYPED))
+    topic.produce_pairs(0, (b"a", None))
+    turn(topic)
+    admitted = pa.table({"partition": pa.array([0], pa.int32()), "offset": [0]})
+    Latest(topic.location, CLOCK, topic.entropy).admit(old, admitted, 1)
+    assert latest(topic) == {b"b": 2}

@@ -334,6 +334,9 @@ def test_partitions_move_by_a_plan_and_keep_every_record(c: ServedCluster, tmp_p
     plan, back = tmp_path / "plan.json", tmp_path / "back.json"
     plan.write_text(json.dumps(proposed))
     assert answer(c, "reassign", "verify", str(plan), code=1)["done"] is False
+    planned = proposed["partitions"][0]["replicas"]
+    told = f"moved-0: its replicas are [0, 1], planned were {planned}\n"
+    assert run(c, "reassign", "verify", str(plan), code=1).stderr == told
     done = answer(c, "reassign", "execute", str(plan), "--throttle", "123456789")
     assert done["results"][0]["error"] is None
     throttled = {"leader": "0:0,0:1", "follower": "0:2"}

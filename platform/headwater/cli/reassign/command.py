@@ -32,7 +32,13 @@ from headwater.cli.reassign.plan import (
     read_plan,
     read_topics,
 )
-from headwater.cli.reassign.progress import Pacing, plan_states, topics_of, wait_for
+from headwater.cli.reassign.progress import (
+    Pacing,
+    differences,
+    plan_states,
+    topics_of,
+    wait_for,
+)
 from headwater.cli.reassign.throttle_changes import apply_throttles, remove_throttles
 from headwater.cli.reassign.throttles import throttles
 from headwater.client.admin.replicas import Outcomes
@@ -184,6 +190,8 @@ def verify(
     plan, log_dirs = _read_plan(plan_file)
     with open_admin(bootstrap_server, directory) as admin:
         found = plan_states(admin, plan)
+        for tp, difference in sorted(differences(admin, plan, found).items()):
+            click.echo(f"{name_of(tp)}: {difference}", err=True)
         copies = log_dir_states(admin, log_dirs)
         is_in_progress = IN_PROGRESS in found.values() or any(
             state.startswith(IN_PROGRESS) for state in copies.values()

@@ -75,15 +75,30 @@ def wait_for(
             pacing.sleep(pacing.poll_s)
 
 
+def differences(
+    admin: Admin, plan: Plan, found: Mapping[TopicPartition, str]
+) -> dict[TopicPartition, str]:
+    """How each partition that is FAILED among the `found` states differs from its plan."""
+    failed = [tp for tp, state in found.items() if state == FAILED]
+    now = current_plan(topics_of(admin, {tp: plan[tp] for tp in failed}))
+    return {tp: _difference(now.get(tp), plan[tp]) for tp in failed}
+
+
 def _failures(plan: Plan, now: Mapping[TopicPartition, Sequence[int]]) -> dict[str, str]:
     """The reason for each partition whose replicas are not those of the plan."""
     return {
-        name_of(
-            tp
-        ): f"{FAILED}: its replicas are {list(now[tp])}, planned were {list(wanted)}: the "
-        "reassignment was cancelled or replaced; execute the plan again"
-        if tp in now
-        else f"{FAILED}: it does not exist any more"
+        name_of(tp): f"{FAILED}: {_difference(now.get(tp), wanted)}"
+        + (
+            ": the reassignment was cancelled or replaced; execute the plan again"
+            if tp in now
+            else " any more"
+        )
         for tp, wanted in plan.items()
         if tuple(now.get(tp, ())) != wanted
     }
+
+
+def _difference(now: Sequence[int] | None, wanted: Sequence[int]) -> str:
+    if now is None:
+        return "it does not exist"
+    return f"its replicas are {list(now)}, planned were {list(wanted)}"

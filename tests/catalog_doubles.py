@@ -71,6 +71,8 @@ class SaidByBrokers:
         self.logs: dict[str, tuple[UUID, dict[int, tuple[int, int]]]] = {}
         """Topic -> its id, partition -> (log end, leader epoch)."""
         self.committed: dict[str, dict[str, dict[int, int]]] = {}
+        self.shared: dict[str, dict[tuple[str, UUID], dict[int, int]]] = {}
+        """Share group -> (topic, its id) -> partition -> start offset."""
         self.error: Exception | None = None
         self.while_reading: Callable[[], None] = lambda: None
 
@@ -96,7 +98,17 @@ class SaidByBrokers:
                 }
             )
             for group, offsets in self.committed.items()
+        } | {
+            (Kind.SHARE_GROUP, group): dump({"starts": _with_ids(starts)})
+            for group, starts in self.shared.items()
         }
+
+
+def _with_ids(starts: dict[tuple[str, UUID], dict[int, int]]) -> dict[str, Any]:
+    return {
+        topic: {"id": id_text(topic_id), "starts": {str(p): at for p, at in rows.items()}}
+        for (topic, topic_id), rows in starts.items()
+    }
 
 
 def config(**rows: str) -> bytes:
@@ -148,4 +160,5 @@ def a_cluster() -> tuple[MemoryNodes, SaidByBrokers]:
     nodes.put("/kafka-acl/Topic/tiered", b'{"version":1,"acls":[]}')
     said.logs = {"tiered": (A, {0: (600, 3), 1: (5, 4)}), "plain": (B, {0: (40, 0)})}
     said.committed = {"app": {"tiered": {0: 300}, "plain": {0: 45}}}
+    said.shared = {"queue": {("tiered", A): {0: 120, 1: 4}, ("plain", B): {0: 30}}}
     return nodes, said

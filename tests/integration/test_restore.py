@@ -19,6 +19,7 @@ import confluent_kafka
 import kafka
 import pytest
 
+from headwater import ShareConsumer
 from headwater.client.admin.scram import ScramUpsertion
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater.security.acl import AclBinding, PatternType, PermissionType
@@ -45,6 +46,7 @@ RIGHT = AclBinding(
     PermissionType.ALLOW,
 )  # fmt: skip
 WAIT_S = 30.0
+QUEUE = "queue"
 
 
 @dataclass
@@ -56,6 +58,11 @@ class Restored:
     ends: dict[str, dict[int, int]] = field(default_factory=dict)
     ids: dict[str, Any] = field(default_factory=dict)
     committed: dict[str, dict[Any, int]] = field(default_factory=dict)
+    starts: dict[Any, int] = field(default_factory=dict)
+    taken: list[tuple[int, int]] = field(default_factory=list)
+    """Of the queue, before the loss."""
+    shown: dict[str, int] = field(default_factory=dict)
+    """Rows of the catalog."""
     said: str = ""
 
 
@@ -123,6 +130,30 @@ def read_java(bootstrap: str, group: str, topic: str, count: int) -> list[tuple[
 READERS = {"librdkafka": read_confluent, "kafka-python": read_kafka_python, "java": read_java}
 
 
+def read_queue(bootstrap: str, count: int) -> list[tuple[int, int]]:
+    """Take so many records of `one` from the queue and accept them; (partition, offset) of each."""
+    found: list[tuple[int, int]] = []
+    deadline = time.monotonic() + WAIT_S
+    with ShareConsumer(
+        "one",
+        bootstrap_servers=bootstrap,
+        group_id=QUEUE,
+        share_acquire_mode="record_limit",
+        max_poll_records=READ,
+    ) as consumer:
+        while len(found) < count and time.monotonic() < deadline:
+            polled = consumer.poll(timeout_ms=500)
+            found += [(r.partition, r.offset) for rows in polled.values() for r in rows]
+            assert not any(consumer.commit().values())
+    return found
+
+
+def starts(cluster: LocalCluster) -> dict[Any, int]:
+    """The queue's start offsets."""
+    with cluster.admin() as admin:
+        return {tp: at.start_offset for tp, at in admin.list_share_group_offsets(QUEUE).items()}
+
+
 def offsets(cluster: LocalCluster, group: str) -> dict[Any, int]:
     with cluster.admin() as admin:
         return {tp: at.offset for tp, at in admin.list_group_offsets(group).items()}
@@ -144,6 +175,10 @@ def fill(cluster: LocalCluster, key_file: Path) -> Restored:
         before.committed[group] = offsets(cluster, group)
     read_confluent(cluster.bootstrap, "of-plain", "plain", READ)
     with cluster.admin() as admin:
+        admin.alter_configs("group", QUEUE, {"share.auto.offset.reset": "earliest"})
+    before.taken = read_queue(cluster.bootstrap, RECORDS // 2)
+    before.starts = starts(cluster)
+    with cluster.admin() as admin:
         admin.create_acls([RIGHT])
         admin.alter_client_quotas({"user": "alice"}, {"producer_byte_rate": 5_000.0})
         admin.alter_user_scram_credentials([ScramUpsertion("alice", "wonderland")])
@@ -154,6 +189,8 @@ def fill(cluster: LocalCluster, key_file: Path) -> Restored:
         before.rows[topic] = consume(cluster, topic, before.ends[topic])
     cli("tier", "serve", "--once", *at(cluster))
     cli("tier", "catalog", "--once", "--key-file", str(key_file), *at(cluster))
+    shown = cli("tier", "catalog", "--show", "--json", "--bootstrap-server", cluster.bootstrap)
+    before.shown = json.loads(shown.stdout)["rows"]
     return before
 
 
@@ -209,6 +246,8 @@ def test_it_says_what_is_back_and_what_is_lost(restored: Restored) -> None:
     assert "5 topics with 9 partitions, ids as before" in restored.said
     assert "1 topics were not tiered, their records are lost: plain" in restored.said
     assert "4 groups" in restored.said
+    assert f"1 share groups with {len(restored.starts)} start offsets" in restored.said
+    assert restored.shown["share_group"] == 1
 
 
 def test_topics_configs_rights_quotas_and_users_are_as_before(restored: Restored) -> None:
@@ -242,6 +281,27 @@ def test_a_stock_client_goes_on_where_its_group_was(restored: Restored, client: 
         if own:
             first = read.get(partition, 0)
             assert own == list(range(first, first + len(own)))
+
+
+def test_a_queue_goes_on_at_its_start_offsets_and_over_the_gap(restored: Restored) -> None:
+    """At least once: nothing below is delivered again, nothing above is lost."""
+    assert restored.starts and starts(restored.cluster) == restored.starts
+    with restored.cluster.admin() as admin:
+        configs = admin.describe_configs("group", QUEUE)
+        assert configs["share.auto.offset.reset"].value == "earliest"
+    start = {tp.partition: at for tp, at in restored.starts.items()}
+    rest = {
+        (row.partition, row.offset)
+        for row in restored.rows["one"]
+        if row.offset >= start.get(row.partition, 0)
+    }
+    assert rest | set(restored.taken) == {(r.partition, r.offset) for r in restored.rows["one"]}
+    found = read_queue(restored.cluster.bootstrap, len(rest))
+    assert sorted(found) == sorted(rest)
+    produce(restored.cluster, "one", RECORDS + 20, first=RECORDS)
+    new = read_queue(restored.cluster.bootstrap, 20)
+    assert len(set(new)) == len(new) == 20
+    assert all(offset >= restored.ends["one"][p] + plan.OFFSET_GAP for p, offset in new)
 
 
 @pytest.mark.long

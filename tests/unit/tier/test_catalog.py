@@ -63,6 +63,8 @@ def test_the_first_tick_commits_all_and_the_next_nothing(bench: Bench) -> None:
     )
     assert found[Kind.ENDS, "tiered"].value()["ends"] == {"0": [600, 3], "1": [5, 4]}
     assert found[Kind.GROUP, "app"].value()["offsets"]["tiered"] == {"0": [300, "m"]}
+    starts = found[Kind.SHARE_GROUP, "queue"].value()["starts"]["tiered"]["starts"]
+    assert starts == {"0": 120, "1": 4}
     assert (Kind.TOPIC, "/brokers/topics/__consumer_offsets") not in found
     assert (Kind.ACL, "/kafka-acl/Topic") not in found, "it holds nothing by itself"
     version = CatalogTable(bench.uri, {}).version
@@ -149,14 +151,27 @@ def test_a_zookeeper_that_has_lost_its_data_empties_no_catalog(bench: Bench) -> 
 def test_groups_stay_while_a_restore_has_not_brought_them_back(bench: Bench) -> None:
     """Else a second disaster, or a restore that is begun anew, would find none."""
     bench.writer.tick()
-    bench.said.committed = {}
+    bench.said.committed, bench.said.shared = {}, {}
     pending = config(headwater_restore_groups_pending="true")
     bench.nodes.put("/config/brokers/<default>", pending)
     bench.later()
     assert (Kind.GROUP, "app") in bench.catalog()
+    assert (Kind.SHARE_GROUP, "queue") in bench.catalog()
     bench.nodes.put("/config/brokers/<default>", config())
     bench.later()
     assert (Kind.GROUP, "app") not in bench.catalog()
+    assert (Kind.SHARE_GROUP, "queue") not in bench.catalog()
+
+
+def test_a_share_groups_progress_is_a_row_and_a_deleted_one_is_gone(bench: Bench) -> None:
+    bench.writer.tick()
+    bench.said.shared["queue"]["tiered", A][0] = 121
+    assert bench.later() == 1
+    row = bench.catalog()[Kind.SHARE_GROUP, "queue"].value()
+    assert row["starts"]["tiered"]["starts"] == {"0": 121, "1": 4}
+    del bench.said.shared["queue"]
+    assert bench.later() == 1
+    assert (Kind.SHARE_GROUP, "queue") not in bench.catalog()
 
 
 def test_log_ends_are_as_old_as_the_question(bench: Bench) -> None:

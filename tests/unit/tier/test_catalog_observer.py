@@ -11,6 +11,7 @@ import pytest
 from headwater.client.core.metadata import TopicMetadata
 from headwater.client.values import OffsetAndTimestamp, PartitionDescription
 from headwater.errors import ErrorCode, HeadwaterError
+from headwater.ids import id_text
 from headwater.wire.apis.k09_offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -19,9 +20,16 @@ from headwater.wire.apis.k09_offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from headwater.wire.apis.k16_list_groups import ListGroupsRequest, ListGroupsResponse
+from headwater.wire.apis.k90_describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
 from headwater.wire.tier_status import TIER_GROUP
 from headwater_tier.catalog.observer import GROUPS_AT_ONCE, BrokerObserver
-from headwater_tier.catalog.rows import Kind
+from headwater_tier.catalog.rows import Kind, dump
 
 ID = UUID(int=0xA)
 
@@ -34,6 +42,11 @@ class Brokers:
     def __init__(self) -> None:
         self.listed: dict[int, list[str]] = {0: ["app"], 1: ["job", TIER_GROUP]}
         self.failing: set[str] = set()
+        self.shares: set[str] = set()
+        self.starts = {0: 7, 1: -1}
+        self.unread: set[int] = set()
+        """Partitions whose share coordinator is loading."""
+        self.unread_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self.fetches: list[OffsetFetchRequest] = []
         self.leader = 0
 
@@ -50,10 +63,36 @@ class Brokers:
 
     def call_broker(self, broker: int, request: Any, _reply: Any, **_more: Any) -> Any:
         if isinstance(request, ListGroupsRequest):
-            rows = [SimpleNamespace(group_id=name) for name in self.listed[broker]]
+            rows = [
+                SimpleNamespace(
+                    group_id=name, group_type="share" if name in self.shares else "classic"
+                )
+                for name in self.listed[broker]
+            ]
             return SimpleNamespace(error_code=0, groups=rows, spec=ListGroupsResponse)
+        if isinstance(request, DescribeShareGroupOffsetsRequest):
+            names = [g.group_id for g in request.groups]
+            return DescribeShareGroupOffsetsResponse(groups=tuple(map(self._starts, names)))
         self.fetches.append(request)
         return OffsetFetchResponse(groups=tuple(self._offsets(g.group_id) for g in request.groups))
+
+    def _starts(self, group: str) -> DescribeShareGroupOffsetsResponseGroup:
+        if group in self.failing:
+            code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return DescribeShareGroupOffsetsResponseGroup(
+                group_id=group, topics=(), error_code=code
+            )
+        rows = tuple(
+            DescribeShareGroupOffsetsResponsePartition(
+                partition_index=p,
+                start_offset=-1 if p in self.unread else at,
+                leader_epoch=0,
+                error_code=self.unread_code if p in self.unread else 0,
+            )
+            for p, at in self.starts.items()
+        )
+        topic = DescribeShareGroupOffsetsResponseTopic(topic_name="t", topic_id=ID, partitions=rows)
+        return DescribeShareGroupOffsetsResponseGroup(group_id=group, topics=(topic,), error_code=0)
 
     def _offsets(self, group: str) -> OffsetFetchResponseGroup:
         if group in self.failing:
@@ -172,3 +211,46 @@ def test_no_group_is_gone_before_every_broker_has_listed_its_groups_once() -> No
         observer(brokers).groups()
     brokers.failing.clear()
     assert set(seen.groups()) == {(Kind.GROUP, "app"), (Kind.GROUP, "job")}
+
+
+def queues(brokers: Brokers) -> Brokers:
+    brokers.shares.add("job")
+    return brokers
+
+
+def starts(**partitions: int) -> str:
+    rows = {name.removeprefix("p"): at for name, at in partitions.items()}
+    return dump({"starts": {"t": {"id": id_text(ID), "starts": rows}}})
+
+
+def test_a_share_group_has_start_offsets_where_it_has_begun() -> None:
+    assert observer(queues(Brokers())).groups() == {
+        (Kind.GROUP, "app"): '{"offsets":{"t":{"0":[42,"m"]}}}',
+        (Kind.SHARE_GROUP, "job"): starts(p0=7),
+    }
+
+
+def test_a_share_partition_that_cannot_be_read_starts_where_it_did() -> None:
+    brokers = queues(Brokers())
+    seen = observer(brokers)
+    seen.groups()
+    brokers.unread, brokers.starts = {0}, {0: 8, 1: 3}
+    assert seen.groups()[Kind.SHARE_GROUP, "job"] == starts(p0=7, p1=3)
+    brokers.failing.add("job")
+    assert seen.groups()[Kind.SHARE_GROUP, "job"] == starts(p0=7, p1=3)
+    with pytest.raises(HeadwaterError, match="share_group job"):
+        observer(brokers).groups()
+    brokers.failing.clear()
+    with pytest.raises(HeadwaterError, match="share_group job"):
+        observer(brokers).groups()
+    brokers.unread_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert observer(brokers).groups()[Kind.SHARE_GROUP, "job"] == starts(p1=3)
+
+
+def test_a_share_group_that_is_deleted_is_gone_after_a_second_look() -> None:
+    brokers = queues(Brokers())
+    seen = observer(brokers)
+    before = seen.groups()
+    brokers.listed[1] = []
+    assert seen.groups() == before
+    assert (Kind.SHARE_GROUP, "job") not in seen.groups()

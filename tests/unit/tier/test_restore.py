@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -326,6 +327,40 @@ def test_groups_of_topics_without_a_table_go_on_at_the_first_new_record(lost: Lo
     }
     del found["plain"]
     assert plan.restored_offsets(group, found) == {("tiered", 0): (300, "m")}
+
+
+def test_share_groups_go_on_at_their_start_offsets(lost: Lost) -> None:
+    report = lost.restore(MemoryNodes())
+    found = {t.name: (t, report.first_offsets[t.name]) for t in report.topics}
+    (group,) = report.share_groups
+    assert plan.restored_starts(group, found) == {
+        ("tiered", 0): 120,
+        ("tiered", 1): 4,
+        ("plain", 0): 45 + GAP,  # without a table: the first new record
+    }
+    del found["plain"]
+    other = replace(found["tiered"][0], topic_id=B)
+    found["tiered"] = other, found["tiered"][1]
+    assert plan.restored_starts(group, found) == {}, "they are of an older topic of that name"
+
+
+def test_a_log_starts_above_a_share_groups_start_offset(lost: Lost) -> None:
+    """It was read after the log's end; that of an older topic of the name does not count."""
+    lost.said.shared = {"queue": {("tiered", A): {1: 9}, ("plain", UUID(int=0xD)): {0: 900}}}
+    lost.clock.advance(6_000)
+    lost.writer.tick()
+    first = lost.restore(MemoryNodes()).first_offsets
+    assert first == {"tiered": {0: 600 + GAP, 1: 9 + GAP}, "plain": {0: 45 + GAP}}
+
+
+def test_a_catalog_without_share_groups_is_restored_as_before(tmp_path: Path) -> None:
+    lost = Lost(tmp_path)
+    lost.said.shared = {}
+    lost.clock.advance(6_000)
+    lost.writer.tick()
+    report = lost.restore(MemoryNodes())
+    assert report.share_groups == ()
+    assert report.first_offsets["tiered"] == {0: 600 + GAP, 1: 5 + GAP}
 
 
 def test_brokers_are_those_with_replicas(lost: Lost) -> None:

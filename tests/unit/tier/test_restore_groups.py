@@ -9,6 +9,7 @@ import pytest
 
 from catalog_doubles import A, B, MemoryNodes
 from headwater.client.blocking.record_client import EARLIEST
+from headwater.client.share_group_values import SharePartitionOffset
 from headwater.client.values import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
@@ -16,6 +17,7 @@ from headwater.client.values import (
     TopicDescription,
     TopicPartition,
 )
+from headwater.errors import ErrorCode, KafkaError
 from headwater.testing.clocks import ManualClock
 from headwater_tier.restore.groups import GroupRestore, RestoreDiffersError
 from unit.tier.test_restore import GAP, Lost
@@ -33,6 +35,8 @@ class Cluster:
         self.ids = dict(IDS)
         self.ends, self.starts = dict(FIRST), dict(STARTS)
         self.committed: dict[str, dict[Any, OffsetAndMetadata]] = {}
+        self.shared: dict[str, dict[Any, int]] = {}
+        self.refusal: Exception | None = None
         self.calls: list[str] = []
 
     def describe_topics(self, names: list[str]) -> dict[str, TopicDescription]:
@@ -57,6 +61,21 @@ class Cluster:
     def alter_group_offsets(self, group: str, rows: dict[Any, OffsetAndMetadata]) -> None:
         self.calls.append(f"commit {group}")
         self.committed[group] = {TopicPartition(*tp): at for tp, at in rows.items()}
+
+    def list_share_group_offsets(self, group: str) -> dict[Any, SharePartitionOffset]:
+        known = self.shared.get(group, {})
+        return {tp: SharePartitionOffset(at, 0, None) for tp, at in known.items()}
+
+    def alter_share_group_offsets(
+        self, group: str, rows: dict[Any, int]
+    ) -> dict[Any, Exception | None]:
+        self.calls.append(f"start {group} {len(rows)}")
+        outcomes = dict.fromkeys((TopicPartition(*tp) for tp in rows), self.refusal)
+        if self.refusal is None:
+            self.shared.setdefault(group, {}).update(
+                {TopicPartition(*k): v for k, v in rows.items()}
+            )
+        return outcomes
 
     def alter_configs(self, kind: str, name: str, settings: dict[str, Any]) -> None:
         self.calls.append(f"{kind} {name!r} {settings}")
@@ -87,9 +106,28 @@ def test_offsets_are_committed_once_all_is_as_it_was(tmp_path: Path) -> None:
         ("plain", 0): OffsetAndMetadata(45 + GAP, "m"),
     }
     half.run()
-    assert cluster.calls == ["commit app"], "what is committed already is not committed again"
+    assert cluster.calls == ["commit app", "start queue 3"], "what is done is not done again"
     half.admit_groups()
     assert cluster.calls[-1] == "broker '' {'headwater.restore.groups.pending': None}"
+
+
+def test_a_share_group_begins_at_its_start_offsets(tmp_path: Path) -> None:
+    cluster = Cluster()
+    half = second_half(tmp_path, cluster)
+    cluster.refusal = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "it is loading")
+    with pytest.raises(KafkaError, match="it is loading"):
+        half.run()
+    cluster.refusal = None
+    done = half.run()
+    assert (done.share_groups, done.start_offsets) == (1, 3)
+    assert cluster.shared["queue"] == {
+        ("tiered", 0): 120,
+        ("tiered", 1): 4,
+        ("plain", 0): 45 + GAP,
+    }
+    cluster.shared["queue"][TopicPartition("tiered", 0)] = 1
+    half.run()
+    assert cluster.calls[-1] == "start queue 1", "only what differs: the rest may have moved on"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The catalog's view of the brokers: log ends, leader epochs, and the groups' offsets."""
+"""The catalog's view of the brokers: log ends, leader epochs, groups' offsets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,17 @@ from headwater.wire.apis.k09_offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
 )
-from headwater.wire.apis.k16_list_groups import ListGroupsRequest, ListGroupsResponse
+from headwater.wire.apis.k16_list_groups import (
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from headwater.wire.apis.k90_describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+)
 from headwater_tier.catalog.rows import (
     COORDINATOR_TOPICS,
     NEVER_SEEN,
@@ -35,6 +45,7 @@ NAMES_OFFSET_FETCH_VERSION = 9
 """The last OffsetFetch version with topic names; later ones have topic ids."""
 GROUPS_AT_ONCE = 100
 """Groups of one OffsetFetch: a broker answers others meanwhile."""
+SHARE_TYPE = "share"
 
 
 class BrokerObserver:
@@ -77,8 +88,9 @@ class BrokerObserver:
         }
 
     def groups(self) -> dict[Key, str]:
-        """Group -> its committed offsets. A group that cannot be read now is as it was: its
-        coordinator may be loading. Raises HeadwaterError while that is not known.
+        """Group -> its committed offsets, share group -> its start offsets (KIP-932). A group that
+        cannot be read now is as it was: its coordinator may be loading. Raises HeadwaterError
+        while that is not known.
 
         A cluster that is being lost has partitions without a leader, whose groups nobody lists:
         they are not gone. So a group is gone when two looks do not find it, between which every
@@ -89,13 +101,17 @@ class BrokerObserver:
         is_steady = self._look_for_coordinators()
         for broker_id in self._client.broker_ids:
             try:
-                names = self._listed(broker_id)
+                listed = self._listed(broker_id)
             except (KafkaError, OSError) as error:
                 logger.info("groups of broker %d are not read now: %s", broker_id, error)
                 self._silent.append(error)
-                names = []
+                listed = []
+            shares = [g.group_id for g in listed if g.group_type == SHARE_TYPE]
+            names = [g.group_id for g in listed if g.group_type != SHARE_TYPE]
             for chunk in _chunks(names, GROUPS_AT_ONCE):
                 rows.update(self._offsets(broker_id, chunk))
+            for chunk in _chunks(shares, GROUPS_AT_ONCE):
+                rows.update(self._starts(broker_id, chunk))
         if self._silent and not self._has_all_groups:
             cause = self._silent[0]
             raise HeadwaterError(f"not all groups can be read yet: {cause}") from cause
@@ -120,12 +136,12 @@ class BrokerObserver:
         former, self._coordinators = self._coordinators, found
         return found == former
 
-    def _listed(self, broker_id: int) -> list[str]:
+    def _listed(self, broker_id: int) -> list[ListedGroup]:
         """The groups that this broker coordinates."""
         reply = self._client.call_broker(broker_id, ListGroupsRequest(), ListGroupsResponse)
         if reply.error_code:
             raise kafka_error(reply.error_code, f"groups of broker {broker_id}")
-        return [g.group_id for g in reply.groups if g.group_id not in NOT_KEPT_GROUPS]
+        return [g for g in reply.groups if g.group_id not in NOT_KEPT_GROUPS]
 
     def _offsets(self, broker_id: int, groups: list[str]) -> Iterator[tuple[Key, str]]:
         asked = tuple(OffsetFetchRequestGroup(group_id=name, topics=None) for name in groups)
@@ -136,13 +152,58 @@ class BrokerObserver:
         for row in reply.groups:
             key = (Kind.GROUP, row.group_id)
             if row.error_code:
-                silent = kafka_error(row.error_code, f"group {row.group_id}")
-                if key in self._groups:
-                    yield key, self._groups[key]
-                elif silent.retriable:
-                    self._silent.append(silent)
+                yield from self._former(key, row.error_code)
             elif offsets := _by_topic(row):
                 yield key, dump({"offsets": offsets})
+
+    def _starts(self, broker_id: int, groups: list[str]) -> Iterator[tuple[Key, str]]:
+        """Share groups of this coordinator -> their start offsets. A partition whose state cannot
+        be read now, as its share coordinator may be loading, starts where it did."""
+        asked = (DescribeShareGroupOffsetsRequestGroup(group_id=n, topics=None) for n in groups)
+        request = DescribeShareGroupOffsetsRequest(groups=tuple(asked))
+        reply = self._client.call_broker(broker_id, request, DescribeShareGroupOffsetsResponse)
+        for row in reply.groups:
+            key = (Kind.SHARE_GROUP, row.group_id)
+            if row.error_code:
+                yield from self._former(key, row.error_code)
+            elif starts := self._by_share_topic(key, row):
+                yield key, dump({"starts": starts})
+
+    def _by_share_topic(
+        self, key: Key, group: DescribeShareGroupOffsetsResponseGroup
+    ) -> dict[str, dict[str, Any]]:
+        former = json.loads(self._groups[key])["starts"] if key in self._groups else {}
+        found: dict[str, dict[str, Any]] = {}
+        for topic in group.topics:
+            own_id = id_text(topic.topic_id)
+            known = former.get(topic.topic_name, {})
+            before = known["starts"] if known.get("id") == own_id else {}
+            starts: dict[str, int] = {}
+            for row in topic.partitions:
+                index = str(row.partition_index)
+                if row.error_code and index in before:
+                    starts[index] = before[index]
+                elif row.error_code:
+                    self._note_silent(key, row.error_code)
+                elif row.start_offset >= 0:
+                    starts[index] = row.start_offset
+            if starts:
+                found[topic.topic_name] = {"id": own_id, "starts": starts}
+        return found
+
+    def _former(self, key: Key, code: int) -> Iterator[tuple[Key, str]]:
+        """The row of a group that cannot be read now."""
+        if key in self._groups:
+            yield key, self._groups[key]
+        else:
+            self._note_silent(key, code)
+
+    def _note_silent(self, key: Key, code: int) -> None:
+        silent = kafka_error(code, f"{key[0].value} {key[1]}")
+        if silent.retriable:
+            self._silent.append(silent)
+        else:
+            logger.warning("not kept in the catalog: %s", silent)
 
 
 def _by_topic(group: OffsetFetchResponseGroup) -> dict[str, dict[str, list[Any]]]:

@@ -16,6 +16,8 @@ says that the thing is gone. Names of kinds that come from ZooKeeper are paths:
     ends             flights                            {"id":"mb7k..","ends":{"0":[600,3]}}; -1: a
                                                         partition never had a leader when looked at
     group            app                                {"offsets":{"flights":{"0":[42,"meta"]}}}
+    share_group      packers                            {"starts":{"flights":{"id":"mb7k..",
+                                                        "starts":{"0":42}}}}
     restore          mb7ktUyQRLqEOsuIwKHa3w             the cluster was restored from a version
 """
 
@@ -27,7 +29,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from headwater.topic_names import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from headwater.topic_names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from headwater.wire.tier_status import TIER_GROUP
 
 
@@ -46,6 +48,7 @@ class Kind(Enum):
     ACL = "acl"
     ENDS = "ends"
     GROUP = "group"
+    SHARE_GROUP = "share_group"
     RESTORE = "restore"
 
 
@@ -74,7 +77,7 @@ ROOTS: Mapping[str, tuple[Kind, int]] = {
 """Tree of nodes -> kind of its rows, levels of children."""
 
 ZNODE_KINDS = frozenset(kind for kind, _ in ROOTS.values()) | {Kind.SCRAM}
-COORDINATOR_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC})
+COORDINATOR_TOPICS = frozenset({OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC})
 """Not kept: a restored cluster makes them anew, out of the groups' rows."""
 NOT_KEPT_GROUPS = frozenset({TIER_GROUP})
 """The tier services' own: its offsets are reports, which change all the time."""

@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 OBSERVE_EVERY_S = 5.0
 HEARTBEAT_EVERY_S = 60.0
+GROUP_KINDS = frozenset({Kind.GROUP, Kind.SHARE_GROUP})
+"""Read at one look."""
 
 
 class Nodes(Protocol):
@@ -238,21 +240,21 @@ class CatalogWriter:
         return replace(plain, json=dump({"sealed": sealer.seal(plain.json, plain.name)}))
 
     def _take_observed(self) -> None:
-        readers: dict[Kind, Callable[[], dict[Key, str]]] = {
-            Kind.ENDS: self._observer.ends,
-            Kind.GROUP: self._observer.groups,
+        readers: dict[frozenset[Kind], Callable[[], dict[Key, str]]] = {
+            frozenset({Kind.ENDS}): self._observer.ends,
+            GROUP_KINDS: self._observer.groups,
         }
         if self._awaits_groups():
-            del readers[Kind.GROUP]  # the brokers of a restored cluster do not have them yet
-        for kind, read in readers.items():
+            del readers[GROUP_KINDS]  # the brokers of a restored cluster do not have them yet
+        for kinds, read in readers.items():
             asked_ms = self._clock.now_ms()
             found = read()
-            if kind is Kind.ENDS:
+            if Kind.ENDS in kinds:
                 self._looked_at, self._looked_ms = self._observed_at, asked_ms
-            for key in [k for k in self._seen.observed if k[0] is kind]:
+            for key in [k for k in self._seen.observed if k[0] in kinds]:
                 del self._seen.observed[key]
             self._seen.observed.update(found)
-            self._seen.observed_kinds.add(kind)
+            self._seen.observed_kinds |= kinds
 
     def _awaits_groups(self) -> bool:
         """True between the halves of a restore."""

@@ -52,7 +52,7 @@ def catalog(
     show: bool,
     as_json: bool,
 ) -> int:
-    """Keep the table _headwater_catalog: topics, configs, ACLs, quotas, users, groups' offsets.
+    """Keep the table _headwater_catalog: topics, configs, ACLs, quotas, users, offsets of groups.
 
     `headwater tier serve` does so by itself.
     """

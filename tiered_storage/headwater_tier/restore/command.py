@@ -89,10 +89,10 @@ def restore(
 ) -> int:
     """Rebuild a cluster whose disks and ZooKeeper are gone, from its tables and their catalog.
 
-    Topics keep their ids, configs and history, groups their offsets; users, ACLs and quotas are
-    back. Without --zookeeper it does so in the folder --dir, for `headwater up`. With it, run the
-    command once, start the brokers, and run it again with --bootstrap-server. A run that was
-    interrupted goes on when it is repeated.
+    Topics keep their ids, configs and history, groups and share groups their offsets; users, ACLs
+    and quotas are back. Without --zookeeper it does so in the folder --dir, for `headwater up`.
+    With it, run the command once, start the brokers, and run it again with --bootstrap-server. A
+    run that was interrupted goes on when it is repeated.
     """
     given = (*table_properties(tables_config, {})[1], *storage_options(storage))
     source = Source(_base(base), (*table_properties(None, os.environ)[1], *given))
@@ -226,6 +226,8 @@ def _document(report: MetadataReport, second: GroupsReport | None) -> dict[str, 
         "users_left_out": report.users_left_out,
         "groups": None if second is None else second.groups,
         "offsets": None if second is None else second.offsets,
+        "share_groups": None if second is None else second.share_groups,
+        "start_offsets": None if second is None else second.start_offsets,
         "done": second is not None,
     }
 
@@ -252,3 +254,7 @@ def _print(report: MetadataReport, second: GroupsReport | None) -> None:
         )
     if second is not None:
         click.echo(f"{second.groups} groups with {second.offsets} offsets")
+        if second.share_groups:
+            click.echo(
+                f"{second.share_groups} share groups with {second.start_offsets} start offsets"
+            )

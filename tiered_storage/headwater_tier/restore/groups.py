@@ -1,5 +1,5 @@
 """The second half of a restore: on the running brokers, groups' offsets
-(`restore_plan` decides them) and what must be true.
+and share groups' start offsets (`restore_plan` decides them) and what must be true.
 
 Until it ends no group finds its coordinator: a consumer that came earlier would find no committed
 offset, and its reset policy would send it elsewhere.
@@ -18,7 +18,7 @@ from headwater.clock import Clock
 from headwater.errors import HeadwaterError, KafkaError
 from headwater.wire.restore_names import GROUPS_PENDING
 from headwater_tier.delta import LogTable
-from headwater_tier.restore.restore_plan import RestoredTopic, restored_offsets
+from headwater_tier.restore.restore_plan import RestoredTopic, restored_offsets, restored_starts
 from headwater_tier.restore.tables_and_zookeeper import MetadataReport, Source
 
 BEGINNING_OF_TIME_MS = 0
@@ -39,6 +39,8 @@ class GroupsReport:
     offsets: int
     partitions: int
     """Partitions whose id, replicas and offsets were checked."""
+    share_groups: int
+    start_offsets: int
 
 
 class GroupRestore:
@@ -70,11 +72,34 @@ class GroupRestore:
             if rows and self._differs(group.name, rows):
                 self._admin.alter_group_offsets(group.name, rows)
             committed += len(rows)
-        return GroupsReport(len(self._report.groups), committed, partitions)
+        started = 0
+        for shared in self._report.share_groups:
+            starts = restored_starts(shared, first)
+            if starts:
+                self._start(shared.name, starts)
+            started += len(starts)
+        return GroupsReport(
+            len(self._report.groups),
+            committed,
+            partitions,
+            len(self._report.share_groups),
+            started,
+        )
 
     def admit_groups(self) -> None:
         """Let every client find its group's coordinator."""
         self._admin.alter_configs("broker", "", {GROUPS_PENDING: None})
+
+    def _start(self, group: str, starts: Mapping[tuple[str, int], int]) -> None:
+        """Set the start offsets of a share group that differ (KIP-932). Raises KafkaError."""
+        found = self._admin.list_share_group_offsets(group)
+        known = {(topic, p): at.start_offset for (topic, p), at in found.items()}
+        rows = {tp: at for tp, at in starts.items() if known.get(tp) != at}
+        if not rows:
+            return
+        for error in self._admin.alter_share_group_offsets(group, rows).values():
+            if error is not None:
+                raise error
 
     def _differs(self, group: str, rows: Mapping[tuple[str, int], OffsetAndMetadata]) -> bool:
         found = self._admin.list_group_offsets(group)

@@ -115,6 +115,14 @@ class Group:
     offsets: Mapping[str, Mapping[int, tuple[int, str]]]
 
 
+@dataclass(frozen=True, slots=True)
+class ShareGroup:
+    """A share group's start offsets: topic -> (its id, partition -> start offset)."""
+
+    name: str
+    starts: Mapping[str, tuple[UUID, Mapping[int, int]]]
+
+
 def offset_gap(age_ms: int) -> int:
     """The offsets to leave out for an end that was seen so long ago."""
     return max(OFFSET_GAP, math.ceil(age_ms * RECORDS_PER_S / 1000))
@@ -135,6 +143,7 @@ def cluster_id(catalog: Catalog) -> str:
 def topics(catalog: Catalog) -> list[RestoredTopic]:
     """Every topic of the catalog, by name."""
     committed = _committed_ends(groups(catalog))
+    shared = share_groups(catalog)
     found = []
     for path, row in sorted(of_kind(catalog, Kind.TOPIC).items()):
         name, value = last_name(path), row.value()
@@ -144,6 +153,8 @@ def topics(catalog: Catalog) -> list[RestoredTopic]:
         seen_ms = _seen_ms(catalog, row, ends)
         ends = {p: end for p, end in ends.items() if end != NEVER_SEEN}
         for partition, offset in committed.get(name, {}).items():
+            ends[partition] = max(offset, ends.get(partition, 0))
+        for partition, offset in _starts_of(shared, name, topic_id):
             ends[partition] = max(offset, ends.get(partition, 0))
         found.append(
             RestoredTopic(
@@ -192,6 +203,18 @@ def groups(catalog: Catalog) -> list[Group]:
             for topic, rows in row.value()["offsets"].items()
         }
         found.append(Group(name, offsets))
+    return found
+
+
+def share_groups(catalog: Catalog) -> list[ShareGroup]:
+    """Every share group with start offsets; none in a catalog of an older Headwater."""
+    found = []
+    for name, row in sorted(of_kind(catalog, Kind.SHARE_GROUP).items()):
+        starts = {
+            topic: (id_from_text(own["id"]), {int(p): int(at) for p, at in own["starts"].items()})
+            for topic, own in row.value()["starts"].items()
+        }
+        found.append(ShareGroup(name, starts))
     return found
 
 
@@ -270,6 +293,26 @@ def restored_offsets(
     return rows
 
 
+def restored_starts(
+    group: ShareGroup, found: Mapping[str, tuple[RestoredTopic, Mapping[int, int]]]
+) -> dict[tuple[str, int], int]:
+    """The start offsets to set, as `restored_offsets`; none of an older topic of the name.
+
+    A share group delivers everything from its start offset (KIP-932), so what was acquired or
+    acknowledged above it is delivered again.
+    """
+    rows: dict[tuple[str, int], int] = {}
+    for name, (topic_id, starts) in group.starts.items():
+        topic, first = found.get(name, (None, {}))
+        if topic is None or topic.topic_id != topic_id:
+            continue
+        for partition, start in starts.items():
+            if partition in topic.replicas:
+                at = start if topic.is_tiered else max(start, first[partition])
+                rows[name, partition] = at
+    return rows
+
+
 def _rows(catalog: Catalog, kind: Kind) -> list[tuple[str, Any]]:
     return sorted(of_kind(catalog, kind).items())
 
@@ -313,6 +356,16 @@ def _committed_ends(found: list[Group]) -> dict[str, dict[int, int]]:
             for partition, (offset, _) in offsets.items():
                 of_topic[partition] = max(offset, of_topic.get(partition, 0))
     return ends
+
+
+def _starts_of(found: list[ShareGroup], topic: str, topic_id: UUID) -> list[tuple[int, int]]:
+    """(partition, start offset) of each share group in a topic."""
+    return [
+        pair
+        for group in found
+        if topic in group.starts and group.starts[topic][0] == topic_id
+        for pair in group.starts[topic][1].items()
+    ]
 
 
 def _producer_ids(catalog: Catalog) -> str:

@@ -105,6 +105,7 @@ class MetadataReport:
     topics: tuple[RestoredTopic, ...]
     first_offsets: Mapping[str, Mapping[int, int]]
     groups: tuple[plan.Group, ...]
+    share_groups: tuple[plan.ShareGroup, ...]
     users_left_out: int
     """SCRAM users whose keys cannot be opened without the catalog's key."""
 
@@ -163,6 +164,7 @@ class MetadataRestore:
             tuple(topics),
             first,
             tuple(plan.groups(catalog)),
+            tuple(plan.share_groups(catalog)),
             0 if self._open is not None else sealed,
         )
 

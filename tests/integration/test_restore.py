@@ -40,6 +40,11 @@ AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
 }
+SHARE_STATE = {
+    "share.coordinator.state.topic.replication.factor": "2",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "3",
+}
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 RIGHT = AclBinding(
     ResourceType.TOPIC, "one", PatternType.LITERAL, "User:alice", "*", Operation.READ,
@@ -178,6 +183,7 @@ def fill(cluster: LocalCluster, key_file: Path) -> Restored:
         admin.alter_configs("group", QUEUE, {"share.auto.offset.reset": "earliest"})
     before.taken = read_queue(cluster.bootstrap, RECORDS // 2)
     before.starts = starts(cluster)
+    assert len(before.taken) >= RECORDS // 2 and any(before.starts.values())
     with cluster.admin() as admin:
         admin.create_acls([RIGHT])
         admin.alter_client_quotas({"user": "alice"}, {"producer_byte_rate": 5_000.0})
@@ -231,7 +237,7 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restored]:
     directory = tmp_path_factory.mktemp("restore")
     key_file = tmp_path_factory.mktemp("keys") / "catalog.key"
     key_file.write_text(base64.b64encode(os.urandom(32)).decode())
-    cluster = LocalCluster(directory, next_base_port(directory), 2, AUTHORIZER)
+    cluster = LocalCluster(directory, next_base_port(directory), 2, AUTHORIZER | SHARE_STATE)
     with cluster:
         found = fill(cluster, key_file)
     lose_everything(directory)

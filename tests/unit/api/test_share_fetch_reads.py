@@ -11,8 +11,9 @@ from uuid import UUID
 from headwater.client.connection import open_connection
 from headwater.errors import ErrorCode
 from headwater.ports.remote_log import RemoteLogError, RemoteSlice
-from headwater.records.batch import iter_headers
+from headwater.records.batch import iter_headers, read_header
 from headwater.records.builder import build_batch
+from headwater.records.filter import emptied
 from headwater.wire.apis import k78_share_fetch as k78
 from headwater.wire.schema import encode
 from headwater_broker.api.replies import FilePart
@@ -167,6 +168,40 @@ def test_a_session_that_ends_while_the_table_is_read_keeps_no_records(tmp_path: 
         (led,) = world.shares
         assert led.machine.in_flight == 0
         assert await b.rows() == [(0, 1, 1)]
+
+    share(tmp_path / "log", story, remote_log=table)
+
+
+def a_wide_gap(start: int) -> tuple[bytes, int]:
+    """(empty batches, as a table answers for the gap of a restore; the next offset)."""
+    header = read_header(build_batch([(1, None, b"", ())]), 0)
+    found, at = b"", start
+    for _ in range(4):
+        found += emptied(header._replace(base_offset=at, last_offset_delta=2**31 - 1))
+        at += 2**31
+    return found, at
+
+
+def test_the_gap_of_a_restore_is_passed_over_and_delivered_to_nobody(tmp_path: Path) -> None:
+    """A member would have to acknowledge each of its offsets."""
+    table = Table(tmp_path / "slice")
+    gap, new = a_wide_gap(2)
+    old = [build_batch([(1, None, b"tiered", ())], base_offset=at) for at in (0, 1)]
+    table.path.write_bytes(b"".join([*old, gap]))
+
+    async def story(world: ShareWorld) -> None:
+        a = await world.member()
+        await world.produce(2)
+        world.broker.replicas.lookup("t", 0).log.truncate_fully_and_start_at(new, 0)
+        await world.produce(2)
+        await world.load(a)
+        assert await a.rows(max_records=2) == [(0, 1, 1)]
+        table.path.write_bytes(gap)
+        assert await a.rows() == []
+        # The stored count of what is done with would not hold the gap.
+        assert code_of(await a.acknowledge((ACCEPT, 1, 1))) == 0
+        assert code_of(await a.acknowledge((ACCEPT, 0, 0))) == 0
+        assert await a.rows() == [(new, new + 1, 1)]
 
     share(tmp_path / "log", story, remote_log=table)
 

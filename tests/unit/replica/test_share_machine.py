@@ -54,6 +54,25 @@ def settle(machine: SharePartition, *answers: tuple[int, int, int], member: str 
             machine.commit(change)
 
 
+def test_a_gap_wider_than_the_limit_of_locks_takes_no_room() -> None:
+    """As `headwater restore` leaves one: what comes behind it is acquired at once."""
+    machine = SharePartition(5)
+    gap = 1 << 33
+    assert acquire(machine, (5 + gap, 9 + gap)) == [(5 + gap, 9 + gap, 1)]
+    assert (machine.start_offset, machine.in_flight) == (5 + gap, 5)
+
+
+def test_records_behind_a_wide_gap_wait_for_those_before_it() -> None:
+    machine = SharePartition(5)
+    gap = 1 << 33
+    assert acquire(machine, (5, 6)) == [(5, 6, 1)]
+    machine.skip_absent(7, 6 + gap)
+    assert not machine.can_acquire(LIMITS)
+    settle(machine, (ACCEPT, 5, 6))
+    assert machine.can_acquire(LIMITS)
+    assert acquire(machine, (7 + gap, 8 + gap)) == [(7 + gap, 8 + gap, 1)]
+
+
 def test_accepted_records_are_not_delivered_again_and_the_start_offset_passes_them() -> None:
     machine = SharePartition(5)
     assert acquire(machine, (5, 9), (10, 14)) == [(5, 14, 1)]

@@ -28,6 +28,8 @@ class StoredBatch(NamedTuple):
     producer_id: int
     is_control: bool
     is_transactional: bool
+    is_empty: bool
+    """It has offsets and no records: of a compacted log, or a gap that a table was given."""
 
 
 def stored_batches(read_at: ReadAt, position: int, size: int) -> Iterator[StoredBatch]:
@@ -57,15 +59,16 @@ def _of(header: BatchHeader, position: int) -> StoredBatch:
         header.producer_id,
         header.is_control,
         header.is_transactional,
+        header.record_count == 0,
     )
 
 
 def up_to(batches: Iterable[StoredBatch], last_offset: int) -> list[StoredBatch]:
-    """The batches up to the one that holds `last_offset`."""
+    """The batches up to the one with records that holds `last_offset` or ends behind it."""
     taken = []
     for batch in batches:
         taken.append(batch)
-        if batch.last >= last_offset:
+        if batch.last >= last_offset and not batch.is_empty:
             break
     return taken
 
@@ -73,8 +76,8 @@ def up_to(batches: Iterable[StoredBatch], last_offset: int) -> list[StoredBatch]
 def deliverable(
     batches: Sequence[StoredBatch], aborted: Sequence[tuple[int, int]]
 ) -> list[StoredBatch]:
-    """The batches with records for a member: no transaction markers, and nothing of the
-    transactions `aborted`: (producer id, first offset), by first offset."""
+    """The batches with records for a member: no transaction markers, no empty ones, and nothing of
+    the transactions `aborted`: (producer id, first offset), by first offset."""
     found: list[StoredBatch] = []
     open_aborted: set[int] = set()
     waiting = list(reversed(aborted))
@@ -83,6 +86,8 @@ def deliverable(
             open_aborted.add(waiting.pop()[0])
         if batch.is_control:
             open_aborted.discard(batch.producer_id)
-        elif not (batch.is_transactional and batch.producer_id in open_aborted):
+        elif not batch.is_empty and not (
+            batch.is_transactional and batch.producer_id in open_aborted
+        ):
             found.append(batch)
     return found

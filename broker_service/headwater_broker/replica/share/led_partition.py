@@ -36,6 +36,8 @@ from headwater_broker.replica.share.share_partition import (
 )
 
 RETRY_S = 1.0
+COUNT_MAX = 2**31 - 1
+"""Of a count in the stored state: a gap that a restore left may be wider."""
 """A share partition that could not be loaded is loaded again so much later, if it is asked for."""
 _OVER = frozenset(
     {
@@ -350,7 +352,7 @@ class LedSharePartition:
             holds = machine.holds.encoded({write.change for write in writes})
         return ShareState(
             *(self._state_epoch, self.leader_epoch, machine.start_offset),
-            *(tuple(batches), complete, holds),
+            *(tuple(batches), min(complete, COUNT_MAX), holds),
         )
 
     def _settle(self, writes: list[_Write], error: KafkaError | None) -> None:

@@ -166,6 +166,7 @@ class SharePartition:
                 break
             if first > at:
                 self._archive_absent(at, first - 1)
+                self._advance()  # a wide gap takes no room from what comes behind it
             first, at = max(first, self.start_offset), last + 1
             if last < first:
                 continue

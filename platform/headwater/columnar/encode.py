@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,9 @@ BATCH_BYTES_MAX = 1 << 20
 """Uncompressed size of a batch. A larger row gets a batch of its own."""
 BATCH_ROWS_MAX = (1 << 31) - 1
 OFFSET_SPAN_MAX = 1 << 31
+WIDE_GAP = 1_000_000
+"""Offsets without rows that are empty batches: members of a share group acquire each offset of a
+batch with records."""
 """Offsets that one batch can span: its last offset delta is an int32."""
 SEQUENCE_MASK = (1 << 31) - 1
 NO_TIMESTAMP = -1
@@ -96,11 +99,28 @@ def arrow_to_batches(
         raise ValueError(
             f"rows [{offsets[0]}, {offsets[-1]}] are not within [{start_offset}, {end_offset})"
         )
+    wide = np.flatnonzero(np.diff(offsets) > WIDE_GAP) + 1
+    if len(wide):
+        cut = int(wide[0])
+        behind = int(offsets[cut])
+        before = arrow_to_batches(
+            rows.slice(0, cut),
+            start_offset=start_offset,
+            end_offset=behind,
+            batch_bytes_max=batch_bytes_max,
+        )
+        after = arrow_to_batches(
+            rows.slice(cut),
+            start_offset=behind,
+            end_offset=end_offset,
+            batch_bytes_max=batch_bytes_max,
+        )
+        return before + [replace(batch, first_row=batch.first_row + cut) for batch in after]
     columns = _log_columns(rows)
     first_epoch = int(columns.epochs[0])
     first_base = start_offset
     lead: list[EncodedBatch] = []
-    if int(offsets[0]) - start_offset >= OFFSET_SPAN_MAX:
+    if int(offsets[0]) - start_offset >= WIDE_GAP:
         lead = _empty_batches(start_offset, int(offsets[0]), first_epoch)
         first_base = int(offsets[0])
     buffer, table = _write(columns, first_base, batch_bytes_max, BATCH_ROWS_MAX, True)
@@ -198,9 +218,9 @@ def _seal_log(
     for i, (first, last, size_bytes, base, newest) in enumerate(table):
         reach = table[i + 1][k.AT_BASE_OFFSET] if i + 1 < len(table) else end_offset
         next_offset = reach
-        if reach - base > OFFSET_SPAN_MAX:
-            # No batch can span this gap: this one ends at its last row, and empty ones follow.
-            next_offset = int(columns.offsets[last - 1]) + 1
+        own_end = int(columns.offsets[last - 1]) + 1
+        if reach - own_end >= WIDE_GAP:
+            next_offset = own_end  # this batch ends at its last row, and empty ones follow
         epoch = int(columns.epochs[first])
         view = buffer[at : at + size_bytes]
         HEADER.pack_into(

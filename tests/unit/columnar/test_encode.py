@@ -96,6 +96,23 @@ def test_rows_of_a_slice_and_of_gaps_wider_than_a_batch() -> None:
     ]
 
 
+def test_a_wide_gap_is_in_batches_without_records() -> None:
+    """Members of a share group would have to acknowledge each offset of a batch with records."""
+    wide = 100_000_000
+    arrow = log_rows([(1, 7, 0, None, b"a", None, 3), (wide, 8, 0, None, b"b", None, 3)])
+    end = 2 * wide
+    start = int(arrow.column("offset")[0].as_py())
+    second = int(arrow.column("offset")[1].as_py())
+    assert second - start >= wide - 1
+    batches = arrow_to_batches(arrow, start_offset=start, end_offset=end)
+    check_cover(batches, start, end)
+    found = [(b.base_offset, b.next_offset, b.record_count) for b in batches]
+    assert found == [
+        (start, start + 1, 1), (start + 1, second, 0), (second, second + 1, 1),
+        (second + 1, end, 0),
+    ]  # fmt: skip
+
+
 def test_raw_headers_and_raw_timestamps_come_back() -> None:
     arrow = log_rows([(1, 5, 0, None, b"v", None, 0)] * 2)
     arrow = arrow.set_column(

@@ -69,12 +69,19 @@ def zookeeper(network: HostNetwork, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="module")
-def spark(network: HostNetwork, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """An application on a standalone cluster, with a worker per host."""
-    with (
-        StandaloneSpark(network, tmp_path_factory.mktemp("spark")) as standalone,
-        standalone.session(BROKERS) as session,
-    ):
+def standalone(
+    network: HostNetwork, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StandaloneSpark]:
+    """A standalone cluster, with a worker per host."""
+    with StandaloneSpark(network, tmp_path_factory.mktemp("spark")) as made:
+        yield made
+
+
+@pytest.fixture
+def spark(standalone: StandaloneSpark) -> Iterator[SparkSession]:
+    """An application. Each test has its own: when a host was cut off and is back, Spark keeps the
+    executor that it has started elsewhere meanwhile."""
+    with standalone.session(BROKERS) as session:
         yield session
 
 

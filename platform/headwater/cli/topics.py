@@ -245,7 +245,6 @@ def alter(
 ) -> int:
     """Add partitions to the topic NAME. Records of one key may then go to another partition than
     before, so their order across the change is lost."""
-    click.echo(GROWTH_WARNING, err=True)
     assignments = None
     if replica_assignment is not None:
         assignments = {name: parse_assignment(replica_assignment, "--replica-assignment")}
@@ -253,6 +252,7 @@ def alter(
         admin.create_partitions(
             {name: partitions}, assignments=assignments, validate_only=validate_only
         )
+    click.echo(GROWTH_WARNING, err=True)
     if as_json:
         echo_json({"topic": name, "partitions": partitions, "validate_only": validate_only})
     else:

@@ -38,9 +38,6 @@ ARRIVAL_WAIT_S = 1.0
 KEYS_KNOWN = 10_000
 """Keys whose partition is remembered."""
 
-DELETED_KNOWN = 10_000
-"""Names of deleted topics that are remembered for shards that are loaded later."""
-
 logger = logging.getLogger(__name__)
 
 
@@ -85,17 +82,13 @@ class CoordinatorService(Generic[S]):
         self._topics_deleted = topics_deleted
         self._arrivals: set[asyncio.Future[None]] = set()
         self._deletions = OrderedSet[asyncio.Task[None]]()
-        self._deleted: dict[str, None] = {}
-        """Deleted topics that were not made again, oldest first."""
-        self._deleted_while_loading: set[str] = set()
-        """Whether made again or not: a shard that loads has nothing of the new topic yet."""
         self.runtime = CoordinatorRuntime(
             topic,
             make_shard,
             appender,
             clock,
             write_timeout_ms=write_timeout_ms,
-            on_loaded=self._loaded,
+            on_loaded=lambda _partition: self._wake_arrivals(),
             on_committed=on_committed,
             load=load,
         )
@@ -154,11 +147,8 @@ class CoordinatorService(Generic[S]):
         """Run a command on every shard here; the replies. Raises the first error, once every shard
         has replied.
         """
-        return await self._run_on(self.runtime.partitions, command)
-
-    async def _run_on(self, partitions: list[int], command: Command[S]) -> list[Any]:
         results = await asyncio.gather(
-            *(self.runtime.run(partition, command) for partition in partitions),
+            *(self.runtime.run(partition, command) for partition in self.runtime.partitions),
             return_exceptions=True,
         )
         for result in results:
@@ -187,37 +177,15 @@ class CoordinatorService(Generic[S]):
     def metadata_changed(self, delta: MetadataDelta) -> None:
         """A listener of `MetadataCache.on_change`."""
         self._wake_arrivals()
-        self._deleted |= dict.fromkeys(sorted(delta.deleted))
-        for name in delta.topics:  # made again: what is committed by now is of the new topic
-            self._deleted.pop(name, None)
-        while len(self._deleted) > DELETED_KNOWN:
-            del self._deleted[next(iter(self._deleted))]
-        if self.runtime.is_loading:
-            self._deleted_while_loading |= delta.deleted
-        self._forget_topics(delta.deleted, self.runtime.partitions)
+        if delta.deleted and self._topics_deleted is not None and self.runtime.partitions:
+            work = self._forget_topics(delta.deleted, self._topics_deleted(delta.deleted))
+            task = asyncio.get_running_loop().create_task(work)
+            self._deletions.add(task)
+            task.add_done_callback(self._deletions.discard)
 
-    def _loaded(self, partition: int) -> None:
-        """A shard is ready. Its log may hold records of topics that were deleted while no shard of
-        this partition was loaded here: they go before any request sees them."""
-        names = frozenset({*self._deleted, *self._deleted_while_loading})
-        self._forget_topics(names, [partition])
-        if not self.runtime.is_loading:
-            self._deleted_while_loading.clear()
-        self._wake_arrivals()
-
-    def _forget_topics(self, topics: frozenset[str], partitions: list[int]) -> None:
-        if not topics or not partitions or self._topics_deleted is None:
-            return
-        work = self._forgotten(topics, partitions, self._topics_deleted(topics))
-        task = asyncio.get_running_loop().create_task(work)
-        self._deletions.add(task)
-        task.add_done_callback(self._deletions.discard)
-
-    async def _forgotten(
-        self, topics: frozenset[str], partitions: list[int], command: Command[S]
-    ) -> None:
+    async def _forget_topics(self, topics: frozenset[str], command: Command[S]) -> None:
         try:
-            await self._run_on(partitions, command)
+            await self.run_on_all(command)
         except KafkaError as error:
             logger.warning(
                 "%s keeps records of the deleted topics %s: %s", self.topic, sorted(topics), error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -27,10 +28,10 @@ BATCH_BYTES_MAX = 1 << 20
 """Uncompressed size of a batch. A larger row gets a batch of its own."""
 BATCH_ROWS_MAX = (1 << 31) - 1
 OFFSET_SPAN_MAX = 1 << 31
+"""Offsets that one batch can span: its last offset delta is an int32."""
 WIDE_GAP = 1_000_000
 """Offsets without rows that are empty batches: members of a share group acquire each offset of a
 batch with records."""
-"""Offsets that one batch can span: its last offset delta is an int32."""
 SEQUENCE_MASK = (1 << 31) - 1
 NO_TIMESTAMP = -1
 NO_LEADER_EPOCH = -1
@@ -99,31 +100,27 @@ def arrow_to_batches(
         raise ValueError(
             f"rows [{offsets[0]}, {offsets[-1]}] are not within [{start_offset}, {end_offset})"
         )
-    wide = np.flatnonzero(np.diff(offsets) > WIDE_GAP) + 1
-    if len(wide):
-        cut = int(wide[0])
-        behind = int(offsets[cut])
-        before = arrow_to_batches(
-            rows.slice(0, cut),
-            start_offset=start_offset,
-            end_offset=behind,
-            batch_bytes_max=batch_bytes_max,
-        )
-        after = arrow_to_batches(
-            rows.slice(cut),
-            start_offset=behind,
-            end_offset=end_offset,
-            batch_bytes_max=batch_bytes_max,
-        )
-        return before + [replace(batch, first_row=batch.first_row + cut) for batch in after]
+    cuts = [0, *(np.flatnonzero(np.diff(offsets) > WIDE_GAP) + 1).tolist(), len(offsets)]
+    batches: list[EncodedBatch] = []
+    for first, behind in pairwise(cuts):
+        start = int(offsets[first]) if first else start_offset
+        end = int(offsets[behind]) if behind < len(offsets) else end_offset
+        made = _without_wide_gaps(rows.slice(first, behind - first), start, end, batch_bytes_max)
+        batches += [replace(batch, first_row=batch.first_row + first) for batch in made]
+    return batches
+
+
+def _without_wide_gaps(
+    rows: pa.RecordBatch, start_offset: int, end_offset: int, batch_bytes_max: int
+) -> list[EncodedBatch]:
+    """Rows that have no wide gap but before the first and behind the last one."""
     columns = _log_columns(rows)
-    first_epoch = int(columns.epochs[0])
-    first_base = start_offset
+    first_offset = int(columns.offsets[0])
     lead: list[EncodedBatch] = []
-    if int(offsets[0]) - start_offset >= WIDE_GAP:
-        lead = _empty_batches(start_offset, int(offsets[0]), first_epoch)
-        first_base = int(offsets[0])
-    buffer, table = _write(columns, first_base, batch_bytes_max, BATCH_ROWS_MAX, True)
+    if first_offset - start_offset >= WIDE_GAP:
+        lead = _empty_batches(start_offset, first_offset, int(columns.epochs[0]))
+        start_offset = first_offset
+    buffer, table = _write(columns, start_offset, batch_bytes_max, BATCH_ROWS_MAX, True)
     return lead + _seal_log(buffer, table, columns, end_offset)
 
 

@@ -113,6 +113,15 @@ def test_a_wide_gap_is_in_batches_without_records() -> None:
     ]  # fmt: skip
 
 
+def test_thousands_of_wide_gaps_are_passed_part_by_part() -> None:
+    count, step = 2_000, 3_000_000
+    arrow = log_rows([(step, 7, 0, None, b"a", None, 3)] * count, start=1 - step)
+    end = (count - 1) * step + 1
+    batches = arrow_to_batches(arrow, start_offset=0, end_offset=end)
+    check_cover(batches, 0, end)
+    assert [b.first_row for b in batches if b.record_count] == list(range(count))
+
+
 def test_raw_headers_and_raw_timestamps_come_back() -> None:
     arrow = log_rows([(1, 5, 0, None, b"v", None, 0)] * 2)
     arrow = arrow.set_column(

@@ -293,6 +293,15 @@ def test_a_refused_member_is_proposed_again_only_after_the_pause() -> None:
     assert len(h.proposals) == 2
 
 
+def test_what_waited_for_a_refused_member_is_committed_at_once() -> None:
+    h, item = proposed()
+    h.append()
+    assert h.partition.high_watermark == 0
+    refused = answer((), -1, ErrorCode.INELIGIBLE_REPLICA)
+    assert not h.partition.on_isr_result(item, refused, retry_at=5.0)
+    assert h.partition.high_watermark == 1
+
+
 def test_an_unknown_outcome_stays_pending_and_is_repeated() -> None:
     h, item = proposed()
     assert h.partition.on_isr_result(item, answer((), -1, ErrorCode.UNKNOWN_SERVER_ERROR), 1.0)

@@ -238,9 +238,9 @@ class Latest:
             below,
             among=coming.select(keys),
             may_matter=newer_files(coming, growths, partitions),
+            kept=_only_deletes,
         )
         gone = events(gone, keys)
-        gone = gone.filter(_is_gone(gone))
         gone = gone.filter(pa.array(overruled(coming, gone, keys, growths)))
         if not gone.num_rows:
             return found
@@ -329,6 +329,10 @@ def _is_gone(rows: pa.Table) -> pa.ChunkedArray:
     """Per row, whether it deletes its key."""
     is_gone = pc.equal(rows[OP], "d") if OP in rows.schema.names else rows[TOMBSTONE]
     return pc.fill_null(is_gone, False)
+
+
+def _only_deletes(rows: pa.Table) -> pa.Table:
+    return rows.filter(_is_gone(rows))
 
 
 def after_truncate(rows: pa.Table) -> tuple[pa.Table, bool]:

@@ -25,11 +25,12 @@ def typed_rows(
     *,
     among: pa.Table | None = None,
     may_matter: Callable[[DerivedFile], bool] = lambda _file: True,
+    kept: Callable[[pa.Table], pa.Table] = lambda rows: rows,
 ) -> pa.Table:
     """The typed table's rows in offset ranges, in (partition, offset) order.
 
-    `among` keeps those that have one of its rows in its columns; `may_matter` chooses among
-    the files.
+    `among` keeps those that have one of its rows in its columns, `kept` chooses among the rows of
+    a file, `may_matter` among the files.
     """
     typed.require_whole_files()
     schema = typed.schema
@@ -46,7 +47,7 @@ def typed_rows(
         for partition, (start, end) in spans.items():
             wanted |= (partitions == partition) & (offsets >= start) & (offsets < end)
         rows = in_schema(rows.filter(pa.array(wanted)), schema)
-        found.append(rows if among is None else matching(rows, among))
+        found.append(kept(rows if among is None else matching(rows, among)))
     rows = pa.concat_tables(found)
     return rows.sort_by([("partition", "ascending"), ("offset", "ascending")])
 

@@ -251,6 +251,17 @@ def block(document: Any, topic: str) -> None:
     ]
 
 
+def is_known(cluster: LocalCluster, topic: str) -> bool:
+    """Whether every broker has `topic` in its metadata and among what it hosts."""
+    documents = [broker["document"] for broker in get_json(cluster, "/cluster.json")["brokers"]]
+    return all(
+        document is not None
+        and topic in {row["topic"] for row in document["topics"]}
+        and topic in {row["topic"] for row in document["hosted"]["partitions"]}
+        for document in documents
+    )
+
+
 @contextmanager
 def measured(cluster: LocalCluster, topic: str) -> Iterator[str]:
     """The URL of broker 0's page with a script that counts the tables wider than their card.
@@ -258,6 +269,7 @@ def measured(cluster: LocalCluster, topic: str) -> Iterator[str]:
     The brokers' counters rise fast: the rates have many digits. Readers of `topic` are blocked.
     """
     page = get(cluster, "/")[1] + MEASURE
+    cluster.wait_until(lambda: is_known(cluster, topic), "each broker knows the topic")
     document = get_json(cluster, "/cluster.json")
     block(document, topic)
 

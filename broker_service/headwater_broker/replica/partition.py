@@ -325,12 +325,11 @@ class Partition:
         role = self.leader_state
         if role is None:
             return False
-        was_open = role.pending_isr is not None
         action = role.on_result(item, result, retry_at)
         if action is ResultAction.INSTALL:
             self._install(role, self.replicas, result.isr, result.partition_epoch)
-        elif was_open and role.pending_isr is None:
-            self._advance()  # nothing waits for the refused follower any more
+        else:
+            self._advance()  # nothing waits for a refused follower any more
         return action is ResultAction.RETRY
 
     # -- roles

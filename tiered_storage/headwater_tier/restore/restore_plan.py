@@ -288,8 +288,7 @@ def restored_offsets(
         topic, first = found[name]
         for partition, (offset, metadata) in offsets.items():
             if partition in topic.replicas:
-                at = offset if topic.is_tiered else max(offset, first[partition])
-                rows[name, partition] = (at, metadata)
+                rows[name, partition] = (_goes_on_at(topic, offset, first[partition]), metadata)
     return rows
 
 
@@ -308,9 +307,13 @@ def restored_starts(
             continue
         for partition, start in starts.items():
             if partition in topic.replicas:
-                at = start if topic.is_tiered else max(start, first[partition])
-                rows[name, partition] = at
+                rows[name, partition] = _goes_on_at(topic, start, first[partition])
     return rows
+
+
+def _goes_on_at(topic: RestoredTopic, offset: int, first_new: int) -> int:
+    """Where a group that stood at `offset` goes on."""
+    return offset if topic.is_tiered else max(offset, first_new)
 
 
 def _rows(catalog: Catalog, kind: Kind) -> list[tuple[str, Any]]:

@@ -31,6 +31,7 @@ from headwater_tier.delta import (
     table_exists,
 )
 from headwater_tier.typed.column_growth import is_variant
+from headwater_tier.typed.latest_row import LSN
 from headwater_tier.typed.names import Derived, Kind
 
 USERS_OPERATIONS = frozenset(
@@ -241,7 +242,7 @@ class DerivedTable:
                 min_offset=row.get("min.offset"),
                 max_offset=row.get("max.offset"),
                 max_timestamp=row.get("max.timestamp"),
-                max_lsn=row.get("max.__source_lsn"),
+                max_lsn=row.get(f"max.{LSN}"),
             )
             for row in adds.to_pylist()
         )

@@ -252,8 +252,7 @@ class Latest:
         ).sort_by([("partition", "ascending"), ("offset", "ascending")])
         newest = at_places(newest_rows(both, keys, growths), mine)
         others = found.filter(pa.array(~have_keys_of(found, own, keys)))
-        deleting = found.filter(_is_gone(found))
-        deleting = matching(deleting, own)
+        deleting = matching(_only_deletes(found), own)
         return pa.concat_tables([others, deleting, newest.select(found.schema.names)])
 
     def _upserted(

@@ -36,9 +36,9 @@ from headwater_broker.replica.share.share_partition import (
 )
 
 RETRY_S = 1.0
+"""A share partition that could not be loaded is loaded again so much later, if it is asked for."""
 COUNT_MAX = 2**31 - 1
 """Of a count in the stored state: a gap that a restore left may be wider."""
-"""A share partition that could not be loaded is loaded again so much later, if it is asked for."""
 _OVER = frozenset(
     {
         ErrorCode.FENCED_LEADER_EPOCH,

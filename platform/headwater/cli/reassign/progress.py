@@ -80,6 +80,8 @@ def differences(
 ) -> dict[TopicPartition, str]:
     """How each partition that is FAILED among the `found` states differs from its plan."""
     failed = [tp for tp, state in found.items() if state == FAILED]
+    if not failed:
+        return {}
     now = current_plan(topics_of(admin, {tp: plan[tp] for tp in failed}))
     return {tp: _difference(now.get(tp), plan[tp]) for tp in failed}
 
